@@ -1,0 +1,287 @@
+//! The validated configuration: what the rest of the program reads. Every value in it has been
+//! checked, every default filled in; nothing here is optional that the program needs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
+
+/// A configuration that has passed every check.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub listen: Listen,
+    pub upstream: UpstreamSettings,
+    pub store: StoreSettings,
+    pub barrier: BarrierSettings,
+    pub body: BodySettings,
+    pub limits: LimitSettings,
+    pub shutdown: ShutdownSettings,
+    pub admin: AdminSettings,
+    pub log: LogSettings,
+    pub unmatched: Unmatched,
+    /// 412 or 409.
+    pub stale_status: u16,
+    /// Whether the proxy's own answers name resource, token, mark and gap.
+    pub disclose: bool,
+    /// The claim endpoint's path; `None`: off.
+    pub claim: Option<String>,
+    /// Most specific first is the router's business; this is the order of the file.
+    pub routes: Vec<RouteSettings>,
+}
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// `host:port`; resolved when bound. Port 0 takes a free one.
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+#[derive(Clone, Debug)]
+pub struct UpstreamSettings {
+    pub url: UpstreamUrl,
+    pub host: HostPolicy,
+    pub connect_timeout: Duration,
+    /// To the response head.
+    pub timeout: Duration,
+    /// How long an idle connection to the upstream is kept.
+    pub idle_timeout: Duration,
+}
+
+/// Where requests go. No path: targets go upstream byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamUrl {
+    /// `host` or `host:port`.
+    Http(String),
+    Https(String),
+    /// HTTP/2 by prior knowledge, without TLS.
+    H2c(String),
+    Unix(PathBuf),
+}
+
+/// The `Host` that the upstream sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The client's.
+    Preserve,
+    /// The upstream URL's authority (`localhost` for a Unix socket).
+    Rewrite,
+    Literal(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    pub target: StoreTarget,
+    /// What shares marks.
+    pub namespace: String,
+    /// How long an instance may forward without renewing (a shared store only).
+    pub lease: Duration,
+    pub timeout: Duration,
+    /// How many resources are remembered that have nothing in flight.
+    pub cached_marks: usize,
+    /// Whether `serve` brings the schema up to date.
+    pub migrate: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreTarget {
+    Sqlite { path: PathBuf },
+    /// A DSN, or the file that holds one (read at each connect).
+    Postgres(Secret),
+}
+
+/// A secret given in place or in a file that is read when it is needed.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    Literal(String),
+    File(PathBuf),
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Literal(_) => f.write_str("Secret(…)"),
+            Self::File(path) => write!(f, "Secret(file {})", path.display()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BarrierSettings {
+    /// How long a request waits for older ones.
+    pub wait: Duration,
+    /// How long older exchanges may run on once a newer token waits.
+    pub drain: Duration,
+    /// How long the upstream may work on a request after its last byte.
+    pub settle: Duration,
+    /// How many requests of one resource may wait at once.
+    pub queue: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct BodySettings {
+    /// Bodies up to this many bytes are read before admission.
+    pub buffer: u64,
+    /// Longer bodies are a 413.
+    pub max: Option<u64>,
+    /// How long a client may take over its whole body.
+    pub timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct LimitSettings {
+    /// Requests at work or waiting at once; more are a 503 `overloaded`.
+    pub in_flight: usize,
+    /// Open connections on the data port; more wait in the kernel's queue.
+    pub connections: usize,
+    /// How long a client may take over the head of a request.
+    pub head_timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ShutdownSettings {
+    /// Between becoming unready and refusing new connections.
+    pub delay: Duration,
+    /// For all of the draining after that.
+    pub deadline: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct AdminSettings {
+    /// `None`: off.
+    pub listen: Option<Listen>,
+    /// Without it, no writes over the admin API. Read at each write.
+    pub token_file: Option<PathBuf>,
+    /// Whether a store outage makes `/readyz` fail.
+    pub ready_follows_store: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogSettings {
+    pub format: LogFormat,
+    /// A `tracing` filter: `info`, `fencepost=debug` …
+    pub level: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+/// What becomes of a path that no route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmatched {
+    /// Safe methods pass, others are a 404.
+    SafeOnly,
+    Refuse,
+}
+
+/// One route, with everything it inherits filled in.
+#[derive(Clone, Debug)]
+pub struct RouteSettings {
+    /// The value of the `route` label: the route's `name`, else its path pattern.
+    pub label: String,
+    pub pattern: Pattern,
+    /// The pattern as the file has it.
+    pub path: String,
+    /// The unsafe methods allowed; `None`: every one. Upper case.
+    pub methods: Option<BTreeSet<String>>,
+    /// `None` only in bypass mode.
+    pub key: Option<KeyTemplate>,
+    pub mode: Mode,
+    pub token_format: TokenFormat,
+    pub reuse: Reuse,
+    pub safe_methods: SafeMethods,
+    /// Spellings that are let through on this route though they are refused by default.
+    pub allow: Allow,
+    /// `None`: no keys are sent.
+    pub idempotency: Option<IdempotencySettings>,
+    pub upstream_timeout: Duration,
+    pub barrier_wait: Duration,
+    pub barrier_drain: Duration,
+    pub body: BodySettings,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    Enforce,
+    Observe,
+    Bypass,
+}
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::Enforce, Self::Observe, Self::Bypass];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// Whether equal tokens pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    Allow,
+    Once,
+}
+
+/// What becomes of safe methods (GET, HEAD, OPTIONS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SafeMethods {
+    /// Judged if they carry a token, else passed unfenced.
+    Optional,
+    /// Judged like any other; without a token a 428.
+    Required,
+    /// Passed unfenced, token or not.
+    Ignored,
+}
+
+#[derive(Clone, Debug)]
+pub struct IdempotencySettings {
+    /// The header's name, lower case.
+    pub header: String,
+    pub key: IdempotencyTemplate,
+    /// A request that yields no key is refused.
+    pub required: bool,
+    pub form: KeyForm,
+    /// An RFC 9651 string.
+    pub quoted: bool,
+    pub client_key: ClientKey,
+}
+
+/// The parts of an idempotency key, in order: literal text between variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyTemplate {
+    pub parts: Vec<IdempotencyPart>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdempotencyPart {
+    Literal(String),
+    Resource,
+    Token,
+    /// The caller's `X-Fencing-Operation`, else the digest.
+    Operation,
+    /// The digest of method, target and body.
+    Digest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    Uuid,
+    Raw,
+}
+
+/// What becomes of a key the client sent itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientKey {
+    Keep,
+    Replace,
+    Reject,
+}

@@ -1,0 +1,1 @@
+//! fencepost: checks fencing tokens for services that cannot.

@@ -1,0 +1,335 @@
+//! [`MarkStore`]: the one trait both stores embody, and the rows and errors that cross it.
+//!
+//! Rules that every embodiment keeps, whatever its engine:
+//!
+//! - *Check-and-advance is one call*, [`MarkStore::advance`], and one atomic statement (or one
+//!   transaction that nobody can see half of). It returns after the change is as durable as the
+//!   engine can make it, never before.
+//! - It never closes an epoch. [`MarkStore::close`] does, and names each by its opening, so that a
+//!   statement that commits late (its answer lost, its connection long dropped) can only raise a
+//!   mark or open an epoch. Both are safe; reading one's own rows closes the latter.
+//! - An error of any kind means *doubt*: the statement may still commit. Nothing is concluded from
+//!   it, and the connection that had it is closed, never reused.
+//! - Rows are locked in the byte order of their keys, so that two batches cannot deadlock.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::fence::{ResourceKey, Token};
+
+/// One run of one proxy: random, new at each start and at each rejoin. 32 lower-case hex digits.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(std::sync::Arc<str>);
+
+impl InstanceId {
+    /// Takes the id as it stands in a row.
+    #[must_use]
+    pub fn from_row(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// An id from 128 random bits.
+    #[must_use]
+    pub fn from_bits(bits: u128) -> Self {
+        Self(format!("{bits:032x}").into())
+    }
+
+    /// The id as it stands in a row.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Numbers the statements of one instance that may open an epoch. Never used twice, retries
+/// included, so that closing one opening cannot close another.
+pub type Opening = i64;
+
+/// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
+/// nothing on that row.
+pub type Era = i64;
+
+/// One row of a batch. A batch holds at most one ask per resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub resource: ResourceKey,
+    /// The mark is raised to this if it is lower or absent.
+    pub token: Token,
+    /// Open an epoch of `token` under this number, if the mark under the lock is not above `token`.
+    pub opening: Option<Opening>,
+    /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
+    /// `token` and the token is not spent yet.
+    pub spend: Option<String>,
+}
+
+/// What the statement found for one [`Ask`], in the order asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The mark under the lock *before* this statement; `None`: there was none.
+    pub before: Option<Token>,
+    /// The row's era. Above the era that was asked with: nothing was changed on this row.
+    pub era: Era,
+    /// The name the token asked for is spent under after this statement, if it is spent and the
+    /// mark is that token: equal to [`Ask::spend`] when this ask has won it.
+    pub spent_by: Option<String>,
+}
+
+/// A durable note that an instance may have requests of this token in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EpochRow {
+    pub resource: ResourceKey,
+    pub instance: InstanceId,
+    pub opening: Opening,
+    pub token: Token,
+}
+
+/// An instance as the others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceRow {
+    pub id: InstanceId,
+    /// Counts its renewals; a counter that stands still for a whole lease is a dead owner.
+    pub renewals: i64,
+    pub lease: Duration,
+    pub settle: Duration,
+    /// Declared dead. Never undone.
+    pub dead: bool,
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs on; the namespace is in this era.
+    Alive(Era),
+    /// Somebody declared this id dead, or its row is gone: rejoin under a new one.
+    Dead,
+}
+
+/// One mark, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkRow {
+    pub resource: ResourceKey,
+    pub token: Token,
+    /// The token is spent (`reuse: once`).
+    pub spent: bool,
+    pub era: Era,
+    /// When the mark last rose (or was overridden), in milliseconds since the Unix epoch, by the store's clock.
+    pub since_ms: i64,
+}
+
+/// One entry of the audit table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub resource: ResourceKey,
+    /// `override`, `advance` or `resolve`.
+    pub action: String,
+    pub before: Option<Token>,
+    pub after: Option<Token>,
+    pub reason: String,
+    pub actor: String,
+    /// Milliseconds since the Unix epoch, by the store's clock.
+    pub at_ms: i64,
+}
+
+/// What became of an operator's override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// The mark is `after` now, in the new era.
+    Done { before: Token, era: Era },
+    /// Refused: these epochs of the resource are open.
+    EpochsOpen(Vec<EpochRow>),
+    /// There is no mark to override.
+    Absent,
+}
+
+/// What instances tell each other. A lost or late one costs a poll interval and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A newer token is durable, and waits for older epochs of the resource.
+    Newer { resource: ResourceKey, token: Token, era: Era },
+    /// An epoch of the resource that somebody waits for was closed.
+    Closed { resource: ResourceKey },
+}
+
+/// What the listening side yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    News(News),
+    /// The subscription was (re)established; something may have been missed: poll now.
+    Resumed,
+}
+
+/// Why a store call failed. Whatever the variant, the statement may still commit later.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No answer within `store.timeout`.
+    #[error("the store did not answer within {0:?}")]
+    Timeout(Duration),
+    /// A row lock was not to be had within `lock_timeout`. The batch can be split and tried again.
+    #[error("a row lock was not to be had in time: {0}")]
+    LockTimeout(String),
+    /// The store cannot be reached, or the connection broke.
+    #[error("the store cannot be reached: {0}")]
+    Connection(String),
+    /// The store answered with an error.
+    #[error("the store refused a statement: {0}")]
+    Statement(String),
+    /// The store is not fit to hold marks (`fsync=off`, read-only, transaction pooling, schema
+    /// behind, file locked by another process …); says what to do.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl StoreError {
+    /// The label value of `fencepost_store_errors_total`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout(_) => "timeout",
+            Self::LockTimeout(_) => "lock-timeout",
+            Self::Connection(_) => "connection",
+            Self::Statement(_) => "statement",
+            Self::Unfit(_) => "unfit",
+        }
+    }
+    /// Every value [`Self::kind`] can have.
+    pub const KINDS: [&'static str; 5] =
+        ["timeout", "lock-timeout", "connection", "statement", "unfit"];
+}
+
+/// Where the marks live. All calls are for one namespace, fixed when the store is opened.
+///
+/// A caller may drop any of these futures at any time: an embodiment must then close the
+/// connection (or let the work end in a task of its own), never reuse one in an unknown state.
+#[async_trait]
+pub trait MarkStore: Send + Sync + 'static {
+    /// `sqlite` or `postgres`.
+    fn kind(&self) -> &'static str;
+
+    /// Whether other instances can share the marks. `false` (`SQLite`): every other instance found
+    /// in the store is dead, no lease is needed, and nobody listens to news.
+    fn shared(&self) -> bool;
+
+    // --- the request path: one caller, the lane; a dedicated connection ---
+
+    /// Locks every mark row named, in key order; raises those that are lower; opens epochs and
+    /// spends tokens as asked, for rows whose era is not above `era`; returns, in the order asked,
+    /// what was found under the lock. A write even for equal tokens, so that its commit waits for
+    /// standbys. `asks` names each resource at most once, and is not empty.
+    async fn advance(
+        &self,
+        instance: &InstanceId,
+        era: Era,
+        asks: &[Ask],
+    ) -> Result<Vec<Found>, StoreError>;
+
+    /// Every epoch row of these resources, of all instances, in a statement (and snapshot) of its
+    /// own: called after [`Self::advance`] has committed.
+    async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError>;
+
+    /// Deletes these epoch rows, by resource, instance and opening.
+    async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
+
+    /// This instance's own epoch rows that are below their mark, each with that mark.
+    async fn superseded(
+        &self,
+        instance: &InstanceId,
+    ) -> Result<Vec<(EpochRow, Token)>, StoreError>;
+
+    /// All of this instance's own epoch rows.
+    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError>;
+
+    /// Records epochs again that a failover has lost (their instance and opening are kept), without
+    /// looking at marks. What is there already stays as it is.
+    async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
+
+    /// Gives spent tokens back, each only if it is still spent under that name.
+    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError>;
+
+    /// Tells the other instances. Best effort; does nothing where the store is not shared.
+    async fn announce(&self, news: &[News]) -> Result<(), StoreError>;
+
+    // --- life and death: one caller, the lease keeper; a connection of its own ---
+
+    /// Records a new instance, and returns the namespace's era.
+    async fn join(
+        &self,
+        instance: &InstanceId,
+        lease: Duration,
+        settle: Duration,
+    ) -> Result<Era, StoreError>;
+
+    /// Adds one to the instance's counter, unless it is dead or unknown.
+    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError>;
+
+    /// Every instance recorded, and every id that only an epoch row knows (as `dead`, with
+    /// `renewals`, `lease` and `settle` of 0).
+    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
+
+    /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now.
+    async fn declare_dead(&self, instance: &InstanceId, renewals: i64)
+    -> Result<bool, StoreError>;
+
+    /// Deletes a dead instance's epochs and its row; returns the resources whose epochs went. Refuses
+    /// (changes nothing, returns nothing) for an id that is recorded and not dead.
+    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError>;
+
+    /// The end of a run: the instance's row goes if no epoch of it is left, else it is marked dead, so
+    /// that the settling starts now. Called after every exchange has ended.
+    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError>;
+
+    // --- people and start-up: any caller; connections of their own ---
+
+    /// Reaches the store and checks that it is fit (schema, durability settings, writable).
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError>;
+
+    /// One mark.
+    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
+
+    /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears `spent`;
+    /// adds one to the namespace's era and stamps it on the row; writes the audit row.
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, StoreError>;
+
+    /// Writes an audit row for an operator's other acts. The row's `at_ms` is ignored; the store's clock decides.
+    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError>;
+
+    /// The audit rows of a resource, the latest first.
+    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
+
+    /// The key templates on record, as (path pattern, template).
+    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError>;
+
+    /// Records key templates, replacing those of the same path.
+    async fn record_templates(&self, templates: &[(String, String)]) -> Result<(), StoreError>;
+
+    /// Starts to listen for news of other instances in a background task that ends when the
+    /// receiver is dropped. `None` where the store is not shared.
+    fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<Heard>>;
+}

@@ -1,0 +1,1 @@
+//! The suite: one binary. Real servers, real stores, a scripted upstream that can stall.
