@@ -14,7 +14,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use super::path::{Allow, CheckedPath};
+use super::normal::fold_case;
+use super::path::CheckedPath;
 
 /// A route's path: `/orders/{id}/{*rest}`.
 ///
@@ -32,14 +33,14 @@ pub struct Pattern {
 
 /// One segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     Literal(String),
     Capture(Arc<str>),
 }
 
 /// What may come behind the last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+enum End {
     Here,
     Slash,
     Rest(Arc<str>),
@@ -130,8 +131,23 @@ impl Pattern {
         }
     }
 
-    pub(super) fn steps(&self) -> &[Step] {
-        &self.steps
+    /// The single captures of a path with these segments, with or without a trailing slash, if this
+    /// pattern matches it. `folded`: the segments' case has been folded.
+    pub(super) fn fits(&self, segments: &[String], folded: bool) -> Option<Vec<(String, String)>> {
+        let length_fits = match self.end {
+            End::Rest(_) => segments.len() >= self.steps.len(),
+            End::Here | End::Slash => segments.len() == self.steps.len(),
+        };
+        let mut captures = Vec::new();
+        for (step, segment) in self.steps.iter().zip(segments) {
+            match step {
+                Step::Capture(name) => captures.push((name.to_string(), segment.clone())),
+                Step::Literal(text) if text == segment => {}
+                Step::Literal(text) if folded && fold_case(text) == *segment => {}
+                Step::Literal(_) => return None,
+            }
+        }
+        length_fits.then_some(captures)
     }
 
     /// The captures of a path that the router has matched with this pattern.
@@ -204,7 +220,7 @@ fn literal(segment: &str) -> Result<String, String> {
     let mut escaped = String::from("/");
     for byte in segment.bytes() {
         if byte == b' ' || byte >= 0x80 {
-            escaped.push_str(&format!("%{byte:02X}"));
+            escaped.extend(["%".to_owned(), format!("{byte:02X}")]);
         } else {
             escaped.push(char::from(byte));
         }
