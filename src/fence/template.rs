@@ -460,3 +460,6 @@ impl fmt::Display for TemplateError {
 }
 
 impl std::error::Error for TemplateError {}
+
+#[cfg(test)]
+mod tests;
