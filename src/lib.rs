@@ -1,1 +1,3 @@
 //! fencepost: checks fencing tokens for services that cannot.
+
+pub mod metrics;
