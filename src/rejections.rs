@@ -57,7 +57,10 @@ impl Rejections {
     /// An empty ring that keeps so many.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, ring: Mutex::new(VecDeque::with_capacity(capacity)) }
+        Self {
+            capacity,
+            ring: Mutex::new(VecDeque::with_capacity(capacity)),
+        }
     }
 
     /// Keeps a refusal, and forgets the oldest if the ring is full.
@@ -65,7 +68,11 @@ impl Rejections {
         // What falls out is freed after the lock.
         let _oldest = {
             let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-            let oldest = if ring.len() >= self.capacity { ring.pop_front() } else { None };
+            let oldest = if ring.len() >= self.capacity {
+                ring.pop_front()
+            } else {
+                None
+            };
             if self.capacity > 0 {
                 ring.push_back(refusal);
             }
@@ -106,7 +113,10 @@ mod tests {
     }
 
     fn tokens(refusals: &[Refusal]) -> Vec<i64> {
-        refusals.iter().map(|refusal| refusal.token.expect("given").get()).collect()
+        refusals
+            .iter()
+            .map(|refusal| refusal.token.expect("given").get())
+            .collect()
     }
 
     #[test]
@@ -125,7 +135,10 @@ mod tests {
         ring.push(refusal("order:1", 1));
         ring.push(refusal("order:10", 2));
         ring.push(refusal("order:1", 3));
-        ring.push(Refusal { resource: None, ..refusal("order:1", 4) });
+        ring.push(Refusal {
+            resource: None,
+            ..refusal("order:1", 4)
+        });
         let key = ResourceKey::new("order:1").expect("a good key");
         assert_eq!(tokens(&ring.latest(Some(&key), 10)), [3, 1]);
     }
@@ -133,8 +146,22 @@ mod tests {
     #[test]
     fn the_gap_needs_both_numbers() {
         assert_eq!(refusal("a", 41).gap(), Some(2));
-        assert_eq!(Refusal { mark: None, ..refusal("a", 41) }.gap(), None);
-        assert_eq!(Refusal { token: None, ..refusal("a", 41) }.gap(), None);
+        assert_eq!(
+            Refusal {
+                mark: None,
+                ..refusal("a", 41)
+            }
+            .gap(),
+            None
+        );
+        assert_eq!(
+            Refusal {
+                token: None,
+                ..refusal("a", 41)
+            }
+            .gap(),
+            None
+        );
     }
 
     #[test]
