@@ -34,7 +34,7 @@ mod marks;
 mod problem;
 mod readiness;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

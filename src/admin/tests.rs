@@ -1,4 +1,4 @@
-//! The admin port over a core that is made up.
+//! The admin port over a core that is made up. The commands that speak to it use the same.
 
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -49,7 +49,7 @@ fn epoch(resource: &ResourceKey) -> EpochRow {
 
 /// Knows every resource but those whose key begins with `absent`; fails for `down`.
 #[derive(Default)]
-struct FakeControl {
+pub(crate) struct FakeControl {
     /// What was asked, in words.
     calls: Mutex<Vec<String>>,
 }
@@ -62,7 +62,7 @@ impl FakeControl {
             .push(call);
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.calls
             .lock()
             .expect("no test panics in between")
@@ -180,11 +180,11 @@ impl Control for FakeControl {
     }
 }
 
-struct Admin {
-    control: Arc<FakeControl>,
-    state: AdminState,
+pub(crate) struct Admin {
+    pub(crate) control: Arc<FakeControl>,
+    pub(crate) state: AdminState,
     /// Holds the token file.
-    dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 struct Answer {
@@ -215,7 +215,7 @@ impl Answer {
 }
 
 impl Admin {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let token_file = dir.path().join("token");
         std::fs::write(&token_file, format!("  {SECRET}\n")).expect("written");
