@@ -32,16 +32,16 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 /// Look at the marks of a running proxy, and correct them.
 #[derive(Debug, Args)]
 pub struct MarksArgs {
-    /// Where the proxy's admin port is: http://…, https://… or unix:/path
     #[arg(
+        help = "Where the proxy's admin port is: http://…, https://… or unix:/path",
         long,
         global = true,
         env = "FENCEPOST_ADMIN_URL",
         default_value = "http://127.0.0.1:7081"
     )]
     admin: String,
-    /// The file that the proxy's admin.token_file names; writes need it
     #[arg(
+        help = "The file that the proxy's admin.token_file names; writes need it",
         long,
         global = true,
         value_name = "FILE",

@@ -6,7 +6,7 @@ use clap::Parser;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
-use crate::admin::tests::Admin as FakeAdmin;
+use crate::admin::tests::fake::Admin as FakeAdmin;
 use crate::admin::{Listener, router, serve};
 
 #[derive(Parser)]
