@@ -1,3 +1,4 @@
 //! fencepost: checks fencing tokens for services that cannot.
 
+pub mod config;
 pub mod fence;
