@@ -1,3 +1,9 @@
 //! fencepost: checks fencing tokens for services that cannot.
 
+pub mod admin;
+pub mod barrier;
+pub mod config;
 pub mod fence;
+pub mod marks;
+pub mod metrics;
+pub mod rejections;
