@@ -1,4 +1,7 @@
 //! fencepost: checks fencing tokens for services that cannot.
 pub mod barrier;
+pub mod config {
+    pub mod settings;
+}
 pub mod fence;
 pub mod marks;

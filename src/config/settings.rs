@@ -86,7 +86,9 @@ pub struct StoreSettings {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreTarget {
-    Sqlite { path: PathBuf },
+    Sqlite {
+        path: PathBuf,
+    },
     /// A DSN, or the file that holds one (read at each connect).
     Postgres(Secret),
 }
