@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use prometheus::{Histogram, Registry, TextEncoder};
+use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 use self::families::Families;
 pub use self::labels::{CheckResult, CodeClass, DecidedBy, Outcome};
@@ -53,6 +53,21 @@ pub struct Metrics {
     /// In the order of [`CheckResult::ALL`].
     checks: Vec<Histogram>,
     stale_resources: RecentDistinct,
+}
+
+/// The series that the store's side keeps, whatever it is made of.
+#[derive(Clone, Debug)]
+pub struct StoreHandles {
+    pub batch_size: Histogram,
+    pub commit_seconds: Histogram,
+    /// By kind of error.
+    pub errors: IntCounterVec,
+    /// 1 while the store answers.
+    pub up: IntGauge,
+    pub regressions: IntCounter,
+    pub open_epochs: IntGauge,
+    pub unknown_outcomes: IntGauge,
+    pub lease_remaining: Gauge,
 }
 
 impl Metrics {
@@ -133,45 +148,19 @@ impl Metrics {
         self.stale_resources.record(resource.as_str(), now);
     }
 
-    /// The store answered a batch of so many resources durably, in this time.
-    pub fn store_commit(&self, resources: usize, took: Duration) {
-        self.families
-            .store_batch_size
-            .observe(f64::from(u32::try_from(resources).unwrap_or(u32::MAX)));
-        self.families
-            .store_commit_seconds
-            .observe(took.as_secs_f64());
-    }
-
-    /// A call to the store failed; `kind` is `StoreError::kind`. Other words are not counted.
-    pub fn store_error(&self, kind: &str) {
-        if STORE_ERROR_KINDS.contains(&kind) {
-            self.families.store_errors.with_label_values(&[kind]).inc();
+    /// The series that the store's side keeps.
+    #[must_use]
+    pub fn store_handles(&self) -> StoreHandles {
+        StoreHandles {
+            batch_size: self.families.store_batch_size.clone(),
+            commit_seconds: self.families.store_commit_seconds.clone(),
+            errors: self.families.store_errors.clone(),
+            up: self.families.store_up.clone(),
+            regressions: self.families.mark_regressions.clone(),
+            open_epochs: self.families.open_epochs.clone(),
+            unknown_outcomes: self.families.unknown_outcomes.clone(),
+            lease_remaining: self.families.lease_remaining_seconds.clone(),
         }
-    }
-
-    /// The last call to the store succeeded, or did not.
-    pub fn set_store_up(&self, up: bool) {
-        self.families.store_up.set(i64::from(up));
-    }
-
-    /// So many unknown outcomes count as in flight.
-    pub fn set_unknown_outcomes(&self, count: usize) {
-        self.families
-            .unknown_outcomes
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// So many epochs are open here.
-    pub fn set_open_epochs(&self, count: usize) {
-        self.families
-            .open_epochs
-            .set(i64::try_from(count).unwrap_or(i64::MAX));
-    }
-
-    /// A mark was found lost.
-    pub fn mark_regression(&self) {
-        self.families.mark_regressions.inc();
     }
 
     /// An operator lowered a mark.
