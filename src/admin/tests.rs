@@ -262,6 +262,24 @@ async fn the_core_may_say_no() {
 }
 
 #[tokio::test]
+async fn a_write_that_has_begun_ends_though_the_asker_leaves() {
+    let admin = Admin::new();
+    tokio::select! {
+        _ = admin.post("/v1/marks/slow/advance", r#"{"token":"44"}"#) => panic!("it waits"),
+        () = admin.control.begun.notified() => {}
+    }
+    assert!(admin.control.calls().is_empty());
+    admin.control.go.notify_one();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while admin.control.calls().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("the write ends");
+}
+
+#[tokio::test]
 async fn bodies_are_read_strictly() {
     let admin = Admin::new();
     for (verb, body) in [
@@ -443,4 +461,35 @@ async fn serves_over_tcp_and_unix_until_shut_down() {
     // Closed or reset: either way it is over.
     let _ = idle.read_to_end(&mut rest).await;
     assert!(rest.is_empty());
+}
+
+/// Time is paused, so it jumps to the next timer whenever everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_cut_off() {
+    let admin = Admin::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let router = router(admin.state.clone());
+    tokio::spawn(serve(
+        Listener::Tcp(listener),
+        router,
+        std::future::pending(),
+    ));
+    for start in [
+        "",
+        "GET /livez HTTP/1.1\r\nHost:",
+        "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+    ] {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        stream.write_all(start.as_bytes()).await.expect("sent");
+        let began = tokio::time::Instant::now();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).await.expect("closed");
+        assert!(began.elapsed() < Duration::from_secs(20), "{start:?}");
+        assert_eq!(
+            rest.starts_with("HTTP/1.1 200"),
+            start.ends_with("\r\n\r\n"),
+            "{rest}"
+        );
+    }
 }

@@ -12,6 +12,8 @@ pub mod keeper;
 pub mod lane;
 pub mod lease;
 pub mod ledger;
+mod rows;
+pub mod sqlite;
 pub mod store;
 pub mod watch;
 

@@ -205,7 +205,7 @@ impl Body for UpstreamBody {
                 this.exact = this.exact.map(|left| left.saturating_sub(length));
             }
             if let Some(trailers) = frame.trailers_mut() {
-                headers::keep_allowed_trailers(trailers);
+                headers::strip_forbidden_trailers(trailers);
             }
             if this.frames.is_empty() && this.rest.is_none() {
                 this.finish();
@@ -230,7 +230,7 @@ impl Body for UpstreamBody {
                     return Poll::Ready(Some(Err(BodyError::TooLarge(max))));
                 }
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::keep_allowed_trailers(trailers);
+                    headers::strip_forbidden_trailers(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -248,7 +248,7 @@ impl Body for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended
+        self.ended || (self.frames.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream))
     }
 
     fn size_hint(&self) -> SizeHint {

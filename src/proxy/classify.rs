@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::headers;
 use super::respond::Refusal;
@@ -258,24 +258,11 @@ fn bare_host(host: &str) -> String {
     bare.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// A header's one value; a second line is ambiguous, and so is a twin in underscores, which many
-/// servers (CGI, WSGI) cannot tell from it.
+/// A header's one value (see [`headers::text`] for what is refused).
 fn header_part(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
-    let twin = |other: &http::HeaderName| {
-        other.as_str() != name && other.as_str().replace('_', "-") == name.replace('_', "-")
-    };
-    if headers.keys().any(twin) {
-        return Err(format!("the header {name} is there in another spelling, with - and _ exchanged; send it once"));
-    }
-    let mut lines = headers.get_all(name).iter();
-    let Some(first) = lines.next() else {
-        return Ok(None);
-    };
-    if lines.next().is_some() {
-        return Err(format!("the header {name} is there more than once; send it once"));
-    }
-    let value = text(first, name)?;
-    Ok(Some(value.trim_matches([' ', '\t']).to_owned()))
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
+    let value = headers::text(headers, &name).map_err(|error| error.to_string())?;
+    Ok(value.map(|value| value.trim_matches([' ', '\t']).to_owned()))
 }
 
 fn text<'a>(value: &'a HeaderValue, name: &str) -> Result<&'a str, String> {

@@ -146,7 +146,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
-    headers::response_for_client(&mut parts.headers);
+    headers::response_for_client(&mut parts.headers, parts.version);
     let (frames, receiver) = mpsc::channel(WINDOW);
     let followed = Followed {
         frames: receiver,
@@ -201,7 +201,7 @@ async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
             Some(Err(_)) => return false,
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::keep_allowed_trailers(trailers);
+                    headers::strip_forbidden_trailers(trailers);
                 }
                 let last = body.is_end_stream();
                 if last {
@@ -266,7 +266,7 @@ async fn too_slow(sent: &CancellationToken, limits: Limits) {
 }
 
 /// Whether the request is known not to have begun: no connection was made, or hyper handed it back.
-fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
+pub(super) fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
     let handed_back = error
         .source()
         .and_then(|source| source.downcast_ref::<hyper::Error>())

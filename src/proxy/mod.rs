@@ -21,12 +21,13 @@ mod respond;
 mod table;
 mod upstream;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,6 @@ pub(crate) use self::body::ClientBody;
 use self::body::{BodyError, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
-use self::headers::Forwarded;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::respond::{Refusal, Style};
 use self::table::{Route, Table};
@@ -47,6 +47,9 @@ use crate::config::{Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
 use crate::metrics::{Metrics, Outcome, RouteMetrics};
 use crate::rejections::{self, Rejections};
+
+/// The caller's name for the operation, for idempotency keys.
+const OPERATION: HeaderName = HeaderName::from_static("x-fencing-operation");
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +68,10 @@ fn list(conflicts: &[RouteConflict]) -> String {
 /// Who has sent a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// The IP address, without the port; `unix` for a Unix socket.
-    pub address: Arc<str>,
+    /// `None` on a Unix socket.
+    pub ip: Option<IpAddr>,
+    /// For log lines: the IP address, or `unix`.
+    pub text: Arc<str>,
 }
 
 /// What a reload replaces.
@@ -160,7 +165,7 @@ impl Proxy {
                 (route, passed)
             }
             Class::Observed(route, judged) => {
-                let seen = self.observe(&live, &route, judged, head, body, peer).await;
+                let seen = self.observe(&live, &route, judged, head, body, peer, &about).await;
                 // The check beside the request has counted it.
                 return seen.unwrap_or_else(|refusal| refusal.respond(about.style(table)));
             }
@@ -228,16 +233,11 @@ impl Proxy {
 
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
-        let forwarded = Forwarded {
-            fence: Some((token, &key)),
-            idempotency,
-            peer: &peer.address,
-            trace: (self.bits)(),
-        };
         let sent = CancellationToken::new();
         let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
+        let fence = Some((token, &key));
         let exchange = Exchange {
-            request: pass::upstream_request(&live.upstream, head, body, &forwarded)?,
+            request: self.upstream_request(&live.upstream, head, body, peer, fence, idempotency)?,
             sent,
             limits: Limits {
                 timeout: settings.upstream_timeout,
@@ -293,7 +293,7 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        self.log(label, about, &refusal, "refused");
+        log(label, about, &refusal, "refused");
         self.rejections.push(rejections::Refusal {
             #[expect(clippy::disallowed_methods, reason = "for people to read; nothing rests on it")]
             at: SystemTime::now(),
@@ -307,27 +307,27 @@ impl Proxy {
         });
         refusal.respond(about.style(table))
     }
+}
 
-    /// One line per refusal.
-    #[expect(clippy::unused_self, reason = "a step of the request path like the others")]
-    fn log(&self, label: &str, about: &About, refusal: &Refusal, message: &'static str) {
-        let (key, token, mark) = refusal.facts();
-        let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
-        tracing::warn!(
-            outcome = refusal.outcome().as_str(),
-            route = label,
-            resource = key.map(ResourceKey::as_str),
-            token = token.map(|token| token.to_string()),
-            mark = mark.map(|mark| mark.to_string()),
-            gap = gap.map(|gap| gap.to_string()),
-            peer = &*about.peer,
-            trace_id = about.trace_id.as_deref(),
-            "{message}"
-        );
-    }
+/// One line per refusal, or would-be refusal.
+fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+    let (key, token, mark) = refusal.facts();
+    let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
+    tracing::warn!(
+        outcome = refusal.outcome().as_str(),
+        route = label,
+        resource = key.map(ResourceKey::as_str),
+        token = token.map(|token| token.to_string()),
+        mark = mark.map(|mark| mark.to_string()),
+        gap = gap.map(|gap| gap.to_string()),
+        peer = &*about.peer,
+        trace_id = about.trace_id.as_deref(),
+        "{message}"
+    );
 }
 
 /// What is kept of a request for its answer and its log line.
+#[derive(Clone)]
 struct About {
     peer: Arc<str>,
     trace_id: Option<String>,
@@ -339,8 +339,8 @@ impl About {
         let headers = request.headers();
         let content_type = headers.get(http::header::CONTENT_TYPE);
         Self {
-            peer: Arc::clone(&peer.address),
-            trace_id: headers::trace_id(headers),
+            peer: Arc::clone(&peer.text),
+            trace_id: headers::trace::trace_id(headers).map(str::to_owned),
             grpc: content_type
                 .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
         }
@@ -376,13 +376,14 @@ fn idempotency(
     head: &Parts,
     key: &ResourceKey,
     upload: &Upload,
-) -> Result<Choice, Refusal> {
+) -> Result<Option<(HeaderName, Choice)>, Refusal> {
     let route = &fenced.route;
     let Some(settings) = route.settings.idempotency.as_ref().filter(|_| fenced.unsafe_method) else {
-        return Ok(Choice::KeepClients);
+        return Ok(None);
     };
-    let operation = headers::operation(&head.headers)
-        .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
+    let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
+    let name = HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
+    let operation = headers::text(&head.headers, &OPERATION).map_err(|error| ambiguous(&error))?;
     let choice = idempotency::choose(settings, &head.headers, || {
         let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
         let digest = upload
@@ -394,10 +395,11 @@ fn idempotency(
         }
         Ok(made)
     });
-    choice.map_err(|error| match error {
-        IdempotencyError::NoKey => Refusal::TooLarge(error.to_string()),
-        _ => Refusal::Ambiguous(error.to_string()),
-    })
+    match choice {
+        Ok(choice) => Ok(Some((name, choice))),
+        Err(error @ IdempotencyError::NoKey) => Err(Refusal::TooLarge(error.to_string())),
+        Err(error) => Err(ambiguous(&error)),
+    }
 }
 
 /// Counted each time, logged once per route.

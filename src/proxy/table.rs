@@ -78,15 +78,12 @@ impl Table {
         Some((self.routes.get(index)?, captures))
     }
 
-    /// Whether some enforcing route can yield this key.
-    pub(crate) fn could_yield(&self, key: &str) -> bool {
-        self.routes.iter().any(|route| {
+    /// An enforcing route that can yield this key.
+    pub(crate) fn could_yield(&self, key: &str) -> Option<&Arc<Route>> {
+        self.routes.iter().find(|route| {
+            let template = route.settings.key.as_ref();
             route.settings.mode == Mode::Enforce
-                && route
-                    .settings
-                    .key
-                    .as_ref()
-                    .is_some_and(|template| template.could_yield(key))
+                && template.is_some_and(|template| template.could_yield(key))
         })
     }
 }

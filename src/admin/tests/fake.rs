@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, header};
 use serde_json::Value;
+use tokio::sync::Notify;
 use tower::ServiceExt;
 
 use crate::admin::{AdminState, Control, ControlError, MarkView, Readiness, UnknownView, router};
@@ -46,11 +47,14 @@ fn epoch(resource: &ResourceKey) -> EpochRow {
     }
 }
 
-/// Knows every resource but those whose key begins with `absent`; fails for `down`.
+/// Knows every resource but those whose key begins with `absent`; fails for `down`; an advance of
+/// `slow` says that it has begun, and ends when it is let go.
 #[derive(Default)]
 pub(crate) struct FakeControl {
     /// What was asked, in words.
     calls: Mutex<Vec<String>>,
+    pub(super) begun: Notify,
+    pub(super) go: Notify,
 }
 
 impl FakeControl {
@@ -120,6 +124,10 @@ impl Control for FakeControl {
         reason: &str,
         actor: &str,
     ) -> Result<Decision, ControlError> {
+        if resource.as_str() == "slow" {
+            self.begun.notify_one();
+            self.go.notified().await;
+        }
         self.note(format!("advance {resource} {asked} {reason:?} {actor:?}"));
         reach(resource)?;
         Ok(match asked.get() {
