@@ -10,16 +10,16 @@
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
 //! among the connection's own fields (7.6.1).
 
-pub mod trace;
+mod trace;
 
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-use self::trace::NewTrace;
+pub use self::trace::trace_id;
 use super::idempotency::Choice;
 use crate::fence::{KeyError, ResourceKey, Token};
 
@@ -127,7 +127,7 @@ pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldE
 }
 
 /// The text of a field that a key is made of (`{header.x-tenant}`), or that names something: one
-/// line, UTF-8, and sure to reach the upstream.
+/// line, UTF-8, no white space around it, and sure to reach the upstream.
 pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, FieldError> {
     let Some(value) = single(headers, name)? else {
         return Ok(None);
@@ -140,6 +140,11 @@ pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a 
     let text = std::str::from_utf8(value.as_bytes());
     text.map(Some)
         .map_err(|_| FieldError::NotText(name.clone()))
+}
+
+/// The caller's name for the operation.
+pub fn operation(headers: &HeaderMap) -> Result<Option<&str>, FieldError> {
+    text(headers, &OPERATION)
 }
 
 /// Whether a method that looks safe may be another one to the upstream.
@@ -239,79 +244,75 @@ fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
     }
 }
 
-/// Sets a field to one value, and takes off what other servers may know by its name.
-fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    remove_where(headers, |known| same_name(known, name.as_str()));
-    headers.insert(name, value);
-}
-
 /// What goes upstream with a request besides what the client sent.
 #[derive(Debug)]
-pub struct ForUpstream<'a> {
+pub struct Forwarded<'a> {
     /// `None` where the request passes unfenced.
-    pub fenced: Option<(Token, &'a ResourceKey)>,
-    /// `None` where the route sends no keys: what the client sent stays on.
-    pub idempotency: Option<(&'a HeaderName, Choice)>,
-    /// The client's address; `None` on a Unix socket.
-    pub peer: Option<IpAddr>,
-    /// `http` or `https`: how the client reached the proxy.
-    pub scheme: &'static str,
-    /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
-    pub host: Option<HeaderValue>,
-    /// The version of the client's request.
-    pub version: Version,
-    /// The upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be (RFC 9113,
-    /// 8.2.2) and gRPC insists on it.
-    pub http2: bool,
-    /// The ids for a request that brings no valid `traceparent`.
-    pub trace: NewTrace,
+    pub fence: Option<(Token, &'a ResourceKey)>,
+    pub idempotency: Choice,
+    /// The client's IP address; anything else (a Unix socket has none) is not passed on.
+    pub peer: &'a str,
+    /// 128 random bits, for a request that brings no valid `traceparent`.
+    pub trace: u128,
 }
 
-/// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
+/// Makes a client's header the upstream's. `version` is that of the client's request; `http2` tells
+/// whether the upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be
+/// (RFC 9113, 8.2.2) and gRPC insists on it.
+///
+/// Host must still be the client's: it is passed on as `X-Forwarded-Host`, and left as it is, for the
+/// route's policy to set.
 ///
 /// - `X-Forwarded-For`: the peer is appended to what is there.
-/// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
-///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
+/// - `X-Forwarded-Proto` (the data port speaks plain HTTP), `X-Forwarded-Host`: set only where absent,
+///   as a proxy does behind an edge that it trusts; a sidecar's peers are such edges, and only they
+///   know how the client came.
 /// - `Via`: `1.1 fencepost` is appended (RFC 9110, 7.6.3).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
-pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
+pub fn request_for_upstream(
+    headers: &mut HeaderMap,
+    version: Version,
+    http2: bool,
+    add: &Forwarded<'_>,
+) {
     let trailers = headers.get_all(TE).iter().any(|line| {
         let mut members = line.as_bytes().split(|byte| *byte == b',');
         members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_hop_by_hop(headers);
     strip_fencing(headers);
-    if trailers && add.http2 {
+    if trailers && http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if let Some((token, resource)) = add.fenced {
+    if let Some((token, resource)) = add.fence {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
         headers.insert(RESOURCE, resource_value(resource));
     }
-    match add.idempotency {
-        None | Some((_, Choice::KeepClients)) => {}
-        Some((name, Choice::Nothing)) => {
+    match &add.idempotency {
+        Choice::KeepClients => {}
+        Choice::Remove(name) => remove_where(headers, |known| same_name(known, name.as_str())),
+        Choice::Send(name, value) => {
             remove_where(headers, |known| same_name(known, name.as_str()));
+            headers.insert(name, value.clone());
         }
-        Some((_, Choice::Send(name, value))) => set(headers, name, value),
     }
     for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, VIA] {
         remove_where(headers, |known| {
             *known != name && same_name(known, name.as_str())
         });
     }
-    if let Some(peer) = add.peer {
+    if let Ok(peer) = add.peer.parse::<IpAddr>() {
         append(headers, FORWARDED_FOR, &peer.to_canonical().to_string());
     }
     if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(add.scheme));
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
     }
-    if let Some(host) = add.host
-        && !headers.contains_key(FORWARDED_HOST)
+    if !headers.contains_key(FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
     {
         headers.insert(FORWARDED_HOST, host);
     }
-    append_via(headers, add.version);
+    append_via(headers, version);
     trace::ensure(headers, add.trace);
 }
 
@@ -401,7 +402,7 @@ pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
 /// content; and whatever this proxy decides by or adds. Digests are what trailers are for (RFC 9530),
 /// and stay, as do `ETag` (RFC 9110,
 /// 8.8.3) and gRPC's status.
-pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
+pub fn keep_allowed_trailers(trailers: &mut HeaderMap) {
     strip_hop_by_hop(trailers);
     strip_fencing(trailers);
     remove_where(trailers, |name| {

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 use super::headers::same_name;
-use crate::config::settings::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
+use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
 use crate::fence::{ResourceKey, Token};
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
@@ -127,8 +127,8 @@ pub fn key(
 pub enum Choice {
     /// The client's own key, in whatever spelling of the name, goes upstream as it is.
     KeepClients,
-    /// No key of ours; what the client sent itself has to go (`replace`).
-    Nothing,
+    /// No key at all; what the client sent itself has to go (`replace`).
+    Remove(HeaderName),
     /// This one, in the place of any that the client sent.
     Send(HeaderName, HeaderValue),
 }
@@ -150,7 +150,10 @@ pub fn choose(
             ClientKey::Replace => {}
         }
     }
-    Ok(make()?.map_or(Choice::Nothing, |value| Choice::Send(name, value)))
+    Ok(match make()? {
+        Some(value) => Choice::Send(name, value),
+        None => Choice::Remove(name),
+    })
 }
 
 /// The signs that end a variable: they are escaped inside all of them.
@@ -227,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::settings::IdempotencyTemplate;
+    use crate::config::IdempotencyTemplate;
     use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
 
     fn settings(parts: &[IdempotencyPart], form: KeyForm) -> IdempotencySettings {
@@ -420,7 +423,10 @@ mod tests {
                 );
             }
         }
-        assert_eq!(choose(&settings, &empty, || Ok(None)), Ok(Choice::Nothing));
+        assert_eq!(
+            choose(&settings, &empty, || Ok(None)),
+            Ok(Choice::Remove(name))
+        );
         settings.header = "a b".to_owned();
         let error = choose(&settings, &empty, || Ok(None)).unwrap_err();
         assert_eq!(error, IdempotencyError::Header("a b".into()));
