@@ -304,7 +304,7 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
             &store.namespace,
             store.timeout,
             store.migrate,
-        )?),
+        )),
     })
 }
 
@@ -319,7 +319,7 @@ async fn join_store(
     let mut said = false;
     loop {
         let tried = async {
-            store.check().await?;
+            store.prepare().await?;
             keys::compare(store, settings).await?;
             keeper.join().await
         };

@@ -45,7 +45,7 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{Metrics, Outcome, RouteMetrics};
+use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
 
 /// The caller's name for the operation, for idempotency keys.
@@ -171,7 +171,7 @@ impl Proxy {
             }
             Class::Claim => {
                 let claimed = self.claim(&live, head, body).await;
-                return self.finish(table, &table.claim_metrics, table::CLAIM, &about, claimed);
+                return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
             }
             Class::Fenced(fenced) => {
                 let route = Arc::clone(&fenced.route);
@@ -181,7 +181,7 @@ impl Proxy {
         };
         let (metrics, label) = match &route {
             Some(route) => (&route.metrics, route.settings.label.as_str()),
-            None => (&table.unmatched_metrics, table::UNMATCHED),
+            None => (&table.unmatched_metrics, UNMATCHED),
         };
         self.finish(table, metrics, label, &about, done)
     }

@@ -5,12 +5,7 @@ use std::sync::{Arc, Once};
 
 use crate::config::{Mode, RouteSettings, Settings, Unmatched};
 use crate::fence::{Captures, CheckedPath, RouteConflict, Router};
-use crate::metrics::{Metrics, RouteMetrics};
-
-/// The label of requests that no route matches.
-pub(crate) const UNMATCHED: &str = "unmatched";
-/// The label of claims.
-pub(crate) const CLAIM: &str = "claim";
+use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
 
 /// One route.
 pub(crate) struct Route {
