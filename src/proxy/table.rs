@@ -56,7 +56,10 @@ impl Table {
         Ok(Self {
             router,
             routes,
-            enforcing: settings.routes.iter().any(|route| route.mode == Mode::Enforce),
+            enforcing: settings
+                .routes
+                .iter()
+                .any(|route| route.mode == Mode::Enforce),
             unmatched: settings.unmatched,
             unmatched_metrics: metrics.route(UNMATCHED),
             claim: settings.claim.clone(),

@@ -146,8 +146,9 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
         if schema(&mut connection).await? == Schema::Current {
             return Ok(());
         }
+        // `run` asks for an `Acquire` that holds for any lifetime, which no future of a trait's can give.
         migrator()
-            .run(&mut connection)
+            .run_direct(None, &mut connection, false)
             .await
             .map_err(|error| match error {
                 MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
