@@ -3,7 +3,9 @@
 pub mod admin;
 pub mod app;
 pub mod barrier;
+pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod fence;
 pub mod marks;
 pub mod metrics;
