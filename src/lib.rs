@@ -1,1 +1,2 @@
 //! fencepost: checks fencing tokens for services that cannot.
+pub mod demo;
