@@ -76,18 +76,25 @@ pub async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
     let passed_b = of_b.iter().all(|answer| answer.status.is_success());
     let [charge, write] = of_a.each_ref().map(|answer| answer.status.as_u16());
     let found = format!(
-        "{charge} and {write}, {charges} charge(s), balance {}, order {} by {}",
-        account["balance"], order["status"], order["by"]
+        "{charge} and {write}, balance {} after {}, \"{}\" by {}",
+        account["balance"],
+        if charges == 1 {
+            "1 charge".to_owned()
+        } else {
+            format!("{charges} charges")
+        },
+        word(&order, "status"),
+        word(&order, "by"),
     );
     let (wanted, expected) = if fenced {
         (
             charge == 412 && write == 412 && charges == 1 && order["by"] == "B",
-            "412 to both of A's writes, 1 charge, balance 70, B's order untouched",
+            "412 to both of A's writes, 1 charge, B's order untouched",
         )
     } else {
         (
             charge == 201 && write == 200 && charges == 2 && order["by"] == "A",
-            "the damage: both of A's writes accepted, 2 charges, balance 40, B's order lost",
+            "the damage (both of A's writes accepted, 2 charges, B's order lost)",
         )
     };
     let balance = OPENING_BALANCE - PRICE * i64::try_from(charges)?;
@@ -144,7 +151,7 @@ pub async fn overtaken(world: &World) -> anyhow::Result<bool> {
         word(&order, "by"),
         told(&journal)
     );
-    let expected = "the damage: a check alone lets 41 land last, over 42";
+    let expected = "the damage (41 lands last, over 42)";
     world.screen.verdict(good, expected, &found);
     Ok(good)
 }
@@ -163,7 +170,7 @@ pub async fn barrier(world: &World) -> anyhow::Result<bool> {
         "41 has passed the check, and stalls on its way",
     );
     let second = put_order_8(&timeline, Lane::B, &world.front(), 42);
-    wait_for_waiting(world, "order:8").await?;
+    wait_for_waiting(world, "order:8", &[&first, &second]).await?;
     timeline.note(
         Lane::Middle,
         Tone::Good,
@@ -207,13 +214,11 @@ const WHOLE: [&str; 4] = [
     "B: took effect",
 ];
 
+/// A request on its way.
+type Sent = tokio::task::JoinHandle<anyhow::Result<Answer>>;
+
 /// Sends a write in a task of its own, as a worker in another process would.
-fn put_order_8(
-    timeline: &Timeline,
-    lane: Lane,
-    target: &str,
-    token: u64,
-) -> tokio::task::JoinHandle<anyhow::Result<Answer>> {
+fn put_order_8(timeline: &Timeline, lane: Lane, target: &str, token: u64) -> Sent {
     let worker = Worker::new(lane, timeline, target, true).with_token(token);
     let (status, by) = if lane == Lane::A {
         ("paid", "A")
@@ -225,7 +230,7 @@ fn put_order_8(
 }
 
 /// Looks at fencepost's admin API until a request of this resource waits at the barrier.
-async fn wait_for_waiting(world: &World, resource: &str) -> anyhow::Result<()> {
+async fn wait_for_waiting(world: &World, resource: &str, sent: &[&Sent]) -> anyhow::Result<()> {
     let url = format!("{}/v1/marks/{resource}", world.admin());
     let http = client();
     loop {
@@ -236,15 +241,14 @@ async fn wait_for_waiting(world: &World, resource: &str) -> anyhow::Result<()> {
             .context("fencepost's admin API is silent")?;
         if answer.status().is_success() {
             let body: Value = answer.json().await?;
-            let waiting = &body["waiting"];
-            if waiting
-                .as_u64()
-                .or_else(|| waiting.as_array().map(|all| all.len() as u64))
-                > Some(0)
-            {
+            if body["waiting"].as_u64().is_some_and(|waiting| waiting > 0) {
                 return Ok(());
             }
         }
+        ensure!(
+            !sent.iter().any(|task| task.is_finished()),
+            "nothing waited at the barrier"
+        );
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
