@@ -4,3 +4,11 @@
 mod support;
 
 mod admission;
+mod barrier;
+mod broken;
+mod claim;
+mod classify;
+mod forwarding;
+mod headers;
+mod idempotency;
+mod keys;
