@@ -1,0 +1,539 @@
+//! [`CheckedPath`]: a request's path, split and percent-decoded exactly once, with every spelling
+//! refused that a server behind us may read in another way than we do.
+//!
+//! A server is free to merge `//`, to cut a segment at `;`, to take `\` or `%2F` for `/`, to resolve
+//! `..` before or after it decodes. A spelling that is read as `/orders/42` there and as something
+//! else here would be fenced under a second key, which is no fence. So what two readers may read in
+//! two ways is refused. The *soft* oddities among it can be allowed per route ([`Allow`]) by an
+//! operator who knows the upstream; what allowing means for the key is said at each:
+//!
+//! | name | what it lets through | and the key then has |
+//! |---|---|---|
+//! | `semicolon` | `;` and `%3B` | the `;` and what follows as text of the segment, in both spellings |
+//! | `empty-segments` | `//` | nothing: `/a//b` is the same thing as `/a/b`, as where slashes are merged |
+//! | `encoded-slash` | `%2F` | a slash *inside* the segment, never the separator |
+//! | `backslash` | `\` and `%5C` | a backslash inside the segment |
+//! | `raw-characters` | `"<>[]^{}`, `\|` and the backtick, unescaped | the same as for their escapes |
+//!
+//! Dot segments can't be allowed: `/a/../b` and `/b` would be one thing with two keys at most
+//! servers. Nor can one be hidden behind an allowed oddity (`..;x`, `..%2Fa`, `..\a`).
+//!
+//! What is *not* decided here, since no syntax tells: letter case and number spelling (`{id|lower}`,
+//! `{id|int}`), and Unicode normalization. `é` in one code point and `e` with a combining accent
+//! are two different things. An escape is decoded once: `%2541` is the text `%41`, not `A`.
+
+use std::fmt;
+
+/// A spelling that a route may let through. The discriminant is the index in [`Allow::NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Oddity {
+    Semicolon,
+    EmptySegment,
+    EncodedSlash,
+    Backslash,
+    RawCharacter,
+}
+
+const ODDITIES: [Oddity; 5] = [
+    Oddity::Semicolon,
+    Oddity::EmptySegment,
+    Oddity::EncodedSlash,
+    Oddity::Backslash,
+    Oddity::RawCharacter,
+];
+
+/// The soft oddities that a route lets through (`allow`). None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allow([bool; ODDITIES.len()]);
+
+impl Allow {
+    /// The names that [`Self::set`] knows.
+    pub const NAMES: &[&str] = &[
+        "semicolon",
+        "empty-segments",
+        "encoded-slash",
+        "backslash",
+        "raw-characters",
+    ];
+
+    /// Lets one oddity through. `false`: there is none of this name.
+    pub fn set(&mut self, name: &str) -> bool {
+        match Self::NAMES.iter().position(|known| *known == name) {
+            Some(i) => {
+                self.0[i] = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether the oddity of this name is let through.
+    #[must_use]
+    pub fn allows(self, name: &str) -> bool {
+        Self::NAMES
+            .iter()
+            .position(|known| *known == name)
+            .is_some_and(|i| self.0[i])
+    }
+}
+
+/// Why a path is refused: what is in it, where, and what to send instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ambiguity {
+    what: What,
+    /// Byte offset in the raw path.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    NoLeadingSlash,
+    BrokenEscape,
+    NotUtf8,
+    Control,
+    NotAscii,
+    NotInAPath(u8),
+    Fragment,
+    DotSegment,
+    Soft(Oddity),
+}
+
+impl Ambiguity {
+    /// Where in the raw path it is, in bytes from 0.
+    #[must_use]
+    pub const fn offset(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for Ambiguity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} of the path: ", self.at + 1)?;
+        match self.what {
+            What::NoLeadingSlash => f.write_str("a path starts with `/`"),
+            What::BrokenEscape => {
+                f.write_str("a `%` without two hexadecimal digits behind it; a literal one is `%25`")
+            }
+            What::NotUtf8 => f.write_str(
+                "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the text",
+            ),
+            What::Control => f.write_str("a control character, raw or escaped; leave it out"),
+            What::NotAscii => f.write_str("a raw byte outside ASCII; escape its UTF-8 bytes with `%`"),
+            What::NotInAPath(byte) => {
+                write!(f, "a raw `{}`; a path has it only as `%{byte:02X}`", char::from(byte))
+            }
+            What::Fragment => f.write_str("a fragment (`#…`) is never sent; a literal `#` is `%23`"),
+            What::DotSegment => f.write_str(
+                "a dot segment (`.` or `..`, in any spelling); send the path with it resolved",
+            ),
+            What::Soft(oddity) => {
+                f.write_str(match oddity {
+                    Oddity::Semicolon => {
+                        "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
+                    }
+                    Oddity::EmptySegment => {
+                        "an empty segment (`//`), which some servers drop; send a single `/`"
+                    }
+                    Oddity::EncodedSlash => {
+                        "an encoded slash (`%2F`), which some servers take for `/`; leave it out"
+                    }
+                    Oddity::Backslash => {
+                        "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
+                    }
+                    Oddity::RawCharacter => {
+                        "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
+                    }
+                })?;
+                write!(
+                    f,
+                    ", or put `allow: [{}]` on the route if the upstream is sure to read it literally",
+                    Allow::NAMES[oddity as usize]
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Ambiguity {}
+
+/// A path that has one reading; decoded exactly once. Some soft oddities may be in it: ask
+/// [`Self::oddity_not_in`] with what the route allows, and with `Allow::default()` where no route
+/// matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPath {
+    segments: Vec<String>,
+    trailing_slash: bool,
+    /// Where each oddity occurs first, by the order of [`ODDITIES`].
+    oddities: [Option<usize>; ODDITIES.len()],
+}
+
+impl CheckedPath {
+    /// Splits and decodes the path of a request target, without its query.
+    pub fn parse(raw_path: &str) -> Result<Self, Ambiguity> {
+        let Some(rest) = raw_path.strip_prefix('/') else {
+            return Err(Ambiguity {
+                what: What::NoLeadingSlash,
+                at: 0,
+            });
+        };
+        let mut path = Self {
+            segments: Vec::new(),
+            trailing_slash: false,
+            oddities: [None; ODDITIES.len()],
+        };
+        let mut at = 1;
+        let mut raw_segments = rest.split('/').peekable();
+        while let Some(raw) = raw_segments.next() {
+            if !raw.is_empty() {
+                let segment = path.decode(raw, at)?;
+                path.segments.push(segment);
+            } else if raw_segments.peek().is_some() {
+                path.note(Oddity::EmptySegment, at);
+            } else {
+                // `/` alone is the root, not a root with a trailing slash.
+                path.trailing_slash = !path.segments.is_empty();
+            }
+            at += raw.len() + 1;
+        }
+        Ok(path)
+    }
+
+    /// The first oddity in the path that `allow` does not let through.
+    #[must_use]
+    pub fn oddity_not_in(&self, allow: Allow) -> Option<Ambiguity> {
+        let refused = ODDITIES
+            .iter()
+            .zip(self.oddities)
+            .filter(|(oddity, _)| !allow.0[**oddity as usize]);
+        refused
+            .filter_map(|(oddity, at)| {
+                Some(Ambiguity {
+                    what: What::Soft(*oddity),
+                    at: at?,
+                })
+            })
+            .min_by_key(Ambiguity::offset)
+    }
+
+    /// The decoded segments; none is empty. `/` has none.
+    #[must_use]
+    pub fn segments(&self) -> &[String] {
+        &self.segments
+    }
+
+    /// Whether a `/` follows the last segment. Never for `/` alone.
+    #[must_use]
+    pub const fn trailing_slash(&self) -> bool {
+        self.trailing_slash
+    }
+
+    fn note(&mut self, oddity: Oddity, at: usize) {
+        self.oddities[oddity as usize].get_or_insert(at);
+    }
+
+    /// Decodes one segment that starts at byte `start` of the path.
+    fn decode(&mut self, raw: &str, start: usize) -> Result<String, Ambiguity> {
+        let refuse = |what, at| Err(Ambiguity { what, at });
+        let bytes = raw.as_bytes();
+        let mut decoded = Vec::with_capacity(bytes.len());
+        let mut i = 0;
+        while let Some(&byte) = bytes.get(i) {
+            let at = start + i;
+            let (value, length) = if byte == b'%' {
+                match (
+                    bytes.get(i + 1).and_then(hex_digit),
+                    bytes.get(i + 2).and_then(hex_digit),
+                ) {
+                    (Some(high), Some(low)) => (high << 4 | low, 3),
+                    _ => return refuse(What::BrokenEscape, at),
+                }
+            } else {
+                (byte, 1)
+            };
+            let escaped = length == 3;
+            match value {
+                0..=0x1f | 0x7f => return refuse(What::Control, at),
+                b';' => self.note(Oddity::Semicolon, at),
+                b'\\' => self.note(Oddity::Backslash, at),
+                b'/' => self.note(Oddity::EncodedSlash, at),
+                _ if escaped => {}
+                b'#' => return refuse(What::Fragment, at),
+                b' ' | b'?' => return refuse(What::NotInAPath(value), at),
+                b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' => {
+                    self.note(Oddity::RawCharacter, at);
+                }
+                0x80.. => return refuse(What::NotAscii, at),
+                _ => {}
+            }
+            decoded.push(value);
+            i += length;
+        }
+        let Ok(text) = String::from_utf8(decoded) else {
+            return refuse(What::NotUtf8, start);
+        };
+        if has_control(&text) {
+            return refuse(What::Control, start);
+        }
+        if hides_dot_segment(&text) {
+            return refuse(What::DotSegment, start);
+        }
+        Ok(text)
+    }
+}
+
+/// Whether a decoded segment is a dot segment, or may become one for a server that cuts at `;` or
+/// splits at `\` or a decoded `/`.
+pub(super) fn hides_dot_segment(segment: &str) -> bool {
+    segment.split(['/', '\\']).any(|piece| {
+        let name = piece.split(';').next().unwrap_or(piece);
+        name == "." || name == ".."
+    })
+}
+
+/// Whether the text has a control character: C0, DEL, or C1 (U+0080 to U+009F).
+pub(super) fn has_control(text: &str) -> bool {
+    text.chars().any(char::is_control)
+}
+
+/// The value of an ASCII hexadecimal digit.
+pub(super) fn hex_digit(byte: &u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segments(raw: &str) -> Vec<String> {
+        CheckedPath::parse(raw)
+            .unwrap_or_else(|error| panic!("{raw}: {error}"))
+            .segments
+    }
+
+    fn allow(names: &[&str]) -> Allow {
+        let mut allow = Allow::default();
+        for name in names {
+            assert!(allow.set(name), "{name}");
+        }
+        allow
+    }
+
+    #[test]
+    fn one_thing_in_many_spellings_is_one_path() {
+        for (raw, expected) in [
+            ("/", &[] as &[&str]),
+            ("/orders/42", &["orders", "42"]),
+            ("/%6frders/%34%32", &["orders", "42"]),
+            ("/%6Frders/4%32", &["orders", "42"]),
+            ("/a%7Eb/%2D%5f%2E%7e", &["a~b", "-_.~"]),
+            ("/a%7eb", &["a~b"]),
+            ("/%C3%A9", &["é"]),
+            ("/%c3%a9", &["é"]),
+            ("/a%20b", &["a b"]),
+            ("/a+b", &["a+b"]),
+            ("/%2541", &["%41"]),
+            ("/100%25", &["100%"]),
+            ("/a%3Ab/a:b", &["a:b", "a:b"]),
+            ("/!$&'()*+,=:@", &["!$&'()*+,=:@"]),
+            ("/...", &["..."]),
+            ("/.a/a./..a/a..", &[".a", "a.", "..a", "a.."]),
+            ("/%23/%3F", &["#", "?"]),
+        ] {
+            assert_eq!(segments(raw), expected, "{raw}");
+            let path = CheckedPath::parse(raw).unwrap();
+            assert_eq!(path.oddity_not_in(Allow::default()), None, "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_differs_in_normalization_is_two_things() {
+        assert_ne!(segments("/%C3%A9"), segments("/e%CC%81"));
+    }
+
+    #[test]
+    fn trailing_slash() {
+        for (raw, expected) in [
+            ("/", false),
+            ("/a", false),
+            ("/a/", true),
+            ("/a//", true),
+            ("//", false),
+        ] {
+            assert_eq!(
+                CheckedPath::parse(raw).unwrap().trailing_slash(),
+                expected,
+                "{raw}"
+            );
+        }
+    }
+
+    #[test]
+    fn refused_for_good() {
+        let mut every = Allow::default();
+        for name in Allow::NAMES {
+            every.set(name);
+        }
+        for (raw, what) in [
+            ("", What::NoLeadingSlash),
+            ("*", What::NoLeadingSlash),
+            ("orders", What::NoLeadingSlash),
+            ("http://x/", What::NoLeadingSlash),
+            ("/.", What::DotSegment),
+            ("/..", What::DotSegment),
+            ("/a/./b", What::DotSegment),
+            ("/a/../b", What::DotSegment),
+            ("/a/..", What::DotSegment),
+            ("/a/../", What::DotSegment),
+            ("/%2e", What::DotSegment),
+            ("/%2E%2e/b", What::DotSegment),
+            ("/.%2e/b", What::DotSegment),
+            ("/..;/b", What::DotSegment),
+            ("/..;x=1/b", What::DotSegment),
+            ("/.%3Bx", What::DotSegment),
+            ("/a%2f..%2fb", What::DotSegment),
+            ("/..%2Fb", What::DotSegment),
+            ("/a%5C..", What::DotSegment),
+            ("/..\\b", What::DotSegment),
+            ("/%2F..;a", What::DotSegment),
+            ("/%", What::BrokenEscape),
+            ("/%4", What::BrokenEscape),
+            ("/%4/2", What::BrokenEscape),
+            ("/%zz", What::BrokenEscape),
+            ("/%u0041", What::BrokenEscape),
+            ("/%+1", What::BrokenEscape),
+            ("/%%34", What::BrokenEscape),
+            ("/%80", What::NotUtf8),
+            ("/%E9", What::NotUtf8),
+            ("/%C3", What::NotUtf8),
+            ("/%C0%AF", What::NotUtf8),
+            ("/%C0%AE%C0%AE", What::NotUtf8),
+            ("/%ED%A0%80", What::NotUtf8),
+            ("/%C3/%A9", What::NotUtf8),
+            ("/%00", What::Control),
+            ("/a%00b", What::Control),
+            ("/a%0Ab", What::Control),
+            ("/a%0d%0ab", What::Control),
+            ("/%7F", What::Control),
+            ("/%1f", What::Control),
+            ("/%C2%85", What::Control),
+            ("/a\tb", What::Control),
+            ("/a\0b", What::Control),
+            ("/é", What::NotAscii),
+            ("/a b", What::NotInAPath(b' ')),
+            ("/a?b", What::NotInAPath(b'?')),
+            ("/a#b", What::Fragment),
+            ("/#", What::Fragment),
+        ] {
+            let error = CheckedPath::parse(raw).expect_err(raw);
+            assert_eq!(error.what, what, "{raw}");
+            assert!(error.to_string().len() > 20, "{error}");
+        }
+    }
+
+    #[test]
+    fn refused_unless_allowed() {
+        for (raw, name, expected) in [
+            ("/a;v=1", "semicolon", &["a;v=1"] as &[&str]),
+            ("/a%3Bv=1", "semicolon", &["a;v=1"]),
+            ("/a%3bv=1", "semicolon", &["a;v=1"]),
+            ("/;", "semicolon", &[";"]),
+            ("//a", "empty-segments", &["a"]),
+            ("/a//b", "empty-segments", &["a", "b"]),
+            ("/a///b", "empty-segments", &["a", "b"]),
+            ("/a//", "empty-segments", &["a"]),
+            ("//", "empty-segments", &[]),
+            ("/a%2Fb", "encoded-slash", &["a/b"]),
+            ("/a%2fb", "encoded-slash", &["a/b"]),
+            ("/a\\b", "backslash", &["a\\b"]),
+            ("/a%5Cb", "backslash", &["a\\b"]),
+            ("/a%5cb", "backslash", &["a\\b"]),
+            ("/[1]", "raw-characters", &["[1]"]),
+            ("/a|b", "raw-characters", &["a|b"]),
+            ("/\"<>^`{}", "raw-characters", &["\"<>^`{}"]),
+        ] {
+            let path = CheckedPath::parse(raw).unwrap_or_else(|error| panic!("{raw}: {error}"));
+            assert_eq!(path.segments(), expected, "{raw}");
+            let refused = path.oddity_not_in(Allow::default()).expect(raw);
+            assert!(
+                refused.to_string().contains(&format!("allow: [{name}]")),
+                "{refused}"
+            );
+            assert_eq!(path.oddity_not_in(allow(&[name])), None, "{raw}");
+            for other in Allow::NAMES.iter().filter(|other| **other != name) {
+                assert_eq!(
+                    path.oddity_not_in(allow(&[other])),
+                    Some(refused),
+                    "{raw} {other}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_refused_oddity_is_named_with_its_place() {
+        let path = CheckedPath::parse("/a//b;c%2Fd").unwrap();
+        let offset = |names: &[&str]| path.oddity_not_in(allow(names)).map(|a| a.offset());
+        assert_eq!(offset(&[]), Some(3));
+        assert_eq!(offset(&["empty-segments"]), Some(5));
+        assert_eq!(offset(&["empty-segments", "semicolon"]), Some(7));
+        assert_eq!(
+            offset(&["empty-segments", "semicolon", "encoded-slash"]),
+            None
+        );
+        assert_eq!(
+            path.oddity_not_in(Allow::default()).unwrap().to_string(),
+            "byte 4 of the path: an empty segment (`//`), which some servers drop; send a single \
+             `/`, or put `allow: [empty-segments]` on the route if the upstream is sure to read it \
+             literally"
+        );
+    }
+
+    #[test]
+    fn unknown_names_are_not_set() {
+        let mut allow = Allow::default();
+        assert!(!allow.set("dot-segments"));
+        assert!(!allow.set(""));
+        assert_eq!(allow, Allow::default());
+        assert!(allow.set("semicolon") && allow.allows("semicolon"));
+        assert!(!allow.allows("backslash"));
+    }
+
+    proptest! {
+        /// Whatever text is escaped, in whatever style, comes back as itself.
+        #[test]
+        fn escaping_round_trips(text in "[^\\p{C}]{1,12}", lower in any::<bool>(), all in any::<bool>()) {
+            prop_assume!(!hides_dot_segment(&text));
+            let mut raw = String::from("/");
+            for byte in text.bytes() {
+                if !all && (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)) {
+                    raw.push(char::from(byte));
+                } else if lower {
+                    raw.push_str(&format!("%{byte:02x}"));
+                } else {
+                    raw.push_str(&format!("%{byte:02X}"));
+                }
+            }
+            let path = CheckedPath::parse(&raw).unwrap();
+            prop_assert_eq!(path.segments(), &[text]);
+        }
+
+        /// No input panics, and what passes has no empty, dot or control segment.
+        #[test]
+        fn what_passes_is_clean(raw in "/[a./%;\\\\0-9a-f\u{e9} \\x00-\\x7f]{0,24}") {
+            if let Ok(path) = CheckedPath::parse(&raw) {
+                for segment in path.segments() {
+                    prop_assert!(!segment.is_empty() && segment != "." && segment != "..");
+                    prop_assert!(!has_control(segment));
+                    let odd = segment.contains([';', '\\', '/']);
+                    prop_assert!(!odd || path.oddity_not_in(Allow::default()).is_some());
+                }
+            }
+        }
+    }
+}

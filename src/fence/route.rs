@@ -1,0 +1,363 @@
+//! [`Pattern`] and [`Router`]: which route a checked path belongs to.
+//!
+//! Own matching, for three reasons: it compares *decoded* segments, so that an escape cannot walk
+//! past a route; a trailing slash is part of a pattern and never optional by accident; and which of
+//! two matching patterns wins is decided segment by segment from the left (literal, then
+//! `{capture}`, then `{*rest}`), so that it depends neither on the order of the file nor on the length
+//! of anything. What could still tie is two patterns that differ in the names of their captures
+//! only, and those are refused.
+//!
+//! The routes make one tree with a node per distinct head of a pattern. A lookup visits a node at
+//! most once, so its cost is bounded by the number of segments in all patterns, whatever is sent.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use super::path::{Allow, CheckedPath};
+
+/// A route's path: `/orders/{id}/{*rest}`.
+///
+/// - Literal segments are written as in a URL and compared decoded: `/a%20b` and `/a b` are one.
+/// - `{name}` takes one whole segment.
+/// - `{*name}`, the last one only, takes what is left: zero or more segments, with a slash behind
+///   them or without.
+/// - A `/` at the end is part of the pattern: `/orders/{id}` does not match `/orders/42/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: Arc<str>,
+    steps: Arc<[Step]>,
+    end: End,
+}
+
+/// One segment of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Literal(String),
+    Capture(Arc<str>),
+}
+
+/// What may come behind the last step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Here,
+    Slash,
+    Rest(Arc<str>),
+}
+
+impl Pattern {
+    /// Reads a pattern of the configuration.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        let problem = |message: String| PatternError {
+            pattern: text.to_owned(),
+            message,
+        };
+        let Some(body) = text.strip_prefix('/') else {
+            return Err(problem("it must start with `/`".to_owned()));
+        };
+        let mut steps = Vec::new();
+        let mut end = End::Here;
+        let mut names = BTreeSet::new();
+        let mut segments = body.split('/').peekable();
+        while let Some(segment) = segments.next() {
+            let last = segments.peek().is_none();
+            if segment.is_empty() && last {
+                // `/` alone is the root, which has no trailing slash.
+                if !steps.is_empty() {
+                    end = End::Slash;
+                }
+                continue;
+            }
+            if segment.contains(['{', '}']) {
+                let capture = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+                let Some(capture) = capture.filter(|name| !name.contains(['{', '}'])) else {
+                    return Err(problem(format!(
+                        "`{segment}`: a capture is a whole segment, `{{name}}`; text beside it is \
+                         not possible (a literal brace is `%7B` or `%7D`)"
+                    )));
+                };
+                let rest = capture.strip_prefix('*');
+                let name = rest.unwrap_or(capture);
+                if !is_name(name) {
+                    return Err(problem(format!(
+                        "`{segment}`: a capture's name is a lower-case letter or `_`, then \
+                         lower-case letters, digits or `_`"
+                    )));
+                }
+                if !names.insert(name) {
+                    return Err(problem(format!("the name `{name}` is used twice")));
+                }
+                if rest.is_none() {
+                    steps.push(Step::Capture(name.into()));
+                } else if last {
+                    end = End::Rest(name.into());
+                } else {
+                    return Err(problem(format!(
+                        "`{segment}` takes all that is left, so it must be the last segment"
+                    )));
+                }
+                continue;
+            }
+            steps.push(Step::Literal(literal(segment).map_err(problem)?));
+        }
+        Ok(Self {
+            text: text.into(),
+            steps: steps.into(),
+            end,
+        })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The names of the captures, `{*rest}`'s included, from the left.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let captures = self.steps.iter().filter_map(|step| match step {
+            Step::Capture(name) => Some(&**name),
+            Step::Literal(_) => None,
+        });
+        captures.chain(self.rest_name())
+    }
+
+    /// The name of the final `{*rest}`.
+    pub(super) fn rest_name(&self) -> Option<&str> {
+        match &self.end {
+            End::Rest(name) => Some(name),
+            End::Here | End::Slash => None,
+        }
+    }
+
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The captures of a path that the router has matched with this pattern.
+    fn captures(&self, segments: &[String]) -> Captures {
+        let single = self
+            .steps
+            .iter()
+            .zip(segments)
+            .filter_map(|(step, segment)| match step {
+                Step::Capture(name) => Some((Arc::clone(name), segment.clone())),
+                Step::Literal(_) => None,
+            });
+        let rest = match &self.end {
+            End::Rest(_) => segments[self.steps.len()..].to_vec(),
+            End::Here | End::Slash => Vec::new(),
+        };
+        Captures {
+            single: single.collect(),
+            rest,
+        }
+    }
+
+    /// A path that this pattern matches, for messages.
+    fn example(&self) -> String {
+        let mut path = String::new();
+        for step in &*self.steps {
+            path.push('/');
+            match step {
+                Step::Literal(text) => path.push_str(text),
+                Step::Capture(_) => path.push('x'),
+            }
+        }
+        if path.is_empty() || self.end == End::Slash {
+            path.push('/');
+        }
+        path
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes
+        .next()
+        .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// Decodes a literal segment of a pattern. People may write spaces and letters of any script as they
+/// are; what the paths of requests may never have, a pattern may not have either, since it would
+/// match nothing.
+fn literal(segment: &str) -> Result<String, String> {
+    if segment.is_empty() {
+        return Err(
+            "it has an empty segment (`//`), which no path matches; write a single `/`".into(),
+        );
+    }
+    if let Some(sign) = segment.chars().find(|c| matches!(c, '?' | '#' | '*')) {
+        return Err(format!(
+            "`{segment}`: `{sign}` has no meaning here; patterns match paths only, and the rest of a \
+             path is taken by `{{*rest}}` (a literal `{sign}` is `%{:02X}`)",
+            u32::from(sign)
+        ));
+    }
+    let mut escaped = String::from("/");
+    for byte in segment.bytes() {
+        if byte == b' ' || byte >= 0x80 {
+            escaped.push_str(&format!("%{byte:02X}"));
+        } else {
+            escaped.push(char::from(byte));
+        }
+    }
+    match CheckedPath::parse(&escaped) {
+        Ok(path) => Ok(path.segments().concat()),
+        Err(error) => Err(format!("`{segment}`: {error}")),
+    }
+}
+
+/// A pattern that cannot be read: which, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError {
+    pattern: String,
+    message: String,
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path `{}`: {}", self.pattern, self.message)
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// Two routes that match the same paths equally well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConflict {
+    /// Index of the one that came first.
+    pub first: usize,
+    /// Index of the one that may not be there.
+    pub second: usize,
+    /// A path that both match.
+    pub example: String,
+}
+
+impl fmt::Display for RouteConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "routes {} and {} match the same paths equally well, for example `{}`; remove one, or \
+             make one more specific",
+            self.first + 1,
+            self.second + 1,
+            self.example
+        )
+    }
+}
+
+impl std::error::Error for RouteConflict {}
+
+/// Finds the route of a path.
+#[derive(Clone, Debug)]
+pub struct Router {
+    patterns: Vec<Pattern>,
+    root: Node,
+}
+
+/// All patterns that share their first segments.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    literals: HashMap<String, Node>,
+    capture: Option<Box<Node>>,
+    /// The pattern that ends here, ends in a slash here, or takes the rest from here.
+    here: Option<usize>,
+    slash: Option<usize>,
+    rest: Option<usize>,
+}
+
+impl Router {
+    /// Makes a router, or lists every pair of patterns that are equally specific.
+    pub fn new(patterns: Vec<Pattern>) -> Result<Self, Vec<RouteConflict>> {
+        let mut root = Node::default();
+        let mut conflicts = Vec::new();
+        for (second, pattern) in patterns.iter().enumerate() {
+            let mut node = &mut root;
+            for step in &*pattern.steps {
+                node = match step {
+                    Step::Literal(text) => node.literals.entry(text.clone()).or_default(),
+                    Step::Capture(_) => node.capture.get_or_insert_default(),
+                };
+            }
+            let place = match pattern.end {
+                End::Here => &mut node.here,
+                End::Slash => &mut node.slash,
+                End::Rest(_) => &mut node.rest,
+            };
+            match *place {
+                Some(first) => {
+                    conflicts.push(RouteConflict {
+                        first,
+                        second,
+                        example: pattern.example(),
+                    });
+                }
+                None => *place = Some(second),
+            }
+        }
+        if conflicts.is_empty() {
+            Ok(Self { patterns, root })
+        } else {
+            Err(conflicts)
+        }
+    }
+
+    /// The index of the most specific pattern that matches, and what it captured.
+    #[must_use]
+    pub fn find(&self, path: &CheckedPath) -> Option<(usize, Captures)> {
+        let index = self.root.find(path.segments(), path.trailing_slash())?;
+        Some((index, self.patterns[index].captures(path.segments())))
+    }
+}
+
+impl Node {
+    fn find(&self, segments: &[String], slash: bool) -> Option<usize> {
+        let Some((first, others)) = segments.split_first() else {
+            return if slash { self.slash } else { self.here }.or(self.rest);
+        };
+        let literal = self
+            .literals
+            .get(first)
+            .and_then(|node| node.find(others, slash));
+        literal
+            .or_else(|| {
+                self.capture
+                    .as_ref()
+                    .and_then(|node| node.find(others, slash))
+            })
+            .or(self.rest)
+    }
+}
+
+/// What a pattern took out of a path, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captures {
+    single: Vec<(Arc<str>, String)>,
+    rest: Vec<String>,
+}
+
+impl Captures {
+    /// The segment that `{name}` took. `None` for `{*rest}`: see [`Self::rest`].
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.single
+            .iter()
+            .find(|(known, _)| **known == *name)
+            .map(|(_, text)| text.as_str())
+    }
+
+    /// The segments that `{*rest}` took; a list and not a text, since a segment may have a slash in
+    /// it where a route allows that.
+    #[must_use]
+    pub fn rest(&self) -> &[String] {
+        &self.rest
+    }
+}
