@@ -73,7 +73,9 @@ impl Barrier {
         let mut place: Option<Place> = None;
         loop {
             // Made before the look: a bell that rings after it is not missed.
-            let rung = place.as_ref().map(|place| Arc::clone(&place.bell).notified_owned());
+            let rung = place
+                .as_ref()
+                .map(|place| Arc::clone(&place.bell).notified_owned());
             let known_left = match self.look(key, token)? {
                 Entered::Permit(ticket) => return Ok(self.permit(key, token, ticket)),
                 Entered::Superseded(mark) => return Err(Refusal::Superseded { mark }),

@@ -188,7 +188,11 @@ impl Keeper {
             tick.tick().await;
             self.remaining
                 .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
-            if self.lease.lapsed_for().is_some_and(|lapsed| lapsed >= self.settle) {
+            if self
+                .lease
+                .lapsed_for()
+                .is_some_and(|lapsed| lapsed >= self.settle)
+            {
                 self.lease.identity().cutoff.cancel();
             }
         }

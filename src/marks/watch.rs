@@ -145,7 +145,10 @@ mod tests {
         let me = InstanceId::from_bits(1);
         let watch = Watch::new(10 * SEC);
         let at = |s: u32| s * SEC;
-        assert_eq!(watch.observe(&me, &[row(2, 7, false)], at(0), at(1)), Verdict::default());
+        assert_eq!(
+            watch.observe(&me, &[row(2, 7, false)], at(0), at(1)),
+            Verdict::default()
+        );
         assert_eq!(
             watch.observe(&me, &[row(2, 7, false)], at(5), at(5)),
             Verdict::default(),
@@ -167,7 +170,11 @@ mod tests {
         let verdict = watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(29), at(29));
         assert_eq!(verdict, Verdict::default());
         let verdict = watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(30), at(30));
-        assert_eq!(verdict.settled, vec![InstanceId::from_bits(3)], "the larger settle, once");
+        assert_eq!(
+            verdict.settled,
+            vec![InstanceId::from_bits(3)],
+            "the larger settle, once"
+        );
         assert!(verdict.silent.is_empty());
     }
 

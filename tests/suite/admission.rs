@@ -160,7 +160,7 @@ over_both_stores! {
     }
 
     async fn under_reuse_once_what_was_never_sent_gives_the_token_back(store: Store) {
-        let nowhere = format!("http://127.0.0.1:{}", crate::support::ports::free_port());
+        let nowhere = format!("http://127.0.0.1:{}", crate::support::postgres::free_port());
         let config = Config::to(&nowhere, &store).route("reuse: once");
         let mut proxy = Proxy::start(&config).await;
         for _ in 0..2 {

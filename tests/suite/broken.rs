@@ -14,7 +14,7 @@ async fn fenced(more: &str) -> (Upstream, Proxy) {
 
 #[tokio::test]
 async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {
-    let nowhere = format!("http://127.0.0.1:{}", crate::support::ports::free_port());
+    let nowhere = format!("http://127.0.0.1:{}", crate::support::postgres::free_port());
     let config =
         Config::to(&nowhere, &Store::sqlite()).with("barrier: { wait: 200ms, settle: 300s }");
     let proxy = Proxy::start(&config).await;

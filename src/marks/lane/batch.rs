@@ -180,12 +180,21 @@ mod tests {
             .iter()
             .map(|g| {
                 let ask = &g.ask;
-                (ask.resource.as_str(), ask.token.get(), ask.opening, ask.spend.as_deref())
+                (
+                    ask.resource.as_str(),
+                    ask.token.get(),
+                    ask.opening,
+                    ask.spend.as_deref(),
+                )
             })
             .collect();
         assert_eq!(
             asks,
-            [("a", 5, None, None), ("b", 10, Some(1), Some("x")), ("c", 8, None, None)],
+            [
+                ("a", 5, None, None),
+                ("b", 10, Some(1), Some("x")),
+                ("c", 8, None, None)
+            ],
             "an epoch is opened only for the token that is asked for"
         );
         assert_eq!(groups[1].waiters.len(), 4);

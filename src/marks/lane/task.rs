@@ -252,9 +252,9 @@ impl Lane {
             Ok(found) => {
                 for (group, found) in groups.into_iter().zip(found) {
                     let rows = match &epochs {
-                        Ok(rows) => Ok(rows
-                            .get(&group.ask.resource)
-                            .map_or(&[][..], Vec::as_slice)),
+                        Ok(rows) => {
+                            Ok(rows.get(&group.ask.resource).map_or(&[][..], Vec::as_slice))
+                        }
                         Err(error) => Err(error),
                     };
                     self.enter_one(group, &found, era, &by, rows, &mut news);
@@ -310,7 +310,9 @@ impl Lane {
             }
             return;
         }
-        let mark = found.before.map_or(ask.token, |before| before.max(ask.token));
+        let mark = found
+            .before
+            .map_or(ask.token, |before| before.max(ask.token));
         let mut doubt = None;
         if let Some(opening) = ask.opening.filter(|_| mark == ask.token) {
             let row = EpochRow {
@@ -327,8 +329,10 @@ impl Lane {
                 }
                 Ok(rows) => {
                     let others = rows.iter().filter(|other| other.instance != by.instance);
-                    let older: Vec<EpochRow> =
-                        others.filter(|other| other.token < ask.token).cloned().collect();
+                    let older: Vec<EpochRow> = others
+                        .filter(|other| other.token < ask.token)
+                        .cloned()
+                        .collect();
                     for older in &older {
                         self.tell(news, older, ask.token);
                     }
@@ -408,7 +412,10 @@ impl Lane {
     /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
     /// to the lane as a command, so that only the lane ever enters one in the ledger.
     fn ask_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        let waiting = waiters.into_iter().map(|waiter| (key.clone(), waiter)).collect();
+        let waiting = waiters
+            .into_iter()
+            .map(|waiter| (key.clone(), waiter))
+            .collect();
         let groups = self.fold(waiting);
         let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
         let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
@@ -423,7 +430,11 @@ impl Lane {
     }
 
     fn aside_done(&mut self, outcome: Outcome) {
-        let Some(key) = outcome.groups.first().map(|group| group.ask.resource.clone()) else {
+        let Some(key) = outcome
+            .groups
+            .first()
+            .map(|group| group.ask.resource.clone())
+        else {
             return;
         };
         for news in self.enter(outcome, true) {
@@ -447,7 +458,8 @@ impl Lane {
         if self.gives.is_empty() {
             return;
         }
-        let (spends, replies): (Vec<_>, Vec<_>) = std::mem::take(&mut self.gives).into_iter().unzip();
+        let (spends, replies): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.gives).into_iter().unzip();
         let done = match self.store.give_back(&spends).await {
             Ok(()) => true,
             Err(error) => {
@@ -478,7 +490,11 @@ impl Lane {
             self.closes_since = None;
             return;
         }
-        let rows: Vec<EpochRow> = self.closes.iter().map(|drained| drained.row.clone()).collect();
+        let rows: Vec<EpochRow> = self
+            .closes
+            .iter()
+            .map(|drained| drained.row.clone())
+            .collect();
         match self.store.close(&rows).await {
             Ok(()) => {
                 self.meters.answered();

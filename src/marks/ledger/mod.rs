@@ -66,7 +66,9 @@ pub enum Entered {
     NotOpen,
     Barred(Duration),
     /// Older work is out. `known_left` is set when all of it has a known end.
-    Wait { known_left: Option<Duration> },
+    Wait {
+        known_left: Option<Duration>,
+    },
 }
 
 /// Names one given permit.
@@ -360,7 +362,11 @@ impl Ledger {
             }
             entry.learn(mark);
             let mut older = false;
-            for epoch in entry.epochs.iter_mut().filter(|epoch| epoch.row.token < mark) {
+            for epoch in entry
+                .epochs
+                .iter_mut()
+                .filter(|epoch| epoch.row.token < mark)
+            {
                 older = true;
                 epoch.wanted |= wanted;
             }
@@ -400,7 +406,12 @@ impl Ledger {
             let mut left = Vec::new();
             for epoch in &mut entry.epochs {
                 epoch.foreign.retain(|foreign| rows.contains(foreign));
-                left.extend(epoch.foreign.iter().map(|row| (row.clone(), epoch.row.token)));
+                left.extend(
+                    epoch
+                        .foreign
+                        .iter()
+                        .map(|row| (row.clone(), epoch.row.token)),
+                );
             }
             entry.ring();
             left

@@ -3,7 +3,7 @@
 
 pub mod client;
 pub mod metrics;
-pub mod ports;
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod store;
