@@ -2,7 +2,7 @@
 //! and 6, guarantee G6). The store plays no part in these, so they run over the embedded one.
 
 use crate::keys::key_of;
-use crate::support::{Config, Proxy, Request, Store, Upstream, delete, get, post, put, request};
+use crate::support::{Config, Proxy, Store, Upstream, delete, get, post, put, request};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;

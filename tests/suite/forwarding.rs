@@ -1,25 +1,15 @@
 //! What goes over, both ways, and what does not (design sections 4 to 6, guarantee G5). The store
 //! plays no part in these, so they run over the embedded one.
 
-use std::time::Duration;
-
 use tempfile::TempDir;
 
-use crate::support::upstream::Arrival;
-use crate::support::wire::{Framing, Wire, chunk};
-use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, delete, eventually, get, post, put,
-    request, soon,
-};
+use crate::support::wire::{Framing, chunk};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, request, soon};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
     (upstream, proxy)
-}
-
-fn last(upstream: &Upstream) -> Arrival {
-    upstream.arrivals().pop().expect("something has arrived")
 }
 
 #[tokio::test]
@@ -138,7 +128,7 @@ async fn expect_continue_asks_for_the_body_only_when_it_is_wanted() {
     assert_eq!(fine.any_head().await.word(1), "100");
     fine.wire.send(b"body").await.expect("taken");
     fine.finish().await.assert_forwarded();
-    assert_eq!(last(&upstream).text(), "body");
+    assert_eq!(upstream.last().text(), "body");
     assert_eq!(upstream.tokens("order:7"), [5, 6]);
 }
 

@@ -14,5 +14,6 @@ mod forwarding;
 mod headers;
 mod idempotency;
 mod keys;
+mod real;
 mod store_down;
 mod two_proxies;

@@ -1,10 +1,11 @@
 //! A child process that does not outlive its test, and the signals a test sends it.
 
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::wait::eventually;
 
@@ -32,10 +33,6 @@ impl Process {
         keep(child.stdout.take(), &lines);
         keep(child.stderr.take(), &lines);
         Self { name, child, lines }
-    }
-
-    pub fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).expect("Linux process ids fit")
     }
 
     /// What it has written so far.
@@ -104,10 +101,24 @@ fn keep(stream: Option<impl Read + Send + 'static>, lines: &Arc<Mutex<Vec<String
     });
 }
 
-/// Sends a signal to a process that is not ours to wait for.
-pub fn signal(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended meanwhile; whoever cares looks at the effect.
-        let _ = kill_process(pid, signal);
+/// A program and all that it starts, which are stopped and continued as one.
+pub struct Group(Process);
+
+impl Group {
+    /// Starts it as the leader of a process group of its own.
+    pub fn start(command: &mut Command) -> Self {
+        Self(Process::start(command.process_group(0)))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // The leader has not been waited for, so the group's id is still its own.
+        kill_process_group(Pid::from_child(&self.0.child), signal)
+            .expect("an own group takes signals");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }

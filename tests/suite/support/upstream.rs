@@ -254,6 +254,14 @@ impl Upstream {
         arrivals.into_iter().next().expect("there is one")
     }
 
+    /// The latest arrival.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn last(&self) -> Arrival {
+        self.arrivals().pop().expect("something has arrived")
+    }
+
     /// The tokens that arrived for a resource, in order.
     pub fn tokens(&self, resource: &str) -> Vec<u64> {
         let of_it = |arrival: &&Arrival| arrival.resource() == Some(resource);
