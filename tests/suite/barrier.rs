@@ -210,7 +210,10 @@ over_both_stores! {
         proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
         proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
         let target = "/v1/marks/order%3A7/resolve";
-        let words = json!({ "token": "41", "reason": "looked: it was not applied" });
+        let mark = proxy.mark("order:7").await.expect("it has a mark");
+        let unknown = &mark["unknown"];
+        assert_eq!((unknown.as_array().map(Vec::len), &unknown[0]["token"]), (Some(1), &"41".into()), "{mark}");
+        let words = json!({ "id": unknown[0]["id"], "reason": "looked: it was not applied" });
         let unasked = post(target).body(words.to_string()).header("Content-Type", "application/json");
         assert_eq!(unasked.send(proxy.admin()).await.status(), 401, "writes need the bearer token");
         proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");

@@ -14,6 +14,7 @@ pub struct Process {
     name: String,
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl Process {
@@ -30,14 +31,29 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let lines = Arc::new(Mutex::new(Vec::new()));
-        keep(child.stdout.take(), &lines);
-        keep(child.stderr.take(), &lines);
-        Self { name, child, lines }
+        let readers = vec![
+            keep(child.stdout.take(), &lines),
+            keep(child.stderr.take(), &lines),
+        ];
+        Self {
+            name,
+            child,
+            lines,
+            readers,
+        }
     }
 
     /// What it has written so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("readers do not panic").clone()
+    }
+
+    /// All that it has written; waits for the end of its output.
+    pub fn output(&mut self) -> String {
+        for reader in self.readers.drain(..) {
+            reader.join().expect("readers do not panic");
+        }
+        self.lines().join("\n")
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -84,8 +100,11 @@ impl Drop for Process {
     }
 }
 
-fn keep(stream: Option<impl Read + Send + 'static>, lines: &Arc<Mutex<Vec<String>>>) {
-    let Some(stream) = stream else { return };
+fn keep(
+    stream: Option<impl Read + Send + 'static>,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> std::thread::JoinHandle<()> {
+    let stream = stream.expect("both streams are pipes");
     let lines = Arc::clone(lines);
     std::thread::spawn(move || {
         let mut stream = BufReader::new(stream);
@@ -98,7 +117,7 @@ fn keep(stream: Option<impl Read + Send + 'static>, lines: &Arc<Mutex<Vec<String
             lines.lock().expect("readers do not panic").push(text);
             line.clear();
         }
-    });
+    })
 }
 
 /// A program and all that it starts, which are stopped and continued as one.

@@ -57,6 +57,15 @@ impl Config {
         self
     }
 
+    /// The file's text, with an admin token that lies in `dir`.
+    fn text_for(&self, dir: &Path) -> String {
+        let token_file = dir.join("admin-token");
+        std::fs::write(&token_file, ADMIN_TOKEN).expect("the directory is writable");
+        let mut config = self.clone();
+        config.0["admin"]["token_file"] = json!(token_file);
+        config.text()
+    }
+
     /// The file's text.
     pub fn text(&self) -> String {
         serde_saphyr::to_string(&self.0).expect("plain data can be written")
@@ -106,7 +115,18 @@ impl Proxy {
     }
 
     async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
-        let mut process = Self::launch(dir.path(), config, command);
+        write_config(dir.path(), &config.text_for(dir.path()));
+        Self::listening(dir, command).await
+    }
+
+    async fn listening(dir: TempDir, mut command: Command) -> Self {
+        let file = dir.path().join("fencepost.yaml");
+        let serve = command
+            .arg("serve")
+            .arg("--config")
+            .arg(file)
+            .current_dir(dir.path());
+        let mut process = Process::start(serve);
         let (data, admin) = eventually("the proxy to listen", || {
             if let Some(status) = process.ended() {
                 panic!("the proxy ended instead of listening, {status}");
@@ -124,26 +144,41 @@ impl Proxy {
 
     /// Starts a run that is expected to refuse; returns its exit status and what it wrote.
     pub async fn refused(config: &Config) -> (ExitStatus, String) {
-        let dir = TempDir::new().expect("a temporary directory");
-        let mut process = Self::launch(dir.path(), config, fencepost());
-        let status = process.exit().await;
-        (status, process.lines().join("\n"))
+        Self::run_with(config, &["serve"]).await
     }
 
-    fn launch(dir: &Path, config: &Config, mut command: Command) -> Process {
-        let token_file = dir.join("admin-token");
-        std::fs::write(&token_file, ADMIN_TOKEN).expect("the directory is writable");
-        let mut config = config.clone();
-        config.0["admin"]["token_file"] = json!(token_file);
-        let file = dir.join("fencepost.yaml");
-        std::fs::write(&file, config.text()).expect("the directory is writable");
-        Process::start(
-            command
-                .arg("serve")
-                .arg("--config")
-                .arg(file)
-                .current_dir(dir),
-        )
+    /// Runs another command to its end with `--config`.
+    pub async fn run_with(config: &Config, arguments: &[&str]) -> (ExitStatus, String) {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let mut process = Process::start(fencepost().args(arguments).arg("--config").arg(file));
+        let status = process.exit().await;
+        (status, process.output())
+    }
+
+    /// As [`Self::start`], with the file where Kubernetes would mount a `ConfigMap`: behind two links.
+    pub async fn start_linked(config: &Config) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let link = dir.path().join("fencepost.yaml");
+        std::os::unix::fs::symlink("..data/fencepost.yaml", link)
+            .expect("the directory is writable");
+        link_version(dir.path(), "first", &config.text_for(dir.path()));
+        Self::listening(dir, fencepost()).await
+    }
+
+    /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.
+    pub fn relink(&self, config: &Config) {
+        link_version(self.dir.path(), "second", &config.text_for(self.dir.path()));
+    }
+
+    /// Replaces the configuration file in one step.
+    pub fn rewrite(&self, config: &Config) {
+        self.rewrite_text(&config.text_for(self.dir.path()));
+    }
+
+    /// As [`Self::rewrite`], with any text.
+    pub fn rewrite_text(&self, text: &str) {
+        write_config(self.dir.path(), text);
     }
 
     /// The data port.
@@ -278,6 +313,23 @@ impl Proxy {
     pub fn hang_up(&self) {
         self.process.signal(Signal::HUP);
     }
+}
+
+/// Puts the configuration file into a directory, in one step.
+fn write_config(dir: &Path, text: &str) -> PathBuf {
+    let (new, file) = (dir.join("fencepost.yaml.new"), dir.join("fencepost.yaml"));
+    std::fs::write(&new, text).expect("the directory is writable");
+    std::fs::rename(&new, &file).expect("the directory is writable");
+    file
+}
+
+/// Writes a version of a `ConfigMap` and points `..data` at it, in one step.
+fn link_version(dir: &Path, version: &str, text: &str) {
+    let folder = dir.join(version);
+    std::fs::create_dir(&folder).expect("the directory is writable");
+    std::fs::write(folder.join("fencepost.yaml"), text).expect("the directory is writable");
+    std::os::unix::fs::symlink(version, dir.join("..new")).expect("the directory is writable");
+    std::fs::rename(dir.join("..new"), dir.join("..data")).expect("the directory is writable");
 }
 
 /// The addresses in the line that says that the proxy listens.
