@@ -8,6 +8,7 @@ mod barrier;
 mod broken;
 mod claim;
 mod classify;
+mod commands;
 mod concurrency;
 mod crash;
 mod forwarding;

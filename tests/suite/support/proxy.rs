@@ -114,19 +114,33 @@ impl Proxy {
         Self::start_in(dir, config, runner).await
     }
 
-    async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
+    /// As [`Self::start`], with an environment and flags over the file.
+    pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
         write_config(dir.path(), &config.text_for(dir.path()));
-        Self::listening(dir, command).await
+        Self::listening(dir, command, flags).await
     }
 
-    async fn listening(dir: TempDir, mut command: Command) -> Self {
+    async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
+        write_config(dir.path(), &config.text_for(dir.path()));
+        Self::listening(dir, command, &[]).await
+    }
+
+    async fn listening(dir: TempDir, mut command: Command, flags: &[&str]) -> Self {
         let file = dir.path().join("fencepost.yaml");
-        let serve = command
-            .arg("serve")
-            .arg("--config")
-            .arg(file)
-            .current_dir(dir.path());
-        let mut process = Process::start(serve);
+        command.arg("serve").arg("--config").arg(file).args(flags);
+        Self::run_in(dir, command).await
+    }
+
+    /// Runs `fencepost serve` without a file, in a directory of its own.
+    pub async fn start_fileless(flags: &[&str]) -> Self {
+        let mut command = fencepost();
+        command.arg("serve").args(flags);
+        Self::run_in(TempDir::new().expect("a temporary directory"), command).await
+    }
+
+    async fn run_in(dir: TempDir, mut command: Command) -> Self {
+        let mut process = Process::start(command.current_dir(dir.path()));
         let (data, admin) = eventually("the proxy to listen", || {
             if let Some(status) = process.ended() {
                 panic!("the proxy ended instead of listening, {status}");
@@ -163,7 +177,7 @@ impl Proxy {
         std::os::unix::fs::symlink("..data/fencepost.yaml", link)
             .expect("the directory is writable");
         link_version(dir.path(), "first", &config.text_for(dir.path()));
-        Self::listening(dir, fencepost()).await
+        Self::listening(dir, fencepost(), &[]).await
     }
 
     /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.
