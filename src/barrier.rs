@@ -123,8 +123,7 @@ impl Barrier {
             cutoff: self.lease.identity().cutoff,
             key: key.clone(),
             token,
-            ticket,
-            ending: Some(Ending::Unknown),
+            ticket: Some(ticket),
         }
     }
 }
@@ -154,16 +153,14 @@ impl Drop for Place {
     }
 }
 
-/// The right to send one request upstream. It ends by [`Permit::settled`]; dropped in any other way (a
-/// panic, an aborted task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
+/// The right to send one request upstream. Dropped before [`Permit::begin`], nothing was sent under it.
 #[must_use = "a permit keeps newer tokens waiting until it ends"]
 pub struct Permit {
     ledger: Arc<Ledger>,
     cutoff: CancellationToken,
     key: ResourceKey,
     token: Token,
-    ticket: Ticket,
-    ending: Option<Ending>,
+    ticket: Option<Ticket>,
 }
 
 impl Permit {
@@ -177,6 +174,41 @@ impl Permit {
         self.token
     }
 
+    /// From here on a byte may go upstream.
+    pub fn begin(mut self) -> Sending {
+        let Some(ticket) = self.ticket.take() else {
+            unreachable!("only this and drop take it, and both end the permit")
+        };
+        Sending {
+            ledger: Arc::clone(&self.ledger),
+            cutoff: self.cutoff.clone(),
+            key: self.key.clone(),
+            ticket,
+            ending: Ending::Unknown,
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.ledger.end(&self.key, &ticket, Ending::Settled);
+        }
+    }
+}
+
+/// A permit in use. It ends by [`Sending::settled`]; dropped in any other way (a panic, an aborted
+/// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
+#[must_use = "newer tokens wait until this ends"]
+pub struct Sending {
+    ledger: Arc<Ledger>,
+    cutoff: CancellationToken,
+    key: ResourceKey,
+    ticket: Ticket,
+    ending: Ending,
+}
+
+impl Sending {
     /// The lease's generation that every write must still be under.
     #[must_use]
     pub fn generation(&self) -> u64 {
@@ -197,14 +229,12 @@ impl Permit {
 
     /// Nothing was sent, or the upstream's response has been received whole.
     pub fn settled(mut self) {
-        self.ending = Some(Ending::Settled);
+        self.ending = Ending::Settled;
     }
 }
 
-impl Drop for Permit {
+impl Drop for Sending {
     fn drop(&mut self) {
-        if let Some(ending) = self.ending.take() {
-            self.ledger.end(&self.key, &self.ticket, ending);
-        }
+        self.ledger.end(&self.key, &self.ticket, self.ending);
     }
 }

@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 /// A configuration that has passed every check.
@@ -86,7 +89,9 @@ pub struct StoreSettings {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreTarget {
-    Sqlite { path: PathBuf },
+    Sqlite {
+        path: PathBuf,
+    },
     /// A DSN, or the file that holds one (read at each connect).
     Postgres(Secret),
 }
@@ -164,17 +169,23 @@ pub struct LogSettings {
     pub level: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
+    /// One object per line.
     Json,
+    /// For people.
     Text,
 }
 
 /// What becomes of a path that no route matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unmatched {
     /// Safe methods pass, others are a 404.
     SafeOnly,
+    /// All are a 404.
     Refuse,
 }
 
@@ -204,10 +215,15 @@ pub struct RouteSettings {
     pub body: BodySettings,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What a route does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
+    /// Refuses what is stale.
     Enforce,
+    /// Refuses nothing, and counts what it would have refused.
     Observe,
+    /// Forwards without looking.
     Bypass,
 }
 
@@ -225,14 +241,18 @@ impl Mode {
 }
 
 /// Whether equal tokens pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reuse {
+    /// Equal tokens pass.
     Allow,
+    /// Each token passes once.
     Once,
 }
 
 /// What becomes of safe methods (GET, HEAD, OPTIONS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum SafeMethods {
     /// Judged if they carry a token, else passed unfenced.
     Optional,
@@ -272,16 +292,24 @@ pub enum IdempotencyPart {
     Digest,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an idempotency key looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum KeyForm {
+    /// Version 8, of the SHA-256 of the key.
     Uuid,
+    /// The key itself.
     Raw,
 }
 
 /// What becomes of a key the client sent itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum ClientKey {
+    /// It goes upstream in place of ours.
     Keep,
+    /// Ours goes upstream in its place.
     Replace,
+    /// The request is refused.
     Reject,
 }

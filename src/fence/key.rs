@@ -1,10 +1,10 @@
-//! [`ResourceKey`] and [`KeyTemplate`]: what is fenced, as text.
+//! [`ResourceKey`]: what is fenced, as text; where its parts come from, and why a request may have
+//! none.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::path::{CheckedPath, has_control};
-use super::route::{Captures, Pattern};
+use super::path::has_control;
 
 /// The name of a protected resource: 1 to 1,024 bytes of text without control characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,70 +134,51 @@ impl fmt::Display for Source {
     }
 }
 
-/// How a route's resource key is made of a request (`resource`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyTemplate {
-    text: Arc<str>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl KeyTemplate {
-    /// Reads a template of the configuration, for a route with this pattern.
-    pub fn parse(template: &str, _pattern: &Pattern) -> Result<Self, TemplateError> {
-        Ok(Self {
-            text: template.into(),
-        })
+    #[test]
+    fn keys() {
+        for good in [
+            "a",
+            "order:42",
+            "é",
+            "a b",
+            "/",
+            &"x".repeat(1024),
+            &"é".repeat(512),
+        ] {
+            assert_eq!(ResourceKey::new(good).unwrap().as_str(), good);
+        }
+        assert_eq!(ResourceKey::new(""), Err(KeyError::Blank));
+        assert_eq!(
+            ResourceKey::new("x".repeat(1025)),
+            Err(KeyError::TooLong { bytes: 1025 })
+        );
+        assert_eq!(
+            ResourceKey::new("é".repeat(512) + "x"),
+            Err(KeyError::TooLong { bytes: 1025 })
+        );
+        for bad in ["\0", "a\0b", "a\n", "\ta", "a\u{7f}", "a\u{85}"] {
+            assert_eq!(ResourceKey::new(bad), Err(KeyError::Control), "{bad:?}");
+        }
     }
 
-    /// The template as it was written.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
+    #[test]
+    fn sources_are_shown_as_they_are_written() {
+        for (source, expected) in [
+            (Source::Path("id".into()), "`{id}`"),
+            (Source::WholePath, "`{path}`"),
+            (Source::Host, "`{host}`"),
+            (Source::Header("x-tenant".into()), "`{header.x-tenant}`"),
+            (Source::Query("q".into()), "`{query.q}`"),
+            (
+                Source::Json(vec!["order".into(), "id".into()]),
+                "`{json.order.id}`",
+            ),
+        ] {
+            assert_eq!(source.to_string(), expected);
+        }
     }
-
-    /// Whether the request's body is needed.
-    #[must_use]
-    pub fn uses_json(&self) -> bool {
-        self.parts().any(|source| matches!(source, Source::Json(_)))
-    }
-
-    /// The parts, from the left.
-    pub fn parts(&self) -> impl Iterator<Item = &Source> {
-        std::iter::empty()
-    }
-
-    /// Makes the key. `lookup` is asked for what is not in the path: host, headers, query, JSON.
-    pub fn render(
-        &self,
-        _captures: &Captures,
-        _path: &CheckedPath,
-        _lookup: &mut dyn FnMut(&Source) -> Result<Option<String>, String>,
-    ) -> Result<ResourceKey, KeyError> {
-        ResourceKey::new(&*self.text)
-    }
-
-    /// Whether some request could have exactly this key.
-    #[must_use]
-    pub fn could_yield(&self, key: &str) -> bool {
-        *key == *self.text
-    }
-}
-
-/// A template that cannot be used: what is wrong, where, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateError {
-    template: String,
-    message: String,
-}
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "resource `{}`: {}", self.template, self.message)
-    }
-}
-
-impl std::error::Error for TemplateError {}
-
-/// The value of a query parameter, decoded; `None` if it is not there.
-pub fn query_value(_raw_query: &str, _name: &str) -> Result<Option<String>, String> {
-    Ok(None)
 }

@@ -146,7 +146,7 @@ impl fmt::Display for Ambiguity {
                 })?;
                 write!(
                     f,
-                    ", or put `allow: [{}]` on the route if the upstream is sure to read it literally",
+                    ", or put `allow: [{}]` on the route if it is right for the upstream",
                     Allow::NAMES[oddity as usize]
                 )
             }
@@ -236,14 +236,12 @@ impl CheckedPath {
         let refuse = |what, at| Err(Ambiguity { what, at });
         let bytes = raw.as_bytes();
         let mut decoded = Vec::with_capacity(bytes.len());
+        let digit = |i| bytes.get(i).copied().and_then(hex_digit);
         let mut i = 0;
         while let Some(&byte) = bytes.get(i) {
             let at = start + i;
             let (value, length) = if byte == b'%' {
-                match (
-                    bytes.get(i + 1).and_then(hex_digit),
-                    bytes.get(i + 2).and_then(hex_digit),
-                ) {
+                match (digit(i + 1), digit(i + 2)) {
                     (Some(high), Some(low)) => (high << 4 | low, 3),
                     _ => return refuse(What::BrokenEscape, at),
                 }
@@ -296,7 +294,7 @@ pub(super) fn has_control(text: &str) -> bool {
 }
 
 /// The value of an ASCII hexadecimal digit.
-pub(super) fn hex_digit(byte: &u8) -> Option<u8> {
+pub(super) fn hex_digit(byte: u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -489,8 +487,7 @@ mod tests {
         assert_eq!(
             path.oddity_not_in(Allow::default()).unwrap().to_string(),
             "byte 4 of the path: an empty segment (`//`), which some servers drop; send a single \
-             `/`, or put `allow: [empty-segments]` on the route if the upstream is sure to read it \
-             literally"
+             `/`, or put `allow: [empty-segments]` on the route if it is right for the upstream"
         );
     }
 
@@ -514,9 +511,9 @@ mod tests {
                 if !all && (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)) {
                     raw.push(char::from(byte));
                 } else if lower {
-                    raw.push_str(&format!("%{byte:02x}"));
+                    raw.extend(["%".to_owned(), format!("{byte:02x}")]);
                 } else {
-                    raw.push_str(&format!("%{byte:02X}"));
+                    raw.extend(["%".to_owned(), format!("{byte:02X}")]);
                 }
             }
             let path = CheckedPath::parse(&raw).unwrap();

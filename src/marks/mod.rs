@@ -12,6 +12,9 @@ pub mod keeper;
 pub mod lane;
 pub mod lease;
 pub mod ledger;
+pub mod postgres;
+mod rows;
+pub mod sqlite;
 pub mod store;
 pub mod watch;
 

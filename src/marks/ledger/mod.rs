@@ -517,6 +517,24 @@ impl Ledger {
         });
     }
 
+    /// Asks the idle epochs of one resource to close.
+    pub fn release(&self, key: &ResourceKey) {
+        self.with(key, |entry, drained| {
+            for epoch in entry.epochs.iter_mut().filter(|epoch| epoch.idle()) {
+                epoch.closing = true;
+            }
+            entry.drained(drained);
+        });
+    }
+
+    /// Whether an epoch of the resource has anything in flight or settling here.
+    #[must_use]
+    pub fn busy(&self, key: &ResourceKey) -> bool {
+        let shard = self.shard(key);
+        let entry = shard.active.get(key);
+        entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.idle()))
+    }
+
     /// Wakes everybody who waits, to look again (at the lease, say).
     pub fn ring_all(&self) {
         self.every(|entry, _| entry.ring());

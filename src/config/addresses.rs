@@ -1,0 +1,414 @@
+//! How addresses are written: where to listen, where the upstream is, where the marks live. Each
+//! function says what is wrong and how it should be, as (message, hint). No message holds a password.
+
+use std::path::PathBuf;
+
+use http::uri::Authority;
+
+use super::problems::shown;
+use super::settings::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
+
+/// What is wrong with a value, and what to do.
+pub(super) type Wrong = (String, &'static str);
+
+/// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
+const SOCKET_PATH_MAX: usize = 107;
+
+const LISTEN_HINT: &str =
+    "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost.sock";
+
+/// An address to listen on.
+pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(Listen::Unix);
+    }
+    let wrong = |what: &str| (format!("{} {what}", shown(text)), LISTEN_HINT);
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(wrong("has no port"));
+    };
+    if host.is_empty() {
+        return Err((
+            format!("{} has no host", shown(text)),
+            "127.0.0.1 takes connections of this machine only, 0.0.0.0 those of the network",
+        ));
+    }
+    if port.parse::<u16>().is_err() {
+        return Err(wrong("has no port between 0 and 65535"));
+    }
+    let named = host
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    if !named && bracketed.is_none_or(|h| h.parse::<std::net::Ipv6Addr>().is_err()) {
+        return Err(wrong("has no host that could be listened on"));
+    }
+    Ok(Listen::Tcp(text.to_owned()))
+}
+
+/// Whether both cannot be listened on at once. Names are not resolved.
+pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
+    let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
+        return one == other;
+    };
+    let (Some((host, port)), Some((other_host, other_port))) =
+        (one.rsplit_once(':'), other.rsplit_once(':'))
+    else {
+        return false;
+    };
+    let plain = |host: &str| match host {
+        "localhost" => "127.0.0.1".to_owned(),
+        host => host.to_ascii_lowercase(),
+    };
+    let every = |host: &str| matches!(host, "0.0.0.0" | "[::]");
+    let number = |port: &str| port.parse::<u16>().unwrap_or(0);
+    number(port) == number(other_port)
+        && number(port) != 0
+        && (plain(host) == plain(other_host) || every(host) || every(other_host))
+}
+
+/// Whether only this machine reaches it.
+pub(super) fn is_local(listen: &Listen) -> bool {
+    match listen {
+        Listen::Unix(_) => true,
+        Listen::Tcp(address) => {
+            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+            host == "localhost" || host == "[::1]" || host.starts_with("127.")
+        }
+    }
+}
+
+/// Whether requests to the upstream would come back to this listener.
+pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
+    match (upstream, listen) {
+        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => socket == path,
+        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a), Listen::Tcp(_)) => {
+            let target = if Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some()) {
+                a.clone()
+            } else {
+                format!("{a}:80")
+            };
+            let same_machine = is_local(&Listen::Tcp(target.clone()));
+            let every = matches!(listen, Listen::Tcp(l) if l.starts_with("0.0.0.0:") || l.starts_with("[::]:"));
+            // A wildcard listener is met by every local address, and by others that cannot be known here.
+            (!every || same_machine) && collide(&Listen::Tcp(target), listen)
+        }
+        _ => false,
+    }
+}
+
+const UPSTREAM_HINT: &str =
+    "write http://host:port, https://host, h2c://host:port or unix:/path/of.sock";
+
+/// Where requests go.
+pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return socket_path(path).map(UpstreamUrl::Unix);
+    }
+    let wrong = |what: &str, hint| (format!("{} {what}", shown(text)), hint);
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(wrong("has no scheme", UPSTREAM_HINT));
+    };
+    let make = match scheme {
+        "http" => UpstreamUrl::Http,
+        "https" => UpstreamUrl::Https,
+        "h2c" => UpstreamUrl::H2c,
+        _ => return Err(wrong("has a scheme that is not known", UPSTREAM_HINT)),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, behind) = rest.split_at(end);
+    if rest.contains('@') {
+        return Err(wrong(
+            "names a user",
+            "credentials of the client are passed on; the proxy has none of its own",
+        ));
+    }
+    if behind.contains(['?', '#']) {
+        return Err(wrong(
+            "has a query or a fragment",
+            "give scheme, host and port only",
+        ));
+    }
+    if !matches!(behind, "" | "/") {
+        return Err(wrong(
+            "has a path",
+            "request targets go upstream byte for byte, so nothing can be put in front of them; give \
+             scheme, host and port only",
+        ));
+    }
+    if !is_authority(authority) {
+        return Err(wrong("has no host, or one that cannot be", UPSTREAM_HINT));
+    }
+    Ok(make(authority.to_owned()))
+}
+
+/// The `Host` that the upstream sees.
+pub(super) fn host(text: &str) -> Result<HostPolicy, Wrong> {
+    match text {
+        "preserve" => Ok(HostPolicy::Preserve),
+        "rewrite" => Ok(HostPolicy::Rewrite),
+        literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
+        _ => Err((
+            format!("{} is no host", shown(text)),
+            "write preserve, rewrite, or a literal host or host:port",
+        )),
+    }
+}
+
+const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/marks.db or postgres://user@host/database";
+
+/// Where the marks live. The text may hold a password.
+pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+        if rest.is_empty() {
+            return Err(("the URL ends behind its scheme".to_owned(), STORE_HINT));
+        }
+        if rest.contains(char::is_whitespace) {
+            return Err((
+                "the URL has a space or a line break in it".to_owned(),
+                "percent-encode what is not plain in a user, password or name: a space is %20",
+            ));
+        }
+        return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
+    }
+    let Some(path) = text.strip_prefix("sqlite:") else {
+        return Err(("this is no store that is known".to_owned(), STORE_HINT));
+    };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() {
+        return Err(("the path of the file is missing".to_owned(), STORE_HINT));
+    }
+    if path.contains(":memory:") || path.contains("mode=memory") {
+        return Err((
+            "marks in memory fence nothing after a restart".to_owned(),
+            "name a file: sqlite:fencepost.db",
+        ));
+    }
+    if path.contains('?') {
+        return Err((
+            "the path has parameters behind a `?`".to_owned(),
+            "give the path only; how the file is opened is not up for choice",
+        ));
+    }
+    if path.ends_with('/') {
+        return Err(("the path is a directory's".to_owned(), STORE_HINT));
+    }
+    Ok(StoreTarget::Sqlite {
+        path: PathBuf::from(path),
+    })
+}
+
+/// Where a store is, without what is secret about it.
+pub(super) fn store_place(target: &StoreTarget) -> String {
+    match target {
+        StoreTarget::Sqlite { path } => format!("SQLite file {}", path.display()),
+        StoreTarget::Postgres(Secret::File(path)) => {
+            format!("Postgres named in {}", path.display())
+        }
+        StoreTarget::Postgres(Secret::Literal(dsn)) => match public_part(dsn) {
+            Some(place) => format!("Postgres at {place}"),
+            None => "Postgres".to_owned(),
+        },
+    }
+}
+
+/// Hosts and database of a DSN. `None` where a password that is not percent-encoded makes it unclear
+/// where the user ends.
+fn public_part(dsn: &str) -> Option<&str> {
+    let (_, rest) = dsn.split_once("://")?;
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if behind.contains('@') {
+        return None;
+    }
+    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+    let hosts_and_name = &rest[hosts_at..];
+    let public = hosts_and_name.split(['?', '#']).next()?;
+    (!public.is_empty()).then_some(public)
+}
+
+fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if !path.starts_with('/') || path.ends_with('/') {
+        return Err((
+            format!("{} is not the absolute path of a socket", shown(path)),
+            "write unix:/run/fencepost.sock",
+        ));
+    }
+    if path.len() > SOCKET_PATH_MAX {
+        return Err((
+            format!("the path of the socket has {} bytes", path.len()),
+            "the kernel takes 107 at most",
+        ));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn is_authority(text: &str) -> bool {
+    let Ok(authority) = Authority::try_from(text) else {
+        return false;
+    };
+    let port_is_good = match text[authority.host().len().min(text.len())..].strip_prefix(':') {
+        Some(port) => port.parse::<u16>().is_ok_and(|port| port > 0),
+        None => true,
+    };
+    !authority.host().is_empty() && !text.contains('@') && port_is_good
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_addresses() {
+        for good in ["127.0.0.1:7080", "[::1]:0", "localhost:1", "0.0.0.0:65535"] {
+            assert_eq!(listen(good), Ok(Listen::Tcp(good.into())));
+        }
+        assert_eq!(
+            listen("unix:/run/a.sock"),
+            Ok(Listen::Unix("/run/a.sock".into()))
+        );
+        for bad in [
+            "7080",
+            ":7080",
+            "h:",
+            "h:70000",
+            "::1:80",
+            "a b:80",
+            "unix:a.sock",
+            "unix:",
+            "",
+        ] {
+            assert!(listen(bad).is_err(), "{bad}");
+        }
+        assert!(listen(&format!("unix:/{}", "x".repeat(200))).is_err());
+    }
+
+    #[test]
+    fn collisions() {
+        let tcp = |text: &str| Listen::Tcp(text.into());
+        assert!(collide(&tcp("127.0.0.1:80"), &tcp("localhost:80")));
+        assert!(collide(&tcp("0.0.0.0:80"), &tcp("127.0.0.1:80")));
+        assert!(!collide(&tcp("127.0.0.1:80"), &tcp("127.0.0.1:81")));
+        assert!(
+            !collide(&tcp("127.0.0.1:0"), &tcp("127.0.0.1:0")),
+            "two free ports"
+        );
+        let socket = Listen::Unix("/a".into());
+        assert!(collide(&socket, &socket.clone()));
+    }
+
+    #[test]
+    fn a_loop_is_seen() {
+        let at = |text: &str| UpstreamUrl::Http(text.into());
+        let tcp = |text: &str| Listen::Tcp(text.into());
+        assert!(loops(&at("localhost:7080"), &tcp("127.0.0.1:7080")));
+        assert!(loops(&at("127.0.0.1"), &tcp("0.0.0.0:80")));
+        assert!(
+            !loops(&at("10.0.0.5:7080"), &tcp("0.0.0.0:7080")),
+            "may be another machine"
+        );
+        assert!(!loops(&at("127.0.0.1:3000"), &tcp("127.0.0.1:7080")));
+    }
+
+    #[test]
+    fn upstream_urls() {
+        assert_eq!(
+            upstream("http://a:3000"),
+            Ok(UpstreamUrl::Http("a:3000".into()))
+        );
+        assert_eq!(upstream("http://a/"), Ok(UpstreamUrl::Http("a".into())));
+        assert_eq!(
+            upstream("https://a.b"),
+            Ok(UpstreamUrl::Https("a.b".into()))
+        );
+        assert_eq!(
+            upstream("h2c://[::1]:50051"),
+            Ok(UpstreamUrl::H2c("[::1]:50051".into()))
+        );
+        assert_eq!(
+            upstream("unix:/run/app.sock"),
+            Ok(UpstreamUrl::Unix("/run/app.sock".into()))
+        );
+        for bad in [
+            "a:3000",
+            "ftp://a",
+            "http://",
+            "http://a/b",
+            "http://a?b",
+            "http://u:p@a",
+            "http://a:",
+            "http://a:0",
+            "http://a:99999",
+            "http://a#b",
+            "HTTP//a",
+            "unix:app.sock",
+            "",
+        ] {
+            assert!(upstream(bad).is_err(), "{bad}");
+        }
+        let (message, _) = upstream("http://u:sesame@a").expect_err("it names a user");
+        assert!(!message.contains("sesame"), "{message}");
+    }
+
+    #[test]
+    fn hosts() {
+        assert_eq!(host("preserve"), Ok(HostPolicy::Preserve));
+        assert_eq!(host("a.b:80"), Ok(HostPolicy::Literal("a.b:80".into())));
+        assert!(host("a b").is_err() && host("").is_err() && host("u@h").is_err());
+    }
+
+    #[test]
+    fn store_urls() {
+        for (text, path) in [
+            ("sqlite:fencepost.db", "fencepost.db"),
+            ("sqlite:/var/a.db", "/var/a.db"),
+            ("sqlite:///var/a.db", "/var/a.db"),
+            ("sqlite://a.db", "a.db"),
+        ] {
+            assert_eq!(
+                store(text),
+                Ok(StoreTarget::Sqlite { path: path.into() }),
+                "{text}"
+            );
+        }
+        let many = "postgresql://u:p@h1:5432,h2/db?target_session_attrs=read-write";
+        assert_eq!(
+            store(many),
+            Ok(StoreTarget::Postgres(Secret::Literal(many.into())))
+        );
+        for bad in [
+            "sqlite:",
+            "sqlite::memory:",
+            "sqlite:a?mode=memory",
+            "postgres://",
+            "mysql://a",
+            "host=db",
+            "postgres://a b",
+        ] {
+            assert!(store(bad).is_err(), "{bad}");
+        }
+        let (message, _) = store("mysql://u:sesame@h").expect_err("it is not known");
+        assert!(!message.contains("sesame"));
+    }
+
+    #[test]
+    fn the_place_of_a_store_holds_no_secret() {
+        let place = |dsn: &str| store_place(&StoreTarget::Postgres(Secret::Literal(dsn.into())));
+        assert_eq!(
+            place("postgres://u:sesame@db:5432/x?a=b"),
+            "Postgres at db:5432/x"
+        );
+        assert_eq!(place("postgres://h1,h2/x"), "Postgres at h1,h2/x");
+        for odd in [
+            "postgres://u:ses/ame@db/x",
+            "postgres://u:ses?ame@db/x",
+            "postgres://u:ses@ame@db/x",
+            "postgres://db/x?password=sesame",
+            "postgres://db/x?password=ses@ame",
+            "postgres:///x?password=sesame&host=/run",
+        ] {
+            let place = place(odd);
+            assert!(!place.contains("ses") && !place.contains("ame"), "{place}");
+        }
+    }
+}

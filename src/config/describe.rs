@@ -1,0 +1,61 @@
+//! What a configuration does, in words: for the log line of the start. No secret is in it.
+
+use super::addresses::store_place;
+use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
+
+/// What is fenced, by which key, where the marks live, and everything that does not enforce.
+#[must_use]
+pub fn describe(settings: &Settings) -> Vec<String> {
+    let upstream = match &settings.upstream.url {
+        UpstreamUrl::Http(authority) => format!("http://{authority}"),
+        UpstreamUrl::Https(authority) => format!("https://{authority}"),
+        UpstreamUrl::H2c(authority) => format!("h2c://{authority}"),
+        UpstreamUrl::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let listen = match &settings.listen {
+        Listen::Tcp(address) => address.clone(),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let mut lines = vec![format!("fencing {upstream} behind {listen}")];
+    let keyed = |mode: Mode| {
+        let routes = settings
+            .routes
+            .iter()
+            .filter(move |route| route.mode == mode);
+        routes.map(move |route| match &route.key {
+            Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
+            _ => route.path.clone(),
+        })
+    };
+    let enforced: Vec<_> = keyed(Mode::Enforce).collect();
+    lines.push(if enforced.is_empty() {
+        "NOTHING IS ENFORCED".to_owned()
+    } else {
+        format!("enforced: {}", enforced.join(", "))
+    });
+    for (mode, words) in [
+        (Mode::Observe, "NOT ENFORCED, observed only"),
+        (Mode::Bypass, "NOT ENFORCED, bypassed"),
+    ] {
+        let routes: Vec<_> = keyed(mode).collect();
+        if !routes.is_empty() {
+            lines.push(format!("{words}: {}", routes.join(", ")));
+        }
+    }
+    let shared = match settings.store.target {
+        StoreTarget::Sqlite { .. } => "this proxy only",
+        StoreTarget::Postgres(_) => "shared",
+    };
+    lines.push(format!(
+        "marks in {}, namespace {} ({shared})",
+        store_place(&settings.store.target),
+        settings.store.namespace,
+    ));
+    lines
+}
+
+/// [`describe`] as one line.
+#[must_use]
+pub fn summary(settings: &Settings) -> String {
+    describe(settings).join("; ")
+}

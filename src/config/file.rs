@@ -1,0 +1,222 @@
+//! The fields of the file, as they are written. Their doc comments are the reference: the JSON Schema
+//! takes its descriptions from them. Every field may be absent; what a field means together with the
+//! others, and its default, is the business of the [checks](super::validate).
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::route_file::RouteFile;
+use super::settings::{LogFormat, SafeMethods, Unmatched};
+use super::units::{Hidden, Limit, OffOr, Size, Time};
+
+/// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`, `1MiB`
+/// or as plain bytes.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "fencepost configuration", rename = "Configuration")]
+pub struct File {
+    /// Where clients connect: `host:port`, or `unix:/path/of.sock`.
+    #[schemars(extend("default" = "127.0.0.1:7080"))]
+    pub listen: Option<String>,
+    /// The service that is fenced. `url` is required, here or by `--upstream`.
+    pub upstream: Option<UpstreamFile>,
+    /// Where the marks live.
+    pub store: Option<StoreFile>,
+    /// How newer tokens wait for older requests.
+    pub barrier: Option<BarrierFile>,
+    /// How much of a body is read, and for how long.
+    pub body: Option<BodyFile>,
+    /// How much goes on at once.
+    pub limits: Option<LimitsFile>,
+    /// How the program ends on SIGTERM.
+    pub shutdown: Option<ShutdownFile>,
+    /// Probes, metrics, the page for people, and the API of the marks.
+    pub admin: Option<AdminFile>,
+    /// What is written to standard error.
+    pub log: Option<LogFile>,
+    /// What becomes of a path that no route matches. `safe-only`: GET, HEAD and OPTIONS pass unfenced,
+    /// everything else is a 404. `refuse`: everything is a 404.
+    #[schemars(extend("default" = "safe-only"))]
+    pub unmatched: Option<Unmatched>,
+    /// How GET, HEAD and OPTIONS are judged, where a route does not say otherwise.
+    #[schemars(extend("default" = "optional"))]
+    pub safe_methods: Option<SafeMethods>,
+    /// The status of a stale request: 412 or 409.
+    #[schemars(extend("default" = 412, "enum" = [412, 409, null]))]
+    pub stale_status: Option<u16>,
+    /// Whether refusals name the resource, the token, the mark and the gap between them. `false` leaves
+    /// those four out.
+    #[schemars(extend("default" = true))]
+    pub disclose: Option<bool>,
+    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with its path.
+    pub claim: Option<OffOr<ClaimFile>>,
+    /// What is fenced, and by which key. The most specific route wins, whatever the order. Without
+    /// any, one route `/{*path}` fences every unsafe request, one resource per path.
+    #[schemars(with = "Option<Vec<RouteFile>>")]
+    pub routes: Option<Vec<Option<RouteFile>>>,
+}
+
+/// The service that is fenced.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Upstream")]
+pub struct UpstreamFile {
+    /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
+    /// `unix:/path/of.sock`. No path: request targets go upstream byte for byte.
+    pub url: Option<String>,
+    /// The `Host` that the upstream sees: `preserve` (the client's), `rewrite` (the URL's), or a literal
+    /// `host` or `host:port`.
+    #[schemars(extend("default" = "preserve"))]
+    pub host: Option<String>,
+    /// How long a connection may take.
+    #[schemars(extend("default" = "2s"))]
+    pub connect_timeout: Option<Time>,
+    /// How long the head of a response may take. What happens then is unknown: the request keeps its
+    /// resource for `barrier.settle`.
+    #[schemars(extend("default" = "30s"))]
+    pub timeout: Option<Time>,
+    /// How long an idle connection is kept. Keep it below the upstream's own, so that it does not close
+    /// one that is just being used.
+    #[schemars(extend("default" = "4s"))]
+    pub idle_timeout: Option<Time>,
+}
+
+/// Where the marks live.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Store")]
+pub struct StoreFile {
+    /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
+    /// `postgres://user@host/database` (any number of proxies).
+    #[schemars(extend("default" = "sqlite:fencepost.db"))]
+    pub url: Option<Hidden>,
+    /// A file that holds the `postgres://` URL, such as a mounted secret; read at every connect. In
+    /// place of `url`.
+    pub url_file: Option<PathBuf>,
+    /// What shares marks: proxies in front of the same upstream use the same namespace. Letters,
+    /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
+    #[schemars(extend("default" = "default"))]
+    pub namespace: Option<String>,
+    /// Postgres: how long an instance may forward without renewing. What a dead instance had in flight
+    /// keeps its resources waiting for this and `barrier.settle`. At least 1s.
+    #[schemars(extend("default" = "5s"))]
+    pub lease: Option<Time>,
+    /// How long a statement may take. What the store cannot decide in time is a 503.
+    #[schemars(extend("default" = "5s"))]
+    pub timeout: Option<Time>,
+    /// How many resources are remembered that have nothing in flight.
+    #[schemars(extend("default" = 1_000_000))]
+    pub cached_marks: Option<u64>,
+    /// Whether `serve` brings the schema of the database up to date, under a lock. `false`: it refuses to
+    /// start if the schema is behind, and `fencepost migrate` is yours to run.
+    #[schemars(extend("default" = true))]
+    pub migrate: Option<bool>,
+}
+
+/// How newer tokens wait for older requests.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Barrier")]
+pub struct BarrierFile {
+    /// How long a request waits for older ones of its resource before it is a 503.
+    #[schemars(extend("default" = "10s"))]
+    pub wait: Option<Time>,
+    /// How long older exchanges may run on once a newer token waits; then they are reset, and their
+    /// outcome is unknown.
+    #[schemars(extend("default" = "10s"))]
+    pub drain: Option<Time>,
+    /// How long the upstream may go on working on a request after its last byte was sent, with its
+    /// caller or without. A promise of yours about the upstream: no newer token is let in for so long
+    /// after an outcome that is unknown.
+    #[schemars(extend("default" = "30s"))]
+    pub settle: Option<Time>,
+    /// How many requests of one resource may wait at once; more are a 503.
+    #[schemars(extend("default" = 1024))]
+    pub queue: Option<u64>,
+}
+
+/// How much of a body is read, and for how long.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Body")]
+pub struct BodyFile {
+    /// Bodies up to this size are read before the request is judged; longer ones are judged first and
+    /// streamed.
+    #[schemars(extend("default" = "1MiB"))]
+    pub buffer: Option<Size>,
+    /// Longer bodies are a 413. `none`: no limit.
+    #[schemars(extend("default" = "none"))]
+    pub max: Option<Limit>,
+    /// How long a client may take over its whole body.
+    #[schemars(extend("default" = "60s"))]
+    pub timeout: Option<Time>,
+}
+
+/// How much goes on at once.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Limits")]
+pub struct LimitsFile {
+    /// How many requests may be at work or waiting; more are a 503.
+    #[schemars(extend("default" = 4096))]
+    pub in_flight: Option<u64>,
+    /// How many connections may be open on the data port; more wait in the kernel's queue.
+    #[schemars(extend("default" = 4096))]
+    pub connections: Option<u64>,
+    /// How long a client may take over the head of a request.
+    #[schemars(extend("default" = "10s"))]
+    pub head_timeout: Option<Time>,
+}
+
+/// How the program ends on SIGTERM.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Shutdown")]
+pub struct ShutdownFile {
+    /// Between becoming unready and refusing new connections.
+    #[schemars(extend("default" = "0s"))]
+    pub delay: Option<Time>,
+    /// For all of the draining after that. Keep `delay` and this together below the grace period of
+    /// whatever sends the SIGKILL (Kubernetes: 30s).
+    #[schemars(extend("default" = "25s"))]
+    pub deadline: Option<Time>,
+}
+
+/// Probes, metrics, the page for people, and the API of the marks.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Admin")]
+pub struct AdminFile {
+    /// `host:port`, `unix:/path/of.sock`, or `off`. Reads are open to whoever reaches it.
+    #[schemars(extend("default" = "127.0.0.1:7081"))]
+    pub listen: Option<String>,
+    /// A file that holds the bearer token of writes. Without it there are no writes over the admin API.
+    pub token_file: Option<PathBuf>,
+    /// Whether an outage of the store makes `/readyz` fail.
+    #[schemars(extend("default" = false))]
+    pub ready_follows_store: Option<bool>,
+}
+
+/// What is written to standard error.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Log")]
+pub struct LogFile {
+    /// `json`, or `text` for people. By default text on a terminal and JSON elsewhere.
+    pub format: Option<LogFormat>,
+    /// `error`, `warn`, `info`, `debug` or `trace`; also by module: `info,fencepost::marks=debug`.
+    #[schemars(extend("default" = "info"))]
+    pub level: Option<String>,
+}
+
+/// The claim endpoint.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Claim")]
+pub struct ClaimFile {
+    /// Its path on the data port.
+    #[schemars(extend("default" = "/.well-known/fencing/claim"))]
+    pub path: Option<String>,
+}

@@ -1,0 +1,193 @@
+//! [`Loader`]: reads the configuration from where it is, at the start and at each reload.
+
+use std::path::PathBuf;
+
+use super::file::File;
+use super::problems::{Place, Problems, Report, Warning};
+use super::read::read;
+use super::settings::Settings;
+use super::tree::{Entry, Kind, Node};
+use super::validate;
+
+/// Where the configuration is: a file or none, and what flags and the environment put over it.
+#[derive(Clone, Debug, Default)]
+pub struct Loader {
+    pub file: Option<PathBuf>,
+    pub overrides: Overrides,
+}
+
+/// Values that stand above the file's, or below them.
+#[derive(Clone, Default)]
+pub struct Overrides {
+    above: Vec<Override>,
+    below: Vec<Override>,
+}
+
+#[derive(Clone)]
+struct Override {
+    path: String,
+    text: String,
+    origin: String,
+}
+
+/// Without the values: one of them may hold a password.
+impl std::fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.above.iter().map(|over| &over.path))
+            .finish()
+    }
+}
+
+/// Names that flags use for fields of the route that is implied when none is written.
+const IMPLIED: [&str; 2] = ["resource", "mode"];
+
+impl Overrides {
+    /// Sets a field of the file by its path (`store.url`), whatever the file says. `resource` and `mode`
+    /// are those of the route that is implied where the file has none. `origin` is the name of the flag or
+    /// the environment variable, for messages.
+    pub fn set(&mut self, path: &str, text: impl Into<String>, origin: &str) {
+        self.above.push(Override {
+            path: path.to_owned(),
+            text: text.into(),
+            origin: origin.to_owned(),
+        });
+    }
+
+    /// Sets a field of the file by its path where nothing else does.
+    pub fn fall_back(&mut self, path: &str, text: impl Into<String>) {
+        self.below.push(Override {
+            path: path.to_owned(),
+            text: text.into(),
+            origin: String::new(),
+        });
+    }
+}
+
+impl Loader {
+    /// A file and nothing over it.
+    #[must_use]
+    pub fn of_file(file: impl Into<PathBuf>) -> Self {
+        Self {
+            file: Some(file.into()),
+            overrides: Overrides::default(),
+        }
+    }
+
+    /// Reads everything and checks it. Cheap, and without effect: to be called again at each reload.
+    ///
+    /// The file is read with the thread blocked, once, which is short for a file of a few kilobytes.
+    pub fn load(&self) -> Result<(Settings, Vec<Warning>), Problems> {
+        let text = match &self.file {
+            None => String::new(),
+            Some(file) => match std::fs::read_to_string(file) {
+                Ok(text) => text,
+                Err(error) => {
+                    let mut report = Report::default();
+                    let message = format!("the file cannot be read: {error}");
+                    report.error_at(Place::Nowhere, "", message, None);
+                    return Err(Problems {
+                        file: self.file.clone(),
+                        list: report.finish(),
+                    });
+                }
+            },
+        };
+        parse(&text, &self.overrides).map_err(|problems| Problems {
+            file: self.file.clone(),
+            ..problems
+        })
+    }
+}
+
+/// Checks a configuration that is given as text.
+pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
+    let mut report = Report::default();
+    let tree = Node::parse(text, &mut report);
+    let settings = tree.and_then(|mut tree| {
+        lay_over(&mut tree, overrides, &mut report);
+        report.locate(tree.places());
+        let file: File = read(tree, &mut report);
+        validate::settings(file, &mut report)
+    });
+    let failed = report.has_errors();
+    let list = report.finish();
+    match settings {
+        Some(settings) if !failed => Ok((settings, list)),
+        _ => Err(Problems { file: None, list }),
+    }
+}
+
+/// Puts flags and environment over the tree, and the route that is implied where none is written.
+fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
+    let places = tree.places();
+    for over in &overrides.below {
+        if !places.contains_key(&over.path) {
+            tree.set(&over.path, &over.text, &Place::Nowhere);
+        }
+    }
+    let has_routes = places.contains_key("routes");
+    let mut implied = vec![entry("path", "/{*path}", Place::Nowhere)];
+    for over in &overrides.above {
+        let place = Place::Named(over.origin.clone());
+        if IMPLIED.contains(&over.path.as_str()) {
+            if has_routes {
+                let message = "the file has routes, and each says its own".to_owned();
+                let hint = "change it there; this is for a start without routes".to_owned();
+                report.error_at(place, "", message, Some(hint));
+            } else {
+                implied.push(entry(&over.path, &over.text, place));
+            }
+            continue;
+        }
+        tree.set(&over.path, &over.text, &place);
+        // One of the two was chosen on the command line: the file's other one is overruled with it.
+        match over.path.as_str() {
+            "store.url" => tree.remove("store.url_file"),
+            "store.url_file" => tree.remove("store.url"),
+            _ => {}
+        }
+    }
+    if !has_routes {
+        if !implied.iter().any(|entry| entry.key == "resource") {
+            implied.push(entry("resource", "{path}", Place::Nowhere));
+        }
+        let route = Node {
+            place: Place::Nowhere,
+            kind: Kind::Map(implied),
+        };
+        let routes = Node {
+            place: Place::Nowhere,
+            kind: Kind::List(vec![route]),
+        };
+        add(
+            tree,
+            Entry {
+                key: "routes".to_owned(),
+                place: Place::Nowhere,
+                value: routes,
+            },
+        );
+    }
+}
+
+fn entry(key: &str, text: &str, place: Place) -> Entry {
+    let value = Node {
+        place: place.clone(),
+        kind: Kind::Text(text.to_owned()),
+    };
+    Entry {
+        key: key.to_owned(),
+        place,
+        value,
+    }
+}
+
+/// Adds a field to the tree, unless the file is no map at all.
+fn add(tree: &mut Node, entry: Entry) {
+    match &mut tree.kind {
+        Kind::Map(entries) => entries.push(entry),
+        kind @ Kind::Null => *kind = Kind::Map(vec![entry]),
+        Kind::Text(_) | Kind::List(_) | Kind::Broken => {}
+    }
+}

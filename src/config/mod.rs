@@ -1,0 +1,28 @@
+//! The configuration: one YAML file, the environment and flags, all of it checked before anything
+//! starts, and every problem told at once.
+//!
+//! `text` → [`tree`] (lines kept) → [`read`] into the [`file`]'s fields → [`validate`] into
+//! [`Settings`], which is all that the rest of the program sees. [`Loader`] does the whole way, and
+//! again at each reload.
+
+mod addresses;
+mod describe;
+mod file;
+mod idempotency;
+mod load;
+mod problems;
+mod read;
+mod reload;
+mod route_file;
+mod routes;
+mod schema;
+pub mod settings;
+mod tree;
+mod units;
+mod validate;
+
+pub use describe::{describe, summary};
+pub use load::{Loader, Overrides, parse};
+pub use problems::{Place, Problem, Problems, Severity, Warning};
+pub use schema::schema;
+pub use settings::*;

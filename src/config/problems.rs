@@ -1,0 +1,298 @@
+//! [`Problem`]: what is wrong with a configuration, where, and what to do. All problems of a
+//! configuration are collected before any is told, so that a person mends a file once and not ten
+//! times; [`Report`] is what the checks write to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing starts with it.
+    Error,
+    /// It starts, but should be known.
+    Warning,
+}
+
+impl Severity {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// A line of the file, from 1.
+    Line(u64),
+    /// A flag or an environment variable, by its name.
+    Named(String),
+    /// Nowhere: it is missing, or a default.
+    #[default]
+    Nowhere,
+}
+
+/// One thing that is wrong or doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub severity: Severity,
+    /// Where in the configuration: `routes[2].resource`. Empty: the whole of it.
+    pub path: String,
+    pub place: Place,
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// A problem that does not keep the program from starting.
+pub type Warning = Problem;
+
+impl Problem {
+    /// The line in the file, if that is where it is.
+    #[must_use]
+    pub const fn line(&self) -> Option<u64> {
+        match self.place {
+            Place::Line(line) => Some(line),
+            Place::Named(_) | Place::Nowhere => None,
+        }
+    }
+
+    /// One line, or two with the hint, for a person: `error: orders.yaml:12: routes[2].resource: …`.
+    #[must_use]
+    pub fn render(&self, file: Option<&Path>) -> String {
+        let mut text = format!("{}: ", self.severity.as_str());
+        match (&self.place, file) {
+            (Place::Line(line), Some(file)) => {
+                text.push_str(&format!("{}:{line}: ", file.display()))
+            }
+            (Place::Line(line), None) => text.push_str(&format!("line {line}: ")),
+            (Place::Named(name), _) => text.push_str(&format!("{name}: ")),
+            (Place::Nowhere, Some(file)) => text.push_str(&format!("{}: ", file.display())),
+            (Place::Nowhere, None) => {}
+        }
+        text.push_str(&self.to_string());
+        text
+    }
+}
+
+/// Path, message and hint, without the place.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration is refused: every error in it, and every warning too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    /// The file that was read, if any.
+    pub file: Option<PathBuf>,
+    /// In the order of the file; at least one is an error.
+    pub list: Vec<Problem>,
+}
+
+impl Problems {
+    /// How many of them are errors.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        let errors = self.list.iter().filter(|p| p.severity == Severity::Error);
+        errors.count()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.list.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&problem.render(self.file.as_deref()))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems, and knows where in the file each path is.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    places: BTreeMap<String, Place>,
+    /// Paths that have an error already: what follows from it is not told as well.
+    broken: BTreeSet<String>,
+    list: Vec<Problem>,
+}
+
+impl Report {
+    /// Takes the places of everything that is written down.
+    pub fn locate(&mut self, places: BTreeMap<String, Place>) {
+        self.places = places;
+    }
+
+    pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+        self.add(Severity::Error, path.into(), message.into(), hint);
+    }
+
+    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+        self.add(Severity::Warning, path.into(), message.into(), hint);
+    }
+
+    /// An error at a place that the map of places does not have.
+    pub fn error_at(&mut self, place: Place, path: &str, message: String, hint: Option<String>) {
+        self.broken.insert(path.to_owned());
+        self.list.push(Problem {
+            severity: Severity::Error,
+            path: path.to_owned(),
+            place,
+            message,
+            hint,
+        });
+    }
+
+    /// Says that nothing more needs to be said about this path.
+    pub fn hush(&mut self, path: String) {
+        self.broken.insert(path);
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|p| p.severity == Severity::Error)
+    }
+
+    /// Everything reported, in the order of the file.
+    pub fn finish(mut self) -> Vec<Problem> {
+        self.list.sort_by_key(|p| match p.place {
+            Place::Line(line) => (1, line),
+            Place::Named(_) => (0, 0),
+            Place::Nowhere => (2, 0),
+        });
+        self.list
+    }
+
+    fn add(&mut self, severity: Severity, path: String, message: String, hint: &str) {
+        if self.broken.contains(&path) {
+            return;
+        }
+        if severity == Severity::Error {
+            self.broken.insert(path.clone());
+        }
+        let place = self.place(&path);
+        let hint = (!hint.is_empty()).then(|| hint.to_owned());
+        self.list.push(Problem {
+            severity,
+            path,
+            place,
+            message,
+            hint,
+        });
+    }
+
+    /// The place of this path, or of what is nearest around it.
+    fn place(&self, path: &str) -> Place {
+        let mut path = path;
+        loop {
+            if let Some(place) = self.places.get(path) {
+                return place.clone();
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return Place::Nowhere,
+            }
+        }
+    }
+}
+
+/// The name among `known` that was most likely meant.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
+    let name = plain(name);
+    known
+        .into_iter()
+        .map(|known| (strsim::damerau_levenshtein(&name, &plain(known)), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// What a person wrote, for a message: short, and without the user and password of a URL.
+pub(super) fn shown(text: &str) -> String {
+    let text = match (text.find("://"), text.rfind('@')) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}://…{}", &text[..start], &text[end..])
+        }
+        _ => text.to_owned(),
+    };
+    if text.chars().count() > 60 {
+        format!("`{}…`", text.chars().take(60).collect::<String>())
+    } else {
+        format!("`{text}`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_placed_at_its_nearest_known_surrounding() {
+        let mut report = Report::default();
+        report.locate(BTreeMap::from([
+            ("routes".to_owned(), Place::Line(3)),
+            ("routes[0]".to_owned(), Place::Line(4)),
+        ]));
+        report.error("routes[0].resource", "missing", "");
+        report.error("store", "missing", "");
+        let list = report.finish();
+        assert_eq!(list[0].line(), Some(4));
+        assert_eq!(list[1].place, Place::Nowhere);
+    }
+
+    #[test]
+    fn a_path_has_one_error_at_most() {
+        let mut report = Report::default();
+        report.error("a", "first", "");
+        report.error("a", "second", "");
+        assert_eq!(report.finish().len(), 1);
+    }
+
+    #[test]
+    fn suggestions_are_near_or_none() {
+        let known = ["resource", "reuse", "mode"];
+        assert_eq!(nearest("resorce", known), Some("resource"));
+        assert_eq!(nearest("Mode", known), Some("mode"));
+        assert_eq!(nearest("zebra", known), None);
+    }
+
+    #[test]
+    fn what_is_shown_has_no_password_in_it() {
+        assert_eq!(shown("postgres://u:p@ss/w@h/db"), "`postgres://…@h/db`");
+        assert_eq!(shown("5s"), "`5s`");
+    }
+
+    #[test]
+    fn a_rendered_problem_says_where() {
+        let problem = Problem {
+            severity: Severity::Error,
+            path: "listen".into(),
+            place: Place::Line(2),
+            message: "no port".into(),
+            hint: Some("write one".into()),
+        };
+        let file = Some(Path::new("f.yaml"));
+        assert_eq!(
+            problem.render(file),
+            "error: f.yaml:2: listen: no port\n  hint: write one"
+        );
+    }
+}

@@ -1,0 +1,404 @@
+//! From the [tree](super::tree) to the typed [file](super::file), with every problem on the way.
+//!
+//! Serde stops at the first thing it cannot take. Here that thing is reported and crossed out of the
+//! tree, and the tree is read again, until it reads: a file has few lines, and a person wants all
+//! that is wrong with it at once. Every field of the typed file may be absent, so a tree with things
+//! crossed out still reads, and what is then missing is judged by the checks that follow.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::problems::{Place, Report, nearest, shown};
+use super::tree::{Entry, Kind, Node, member};
+
+/// Reads a tree. What cannot be taken is reported and left out.
+pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut Report) -> T {
+    loop {
+        let fault = match T::deserialize(Cursor {
+            node: &tree,
+            path: String::new(),
+        }) {
+            Ok(value) => return value,
+            Err(fault) => fault,
+        };
+        let Spot { path, place } = fault.spot.unwrap_or_default();
+        let (message, hint) = match fault.what {
+            What::Message(message) => match message.split_once('\n') {
+                Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+                None => (message, None),
+            },
+            What::UnknownField { name, known } => {
+                let meant = nearest(&name, known.iter().copied());
+                let hint = match meant {
+                    Some(meant) => {
+                        report.hush(sibling(&path, meant));
+                        format!("did you mean `{meant}`?")
+                    }
+                    None => format!("known here: {}", known.join(", ")),
+                };
+                (format!("there is no field `{name}`"), Some(hint))
+            }
+        };
+        report.error_at(place, &path, message, hint);
+        if !tree.cross_out(&path) {
+            // The fault names no part of the tree; nothing is gained by reading it again.
+            return T::default();
+        }
+    }
+}
+
+fn sibling(path: &str, name: &str) -> String {
+    member(path.rsplit_once('.').map_or("", |(parent, _)| parent), name)
+}
+
+/// Why a value could not be taken.
+#[derive(Debug)]
+pub(super) struct Fault {
+    spot: Option<Spot>,
+    what: What,
+}
+
+#[derive(Debug, Default)]
+struct Spot {
+    path: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Behind the first line break: the hint.
+    Message(String),
+    UnknownField {
+        name: String,
+        known: &'static [&'static str],
+    },
+}
+
+impl Fault {
+    /// Notes where it happened, unless somebody further in knew better.
+    fn at(mut self, path: &str, place: &Place) -> Self {
+        self.spot.get_or_insert_with(|| Spot {
+            path: path.to_owned(),
+            place: place.clone(),
+        });
+        self
+    }
+
+    fn message(text: String) -> Self {
+        Self {
+            spot: None,
+            what: What::Message(text),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Message(text) => f.write_str(text),
+            What::UnknownField { name, .. } => write!(f, "there is no field `{name}`"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl de::Error for Fault {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::message(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Str(text) => shown(text),
+            Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+            Unexpected::Seq => "a list".to_owned(),
+            Unexpected::Map => "a map of fields".to_owned(),
+            other => other.to_string(),
+        };
+        Self::message(format!("this must be {expected}, and is {found}"))
+    }
+
+    fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
+        let known_list = known.join(", ");
+        Self::message(match nearest(name, known.iter().copied()) {
+            Some(meant) => format!(
+                "{} is not one of: {known_list}\ndid you mean `{meant}`?",
+                shown(name)
+            ),
+            None => format!("{} is not one of: {known_list}", shown(name)),
+        })
+    }
+
+    fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
+        Self {
+            spot: None,
+            what: What::UnknownField {
+                name: name.to_owned(),
+                known,
+            },
+        }
+    }
+}
+
+/// A node, and the way to it.
+struct Cursor<'a> {
+    node: &'a Node,
+    path: String,
+}
+
+impl Cursor<'_> {
+    fn text(&self, expected: &str) -> Result<&str, Fault> {
+        let found = match &self.node.kind {
+            Kind::Text(text) => return Ok(text),
+            Kind::Null | Kind::Broken => "nothing",
+            Kind::List(_) => "a list",
+            Kind::Map(_) => "a map of fields",
+        };
+        Err(self.fault(format!("this must be {expected}, and is {found}")))
+    }
+
+    fn fault(&self, message: String) -> Fault {
+        Fault::message(message).at(&self.path, &self.node.place)
+    }
+
+    fn number<T: std::str::FromStr>(&self) -> Result<T, Fault> {
+        let text = self.text("a whole number")?;
+        text.parse().map_err(|_| {
+            self.fault(format!(
+                "this must be a whole number, and is {}",
+                shown(text)
+            ))
+        })
+    }
+}
+
+impl<'de> Deserializer<'de> for Cursor<'_> {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        let Self { node, path } = self;
+        let result = match &node.kind {
+            Kind::Null | Kind::Broken => visitor.visit_unit(),
+            Kind::Text(text) => visitor.visit_str(text),
+            Kind::List(items) => visitor.visit_seq(Items {
+                items,
+                next: 0,
+                path: &path,
+            }),
+            Kind::Map(entries) => visitor.visit_map(Members {
+                entries,
+                next: 0,
+                place: &node.place,
+                path: &path,
+            }),
+        };
+        result.map_err(|fault| fault.at(&path, &node.place))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.node.kind {
+            Kind::Null | Kind::Broken => visitor.visit_none(),
+            Kind::Text(_) | Kind::List(_) | Kind::Map(_) => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        match self.text("true or false")? {
+            "true" => visitor.visit_bool(true),
+            "false" => visitor.visit_bool(false),
+            other => Err(self.fault(format!(
+                "this must be true or false, and is {}",
+                shown(other)
+            ))),
+        }
+    }
+
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_u64(self.number()?)
+    }
+
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_u16(self.number()?)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        known: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let text = self.text(&format!("one of: {}", known.join(", ")))?;
+        let variant: StrDeserializer<'_, Fault> = text.into_deserializer();
+        visitor
+            .visit_enum(variant)
+            .map_err(|fault| fault.at(&self.path, &self.node.place))
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+struct Items<'a> {
+    items: &'a [Node],
+    next: usize,
+    path: &'a str,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = Fault;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Fault> {
+        let Some(node) = self.items.get(self.next) else {
+            return Ok(None);
+        };
+        let path = format!("{}[{}]", self.path, self.next);
+        self.next += 1;
+        seed.deserialize(Cursor { node, path }).map(Some)
+    }
+}
+
+struct Members<'a> {
+    entries: &'a [Entry],
+    next: usize,
+    place: &'a Place,
+    path: &'a str,
+}
+
+impl<'de> MapAccess<'de> for Members<'_> {
+    type Error = Fault;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Fault> {
+        while matches!(self.entries.get(self.next), Some(e) if matches!(e.value.kind, Kind::Broken))
+        {
+            self.next += 1;
+        }
+        let Some(entry) = self.entries.get(self.next) else {
+            return Ok(None);
+        };
+        let key: StrDeserializer<'_, Fault> = entry.key.as_str().into_deserializer();
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|fault| fault.at(&member(self.path, &entry.key), &entry.place))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
+        let Some(entry) = self.entries.get(self.next) else {
+            return Err(
+                Fault::message("a value was asked for without its key".to_owned())
+                    .at(self.path, self.place),
+            );
+        };
+        self.next += 1;
+        seed.deserialize(Cursor {
+            node: &entry.value,
+            path: member(self.path, &entry.key),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields, default)]
+    struct Sample {
+        name: Option<String>,
+        count: Option<u64>,
+        inner: Option<Inner>,
+        list: Option<Vec<Option<Inner>>>,
+    }
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields, default)]
+    struct Inner {
+        on: Option<bool>,
+        pick: Option<Pick>,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(rename_all = "kebab-case")]
+    enum Pick {
+        FirstOne,
+        Second,
+    }
+
+    fn load(text: &str) -> (Sample, Vec<super::super::Problem>) {
+        let mut report = Report::default();
+        let tree = Node::parse(text, &mut report).expect("it is YAML");
+        let sample = read(tree, &mut report);
+        (sample, report.finish())
+    }
+
+    #[test]
+    fn a_good_tree_reads() {
+        let (sample, problems) =
+            load("name: 7\ncount: 7\ninner: {on: true, pick: first-one}\nlist: [{on: false}]\n");
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(sample.name.as_deref(), Some("7"));
+        assert_eq!(sample.count, Some(7));
+        assert_eq!(sample.inner.expect("given").pick, Some(Pick::FirstOne));
+    }
+
+    #[test]
+    fn every_fault_is_told_once_with_its_line_and_the_rest_is_read() {
+        let text = "nmae: x\ncount: many\ninner:\n  on: yes\n  pick: secnd\nlist:\n  - on: true\n  - \
+                    5\n  - bogus: 1\n    pick: second\n";
+        let (sample, problems) = load(text);
+        let told: Vec<_> = problems
+            .iter()
+            .map(|p| (p.path.as_str(), p.line()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("nmae", Some(1)),
+                ("count", Some(2)),
+                ("inner.on", Some(4)),
+                ("inner.pick", Some(5)),
+                ("list[1]", Some(8)),
+                ("list[2].bogus", Some(9)),
+            ]
+        );
+        assert_eq!(problems[0].hint.as_deref(), Some("did you mean `name`?"));
+        assert_eq!(problems[3].hint.as_deref(), Some("did you mean `second`?"));
+        assert!(
+            problems[5]
+                .hint
+                .as_deref()
+                .is_some_and(|hint| hint.contains("on, pick"))
+        );
+        let list = sample.list.expect("given");
+        assert_eq!(list.len(), 3, "a broken item keeps its place");
+        assert_eq!(list[1], None);
+        assert_eq!(
+            list[2].as_ref().and_then(|i| i.pick.as_ref()),
+            Some(&Pick::Second)
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! What a reload may change, and what only a restart may: whatever the marks, the leases and the
+//! epochs that are open rest upon stays as it was when they were made.
+
+use std::collections::BTreeMap;
+
+use super::settings::{RouteSettings, Settings};
+
+impl Settings {
+    /// Takes the new settings, unless they change what may not change while the program runs; then every
+    /// reason is given, and the old ones stay.
+    pub fn reload_from(&self, new: Self) -> Result<Self, Vec<String>> {
+        let mut fixed = Vec::new();
+        let mut fix = |name: &str, changed: bool| {
+            if changed {
+                fixed.push(format!(
+                    "{name} cannot change while fencepost runs: restart it"
+                ));
+            }
+        };
+        fix("listen", self.listen != new.listen);
+        fix("admin.listen", self.admin.listen != new.admin.listen);
+        fix("store.url", self.store.target != new.store.target);
+        fix(
+            "store.namespace",
+            self.store.namespace != new.store.namespace,
+        );
+        fix("store.lease", self.store.lease != new.store.lease);
+        fix("store.timeout", self.store.timeout != new.store.timeout);
+        fix(
+            "store.cached_marks",
+            self.store.cached_marks != new.store.cached_marks,
+        );
+        fix("store.migrate", self.store.migrate != new.store.migrate);
+        fix("barrier.settle", self.barrier.settle != new.barrier.settle);
+        let mut reasons = fixed;
+        let keys = keys(&self.routes);
+        for route in &new.routes {
+            let (Some(old), Some(key)) = (keys.get(route.path.as_str()), &route.key) else {
+                continue;
+            };
+            if *old != key.as_str() {
+                reasons.push(format!(
+                    "the key of {} cannot change while fencepost runs, from {old} to {}: its marks would \
+                     be forgotten. Restart it, after `fencepost migrate --accept-new-keys`",
+                    route.path,
+                    key.as_str(),
+                ));
+            }
+        }
+        if reasons.is_empty() {
+            Ok(new)
+        } else {
+            Err(reasons)
+        }
+    }
+}
+
+fn keys(routes: &[RouteSettings]) -> BTreeMap<&str, &str> {
+    let keyed = routes
+        .iter()
+        .filter_map(|route| Some((&*route.path, route.key.as_ref()?.as_str())));
+    keyed.collect()
+}

@@ -1,0 +1,136 @@
+//! The fields of one route, as they are written. As in [`file`](super::file), their doc comments are
+//! the reference.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file::BodyFile;
+use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods};
+use super::units::{OffOr, Time};
+use crate::fence::TokenFormat;
+
+/// A route: what is fenced, and by which key.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Route", extend("required" = ["path"]))]
+pub struct RouteFile {
+    /// The name in metrics and logs; by default the path.
+    pub name: Option<String>,
+    /// `{name}` takes one segment, `{*rest}` at the end takes any number, zero too. A slash at the end is part
+    /// of it: `/orders/{id}` does not match `/orders/42/`.
+    pub path: Option<String>,
+    /// The unsafe methods that are let through; another one is a 405. By default every unsafe method.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub methods: Option<Vec<Option<String>>>,
+    /// The key of what is protected: text with `{name}` of the path, `{header.x-tenant}`, `{query.q}`,
+    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`. Required unless the
+    /// mode is bypass. Changing it makes other resources of the same things, and needs `fencepost
+    /// migrate --accept-new-keys`.
+    pub resource: Option<String>,
+    /// `enforce`; `observe`: refuse nothing, count what would have been refused; `bypass`: forward
+    /// without looking.
+    #[schemars(extend("default" = "enforce"))]
+    pub mode: Option<Mode>,
+    /// How the token is written.
+    pub token: Option<TokenFile>,
+    /// Whether more than one request may carry the same token. `once`: each token passes once.
+    #[schemars(extend("default" = "allow"))]
+    pub reuse: Option<Reuse>,
+    /// How GET, HEAD and OPTIONS are judged. By default as the top level says.
+    pub safe_methods: Option<SafeMethods>,
+    /// Spellings of a path that are ambiguous in general and harmless with this upstream: `semicolon`,
+    /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub allow: Option<Vec<Option<String>>>,
+    /// The `Idempotency-Key` sent upstream: `off`, or a block. On with its defaults if absent.
+    pub idempotency: Option<OffOr<IdempotencyFile>>,
+    /// Overrides of the top level's `upstream`.
+    pub upstream: Option<RouteUpstreamFile>,
+    /// Overrides of the top level's `barrier`.
+    pub barrier: Option<RouteBarrierFile>,
+    /// Overrides of the top level's `body`.
+    pub body: Option<BodyFile>,
+}
+
+/// How the token is written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Token")]
+pub struct TokenFile {
+    /// Its format in `X-Fencing-Token`.
+    #[schemars(extend("default" = "decimal"))]
+    pub format: Option<FormatName>,
+}
+
+/// How a token is written.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FormatName {
+    /// Digits.
+    Decimal,
+    /// Hexadecimal digits of either case, with `0x` or without.
+    Hex,
+    /// The decimal number behind the last `#`: `lock#42`.
+    AfterHash,
+    /// The first 16 hexadecimal digits of a longer text.
+    #[serde(rename = "prefix-hex16")]
+    PrefixHex16,
+}
+
+impl From<FormatName> for TokenFormat {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::Decimal => Self::Decimal,
+            FormatName::Hex => Self::Hex,
+            FormatName::AfterHash => Self::AfterHash,
+            FormatName::PrefixHex16 => Self::PrefixHex16,
+        }
+    }
+}
+
+/// The `Idempotency-Key` sent upstream.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Idempotency")]
+pub struct IdempotencyFile {
+    /// The header's name.
+    #[schemars(extend("default" = "Idempotency-Key"))]
+    pub header: Option<String>,
+    /// `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, else the digest) or
+    /// `{digest}` (of method, target and body). `{resource}-{token}` alone: one key per epoch.
+    #[schemars(extend("default" = "{resource}-{token}-{operation}"))]
+    pub key: Option<String>,
+    /// Whether a request that yields no key (its body is longer than `body.buffer`, and it names no operation) is
+    /// refused.
+    #[schemars(extend("default" = false))]
+    pub required: Option<bool>,
+    /// `uuid`: version 8, of the SHA-256. `raw`: the text itself.
+    #[schemars(extend("default" = "uuid"))]
+    pub form: Option<KeyForm>,
+    /// Whether it is sent as a string of RFC 9651, in double quotes.
+    #[schemars(extend("default" = false))]
+    pub quoted: Option<bool>,
+    /// What becomes of a key that the client sends itself.
+    #[schemars(extend("default" = "keep"))]
+    pub client_key: Option<ClientKey>,
+}
+
+/// A route's overrides of `upstream`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "RouteUpstream")]
+pub struct RouteUpstreamFile {
+    /// How long the head of a response may take.
+    pub timeout: Option<Time>,
+}
+
+/// A route's overrides of `barrier`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "RouteBarrier")]
+pub struct RouteBarrierFile {
+    /// How long a request waits for older ones of its resource.
+    pub wait: Option<Time>,
+    /// How long older exchanges may run on once a newer token waits.
+    pub drain: Option<Time>,
+}

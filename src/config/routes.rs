@@ -1,0 +1,415 @@
+//! The checks of the routes, one by one and against each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::Method;
+
+use super::idempotency;
+use super::problems::{Report, nearest, shown};
+use super::route_file::RouteFile;
+use super::settings::{BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods};
+use super::units::Time;
+use super::validate::{body, positive};
+use crate::fence::{Allow, KeyTemplate, Pattern, Router, Source, TokenFormat};
+
+/// What a route inherits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inherited {
+    pub safe_methods: SafeMethods,
+    pub upstream_timeout: Duration,
+    pub barrier: BarrierSettings,
+    pub body: BodySettings,
+}
+
+/// Route labels that mean something else in metrics and logs.
+const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
+
+/// Checks all routes. `None` if one of them is wrong.
+pub(super) fn routes(
+    list: Vec<Option<RouteFile>>,
+    inherited: &Inherited,
+    claim: Option<&str>,
+    report: &mut Report,
+) -> Option<Vec<RouteSettings>> {
+    if list.is_empty() {
+        report.error(
+            "routes",
+            "there are no routes, so nothing is fenced",
+            "name one, or leave `routes` out: then /{*path} fences every unsafe request, one resource \
+             per path",
+        );
+    }
+    let count = list.len();
+    let mut checked = Vec::with_capacity(count);
+    let mut patterns = Vec::new();
+    for (index, file) in list.into_iter().enumerate() {
+        let at = format!("routes[{index}]");
+        let Some(file) = file else {
+            report.error(
+                at,
+                "this route is empty",
+                "give it a path and a resource, or remove it",
+            );
+            continue;
+        };
+        let pattern = pattern(&at, file.path.as_deref(), claim, report);
+        patterns.extend(pattern.clone().map(|pattern| (index, pattern)));
+        checked.extend(route(&at, file, pattern, inherited, report));
+    }
+    conflicts(&patterns, report);
+    labels(&checked, report);
+    (checked.len() == count && count > 0)
+        .then(|| checked.into_iter().map(|(_, settings)| settings).collect())
+}
+
+fn pattern(
+    at: &str,
+    path: Option<&str>,
+    claim: Option<&str>,
+    report: &mut Report,
+) -> Option<Pattern> {
+    let at = format!("{at}.path");
+    let Some(path) = path else {
+        report.error(
+            at,
+            "a route needs a path",
+            "such as /orders/{id}, or /{*path} for every path",
+        );
+        return None;
+    };
+    if claim == Some(path) {
+        report.error(
+            at,
+            "this is the path of the claim endpoint",
+            "claims are answered there and never reach a route: choose another `claim.path`, or `claim: off`",
+        );
+        return None;
+    }
+    match Pattern::parse(path) {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            report.error(at, error.to_string(), "");
+            None
+        }
+    }
+}
+
+/// One route, with its path in the configuration.
+fn route(
+    at: &str,
+    file: RouteFile,
+    pattern: Option<Pattern>,
+    inherited: &Inherited,
+    report: &mut Report,
+) -> Option<(String, RouteSettings)> {
+    let path = file.path.clone().unwrap_or_default();
+    let mode = file.mode.unwrap_or(Mode::Enforce);
+    match mode {
+        Mode::Enforce => {}
+        Mode::Observe => report.warn(
+            format!("{at}.mode"),
+            "observe refuses nothing: stale writes reach the upstream and are only counted",
+            "enforce, once the counts are what you expect",
+        ),
+        Mode::Bypass => ignored_by_bypass(at, &file, report),
+    }
+    let methods = match file.methods {
+        Some(list) => methods(&format!("{at}.methods"), list, report).map(Some),
+        None => Some(None),
+    };
+    let allow = allow(
+        &format!("{at}.allow"),
+        file.allow.unwrap_or_default(),
+        report,
+    );
+    let upstream_timeout = file.upstream.and_then(|upstream| upstream.timeout);
+    let upstream_timeout = duration(
+        &format!("{at}.upstream.timeout"),
+        upstream_timeout,
+        inherited.upstream_timeout,
+        report,
+    );
+    if upstream_timeout > inherited.barrier.settle && upstream_timeout != inherited.upstream_timeout
+    {
+        longer_than_settle(format!("{at}.upstream.timeout"), report);
+    }
+    let barrier = file.barrier.unwrap_or_default();
+    let body = body(
+        &format!("{at}.body"),
+        file.body.unwrap_or_default(),
+        inherited.body,
+        report,
+    );
+    let key = match file.resource.as_deref() {
+        Some(template) => {
+            let at = format!("{at}.resource");
+            let key = pattern
+                .as_ref()
+                .map(|pattern| key(&at, template, pattern, report));
+            let key = key.flatten();
+            if key.as_ref().is_some_and(KeyTemplate::uses_json) && body.buffer == 0 {
+                report.error(
+                    at,
+                    "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
+                    "raise body.buffer to the size of the longest body",
+                );
+            }
+            key.map(Some)
+        }
+        None if mode == Mode::Bypass => Some(None),
+        None => {
+            report.error(
+                format!("{at}.resource"),
+                "what is protected here has no key",
+                "name it by parts of the request, such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`",
+            );
+            None
+        }
+    };
+    let idempotency_off_or = file.idempotency;
+    let idempotency = if mode == Mode::Bypass {
+        None
+    } else {
+        idempotency::settings(&format!("{at}.idempotency"), idempotency_off_or, report)
+    };
+    let name = file
+        .name
+        .filter(|name| label(&format!("{at}.name"), name, report));
+    let settings = RouteSettings {
+        label: name.unwrap_or_else(|| path.clone()),
+        pattern: pattern?,
+        path,
+        methods: methods?,
+        key: key?,
+        mode,
+        token_format: file
+            .token
+            .and_then(|token| token.format)
+            .map_or(TokenFormat::Decimal, TokenFormat::from),
+        reuse: file.reuse.unwrap_or(Reuse::Allow),
+        safe_methods: file.safe_methods.unwrap_or(inherited.safe_methods),
+        allow,
+        idempotency,
+        upstream_timeout,
+        barrier_wait: barrier.wait.map_or(inherited.barrier.wait, |time| time.0),
+        barrier_drain: duration(
+            &format!("{at}.barrier.drain"),
+            barrier.drain,
+            inherited.barrier.drain,
+            report,
+        ),
+        body,
+    };
+    Some((at.to_owned(), settings))
+}
+
+/// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
+pub(super) fn longer_than_settle(at: String, report: &mut Report) {
+    report.warn(
+        at,
+        "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
+         still take effect after a newer token has been let in",
+        "raise barrier.settle to the longest that the upstream works on a request",
+    );
+}
+
+fn duration(at: &str, time: Option<Time>, inherited: Duration, report: &mut Report) -> Duration {
+    time.map_or(inherited, |time| positive(at, time.0, report))
+}
+
+fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
+    let given = [
+        ("resource", file.resource.is_some()),
+        ("token", file.token.is_some()),
+        ("reuse", file.reuse.is_some()),
+        ("safe_methods", file.safe_methods.is_some()),
+        ("idempotency", file.idempotency.is_some()),
+        ("barrier", file.barrier.is_some()),
+    ];
+    let given: Vec<_> = given
+        .into_iter()
+        .filter(|(_, given)| *given)
+        .map(|(name, _)| name)
+        .collect();
+    if given.is_empty() {
+        report.warn(
+            format!("{at}.mode"),
+            "bypass fences nothing: every request of this route reaches the upstream unchecked",
+            "",
+        );
+    } else {
+        report.warn(
+            format!("{at}.mode"),
+            format!(
+                "bypass fences nothing: every request of this route reaches the upstream unchecked, and \
+                 {} mean nothing",
+                given.join(", ")
+            ),
+            "remove them, or enforce",
+        );
+    }
+}
+
+fn key(at: &str, template: &str, pattern: &Pattern, report: &mut Report) -> Option<KeyTemplate> {
+    let key = match KeyTemplate::parse(template, pattern) {
+        Ok(key) => key,
+        Err(error) => {
+            report.error(at, error.to_string(), "");
+            return None;
+        }
+    };
+    for source in key.parts() {
+        let Source::Header(name) = source else {
+            continue;
+        };
+        match name.as_str() {
+            "x-fencing-token" => report.error(
+                at,
+                "the token is part of the key, so that each token has a resource of its own and none is \
+                 ever stale",
+                "name what is protected, not who writes to it",
+            ),
+            "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => report.warn(
+                at,
+                format!("{{header.{name}}} differs from request to request: what is protected is split up"),
+                "name what is protected, not the request",
+            ),
+            "authorization" | "cookie" | "proxy-authorization" => report.warn(
+                at,
+                format!("{{header.{name}}} is a secret, and keys are stored and logged"),
+                "take another part of the request",
+            ),
+            _ => {}
+        }
+    }
+    Some(key)
+}
+
+fn methods(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Option<BTreeSet<String>> {
+    if list.is_empty() {
+        report.error(
+            at,
+            "no method is let through",
+            "leave it out to let every unsafe method through",
+        );
+        return None;
+    }
+    let mut methods = BTreeSet::new();
+    let count = list.len();
+    for (i, name) in list.into_iter().enumerate() {
+        let at = format!("{at}[{i}]");
+        let Some(name) = name else {
+            report.error(at, "this method is empty", "");
+            continue;
+        };
+        let upper = name.to_ascii_uppercase();
+        match upper.as_str() {
+            _ if Method::from_bytes(name.as_bytes()).is_err() => {
+                report.error(at, format!("{} is no method", shown(&name)), "such as PUT");
+            }
+            "GET" | "HEAD" | "OPTIONS" => report.error(
+                at,
+                format!("{upper} is a safe method, and this list is of the unsafe ones"),
+                "remove it; `safe_methods` says how safe ones are judged",
+            ),
+            "TRACE" | "CONNECT" => {
+                report.error(at, format!("{upper} is never forwarded"), "remove it");
+            }
+            _ if upper != name => {
+                let hint = format!("methods are case-sensitive: write {upper}");
+                report.error(
+                    at,
+                    format!("{} has lower-case letters", shown(&name)),
+                    &hint,
+                );
+            }
+            _ if !methods.insert(name.clone()) => {
+                report.warn(at, format!("{name} is listed twice"), "")
+            }
+            _ => {}
+        }
+    }
+    (count > 0 && !methods.is_empty()).then_some(methods)
+}
+
+fn allow(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Allow {
+    let mut allow = Allow::default();
+    for (i, name) in list.into_iter().enumerate() {
+        let Some(name) = name else { continue };
+        if allow.set(&name) {
+            continue;
+        }
+        let hint = match nearest(&name, Allow::NAMES.iter().copied()) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("known are: {}", Allow::NAMES.join(", ")),
+        };
+        report.error(
+            format!("{at}[{i}]"),
+            format!("there is no {} to allow", shown(&name)),
+            &hint,
+        );
+    }
+    allow
+}
+
+/// Whether a name can be a label.
+fn label(at: &str, name: &str, report: &mut Report) -> bool {
+    let wrong = if name.trim().is_empty() {
+        "the name is empty"
+    } else if name.chars().count() > 128 || name.chars().any(char::is_control) {
+        "the name is longer than 128 characters, or has control characters"
+    } else if RESERVED_LABELS.contains(&name) {
+        "the name means something else in metrics and logs"
+    } else {
+        return true;
+    };
+    report.error(
+        at,
+        wrong,
+        "a short word, such as orders; without a name, the path is taken",
+    );
+    false
+}
+
+fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
+    let mut seen: BTreeMap<&str, &RouteSettings> = BTreeMap::new();
+    for (at, route) in routes {
+        if let Some(first) = seen.insert(&route.label, route)
+            && first.path != route.path
+        {
+            report.error(
+                format!("{at}.name"),
+                format!(
+                    "the routes {} and {} are both called {}",
+                    first.path,
+                    route.path,
+                    shown(&route.label)
+                ),
+                "metrics could not tell them apart: give each its own name",
+            );
+        }
+    }
+}
+
+fn conflicts(patterns: &[(usize, Pattern)], report: &mut Report) {
+    let all = patterns
+        .iter()
+        .map(|(_, pattern)| pattern.clone())
+        .collect();
+    let Err(conflicts) = Router::new(all) else {
+        return;
+    };
+    for conflict in conflicts {
+        let (Some((first, _)), Some((second, _))) =
+            (patterns.get(conflict.first), patterns.get(conflict.second))
+        else {
+            continue;
+        };
+        report.error(
+            format!("routes[{second}].path"),
+            format!("{conflict} (routes[{first}] and routes[{second}])"),
+            "make one of them more specific, or remove it",
+        );
+    }
+}

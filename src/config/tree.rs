@@ -1,0 +1,411 @@
+//! [`Node`]: the configuration as it was written, before anybody has asked what it means: maps,
+//! lists and texts, each with its line.
+//!
+//! Scalars stay the text that was written (`1.10` stays `1.10`, `off` is no boolean); what a text
+//! means is up to the field that it is for. Flags and the environment are laid over the same tree, so
+//! that their values pass the same checks and a problem with one names the flag and not a line.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::problems::{Place, Report};
+
+/// A value, and where it is written.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub place: Place,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Null,
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Map(Vec<Entry>),
+    /// Reported already; to be passed over.
+    Broken,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub key: String,
+    /// Where the key is.
+    pub place: Place,
+    pub value: Node,
+}
+
+impl Node {
+    /// What a file with nothing in it holds.
+    pub const fn empty() -> Self {
+        Self {
+            place: Place::Nowhere,
+            kind: Kind::Null,
+        }
+    }
+
+    /// Reads YAML. Whatever is wrong goes to `report`; a text that is no YAML at all yields nothing.
+    pub fn parse(text: &str, report: &mut Report) -> Option<Self> {
+        // Duplicates are let through to be told with both lines; merge keys would hide some.
+        let options = serde_saphyr::options! {
+            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+            merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
+            strict_booleans: true,
+            with_snippet: false,
+        };
+        if text
+            .lines()
+            .all(|line| line.is_empty() || line.starts_with('#'))
+        {
+            return Some(Self::empty());
+        }
+        match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options) {
+            Ok(raw) => Some(plant(raw, "", text, report)),
+            Err(error) => {
+                let place = error
+                    .location()
+                    .map_or(Place::Nowhere, |l| Place::Line(l.line()));
+                // A snippet or a value could hold a password: only what the parser says itself.
+                let message = format!("this is not valid YAML: {}", error.without_snippet());
+                report.error_at(place, "", message, None);
+                None
+            }
+        }
+    }
+
+    /// Sets the text at a path of map keys (`store.url`), making maps on the way.
+    pub fn set(&mut self, path: &str, text: &str, place: &Place) {
+        let mut node = self;
+        for key in path.split('.') {
+            if !matches!(node.kind, Kind::Map(_)) {
+                *node = Self {
+                    place: place.clone(),
+                    kind: Kind::Map(Vec::new()),
+                };
+            }
+            let Kind::Map(entries) = &mut node.kind else {
+                return;
+            };
+            let index = entries
+                .iter()
+                .position(|entry| entry.key == key)
+                .unwrap_or_else(|| {
+                    let value = Self {
+                        place: place.clone(),
+                        kind: Kind::Null,
+                    };
+                    entries.push(Entry {
+                        key: key.to_owned(),
+                        place: place.clone(),
+                        value,
+                    });
+                    entries.len() - 1
+                });
+            node = &mut entries[index].value;
+        }
+        *node = Self {
+            place: place.clone(),
+            kind: Kind::Text(text.to_owned()),
+        };
+    }
+
+    /// Removes what is at a path of map keys.
+    pub fn remove(&mut self, path: &str) {
+        let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut node = self;
+        for step in parent.split('.').filter(|step| !step.is_empty()) {
+            let Kind::Map(entries) = &mut node.kind else {
+                return;
+            };
+            let Some(entry) = entries.iter_mut().find(|entry| entry.key == step) else {
+                return;
+            };
+            node = &mut entry.value;
+        }
+        if let Kind::Map(entries) = &mut node.kind {
+            entries.retain(|entry| entry.key != key);
+        }
+    }
+
+    /// The place of everything in it, by path. A map's value is placed at its key.
+    pub fn places(&self) -> BTreeMap<String, Place> {
+        let mut places = BTreeMap::new();
+        self.gather("", &mut places);
+        places
+    }
+
+    fn gather(&self, path: &str, places: &mut BTreeMap<String, Place>) {
+        match &self.kind {
+            Kind::Map(entries) => {
+                for entry in entries {
+                    let path = member(path, &entry.key);
+                    entry.value.gather(&path, places);
+                    places.insert(path, entry.place.clone());
+                }
+            }
+            Kind::List(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    let path = format!("{path}[{i}]");
+                    item.gather(&path, places);
+                    places.insert(path, item.place.clone());
+                }
+            }
+            Kind::Null | Kind::Text(_) | Kind::Broken => {}
+        }
+    }
+
+    /// Marks what is at this path (as [`Self::places`] spells it) as broken. Whether there was
+    /// something.
+    pub fn cross_out(&mut self, path: &str) -> bool {
+        if path.is_empty() {
+            self.kind = Kind::Broken;
+            return true;
+        }
+        match &mut self.kind {
+            Kind::Map(entries) => entries.iter_mut().any(|entry| {
+                path.strip_prefix(entry.key.as_str())
+                    .and_then(step)
+                    .is_some_and(|rest| entry.value.cross_out(rest))
+            }),
+            Kind::List(items) => items.iter_mut().enumerate().any(|(i, item)| {
+                path.strip_prefix(&format!("[{i}]"))
+                    .and_then(step)
+                    .is_some_and(|rest| item.cross_out(rest))
+            }),
+            Kind::Null | Kind::Text(_) | Kind::Broken => false,
+        }
+    }
+}
+
+/// The path of a member of the map at `path`.
+pub(super) fn member(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+/// What is left of a path behind one of its steps, if that step ends here.
+fn step(rest: &str) -> Option<&str> {
+    match rest.strip_prefix('.') {
+        Some(rest) => Some(rest),
+        None => (rest.is_empty() || rest.starts_with('[')).then_some(rest),
+    }
+}
+
+/// A value as the YAML parser yields it.
+enum Raw {
+    Null,
+    /// A number or a boolean: to be read again from the source, as written.
+    Plain(String),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+/// Makes nodes of raw values, and reports keys that come twice.
+fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> Node {
+    let place = Place::Line(raw.referenced.line());
+    let span = raw.defined.span();
+    let kind = match raw.value {
+        Raw::Null => Kind::Null,
+        Raw::Text(text) => Kind::Text(text),
+        Raw::Plain(parsed) => {
+            let written = span
+                .byte_offset()
+                .zip(span.byte_len())
+                .and_then(|(start, len)| {
+                    let start = usize::try_from(start).ok()?;
+                    source.get(start..start + usize::try_from(len).ok()?)
+                });
+            Kind::Text(written.map_or(parsed, |text| text.trim().to_owned()))
+        }
+        Raw::List(items) => Kind::List(
+            items
+                .into_iter()
+                .enumerate()
+                .map(|(i, item)| plant(item, &format!("{path}[{i}]"), source, report))
+                .collect(),
+        ),
+        Raw::Map(members) => {
+            let mut entries: Vec<Entry> = Vec::new();
+            for (key, value) in members {
+                let place = Place::Line(key.referenced.line());
+                let key = key.value;
+                let path = member(path, &key);
+                if let Some(first) = entries.iter().find(|entry| entry.key == key) {
+                    let Place::Line(line) = first.place else {
+                        continue;
+                    };
+                    let message =
+                        format!("`{key}` is given twice; the first one is in line {line}");
+                    report.error_at(place, &path, message, Some("keep one of them".to_owned()));
+                    continue;
+                }
+                let value = plant(value, &path, source, report);
+                entries.push(Entry { key, place, value });
+            }
+            Kind::Map(entries)
+        }
+    };
+    Node { place, kind }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+        Ok(Raw::Plain(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(value.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Raw::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Raw::Map(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> (Option<Node>, Vec<super::super::Problem>) {
+        let mut report = Report::default();
+        let node = Node::parse(text, &mut report);
+        (node, report.finish())
+    }
+
+    fn text_at(node: &Node, key: &str) -> String {
+        let Kind::Map(entries) = &node.kind else {
+            panic!("{node:?} is no map")
+        };
+        let entry = entries
+            .iter()
+            .find(|entry| entry.key == key)
+            .expect("the key is there");
+        match &entry.value.kind {
+            Kind::Text(text) => text.clone(),
+            other => panic!("{other:?} is no text"),
+        }
+    }
+
+    #[test]
+    fn scalars_stay_as_they_were_written() {
+        let (node, problems) =
+            parse("a: 1.10\nb: off\nc: true\nd: 007\ne: '5s'\nf: 1e3 # why\ng: no\nh: 0x1F\n");
+        assert!(problems.is_empty(), "{problems:?}");
+        let node = node.expect("it is YAML");
+        for (key, text) in [
+            ("a", "1.10"),
+            ("b", "off"),
+            ("c", "true"),
+            ("d", "007"),
+            ("e", "5s"),
+            ("f", "1e3"),
+            ("g", "no"),
+            ("h", "0x1F"),
+        ] {
+            assert_eq!(text_at(&node, key), text);
+        }
+    }
+
+    #[test]
+    fn everything_has_its_line() {
+        let (node, _) = parse("a:\n  b: 1\n  c:\n    - x\n    - y: 2\n");
+        let places = node.expect("it is YAML").places();
+        assert_eq!(places["a"], Place::Line(1));
+        assert_eq!(places["a.b"], Place::Line(2));
+        assert_eq!(places["a.c[0]"], Place::Line(4));
+        assert_eq!(places["a.c[1].y"], Place::Line(5));
+    }
+
+    #[test]
+    fn a_key_given_twice_is_told_with_both_lines() {
+        let (node, problems) = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\n");
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert_eq!(problems[0].path, "b.c");
+        assert_eq!(problems[0].line(), Some(4));
+        assert!(problems[0].message.contains("line 3"));
+        assert_eq!(problems[1].line(), Some(5));
+        assert_eq!(text_at(&node.expect("it is YAML"), "a"), "1");
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_one_problem_with_a_line() {
+        let (node, problems) = parse("a: 1\nb: [\n");
+        assert!(node.is_none());
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].line().is_some(), "{problems:?}");
+    }
+
+    #[test]
+    fn a_path_can_be_set_and_crossed_out() {
+        let mut node = Node::empty();
+        node.set("a.b", "1", &Place::Named("--b".into()));
+        node.set("a.c", "2", &Place::Named("--c".into()));
+        assert_eq!(node.places()["a.b"], Place::Named("--b".into()));
+        assert!(node.cross_out("a.b"));
+        assert!(!node.cross_out("a.x"));
+        node.remove("a.c");
+        assert!(!node.places().contains_key("a.c"));
+    }
+}

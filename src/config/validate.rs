@@ -1,0 +1,443 @@
+//! From the [file](super::file)'s fields to [`Settings`]: defaults, and every check but those of the
+//! [routes](super::routes). A check that fails is reported, and the others go on.
+
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use super::addresses::{self, Wrong};
+use super::file::{
+    AdminFile, BarrierFile, BodyFile, ClaimFile, File, LimitsFile, LogFile, ShutdownFile,
+    StoreFile, UpstreamFile,
+};
+use super::problems::{Report, shown};
+use super::routes::{self, Inherited};
+use super::settings::{
+    AdminSettings, BarrierSettings, BodySettings, HostPolicy, LimitSettings, Listen, LogFormat,
+    LogSettings, SafeMethods, Secret, Settings, ShutdownSettings, StoreSettings, StoreTarget,
+    Unmatched, UpstreamSettings,
+};
+use super::units::{OffOr, Time};
+use crate::fence::Pattern;
+
+/// Where the data port is if nobody says.
+const LISTEN: &str = "127.0.0.1:7080";
+/// Where the admin port is if nobody says.
+const ADMIN_LISTEN: &str = "127.0.0.1:7081";
+/// Where the marks live if nobody says.
+const STORE: &str = "sqlite:fencepost.db";
+/// What shares marks in a store that is one proxy's own.
+const NAMESPACE: &str = "default";
+const CLAIM: &str = "/.well-known/fencing/claim";
+/// A namespace names a notification channel and stands in every row.
+const NAMESPACE_MAX: usize = 63;
+/// Below this, an instance would lose its lease to an ordinary pause.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// Checks everything. `None` if there is an error, which is then in `report`.
+pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
+    let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
+    let barrier = barrier(file.barrier.unwrap_or_default(), report);
+    let upstream = upstream(file.upstream.unwrap_or_default(), barrier.settle, report);
+    let store = store(file.store.unwrap_or_default(), report);
+    let body = body(
+        "body",
+        file.body.unwrap_or_default(),
+        default_body(),
+        report,
+    );
+    let limits = limits(file.limits.unwrap_or_default(), report);
+    let shutdown = shutdown(file.shutdown.unwrap_or_default(), barrier.drain, report);
+    let admin = admin(file.admin.unwrap_or_default(), report);
+    let log = log(file.log.unwrap_or_default(), report);
+    let claim = claim(file.claim, report);
+    let stale_status = file.stale_status.unwrap_or(412);
+    if !matches!(stale_status, 412 | 409) {
+        report.error(
+            "stale_status",
+            format!("{stale_status} is not offered"),
+            "412 or 409",
+        );
+    }
+    let inherited = Inherited {
+        safe_methods: file.safe_methods.unwrap_or(SafeMethods::Optional),
+        upstream_timeout: upstream
+            .as_ref()
+            .map_or(Duration::from_secs(30), |u| u.timeout),
+        barrier,
+        body,
+    };
+    let claim_path = claim.as_ref().and_then(|claim| claim.as_deref());
+    let routes = file.routes.unwrap_or_default();
+    let routes = routes::routes(routes, &inherited, claim_path, report);
+    if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
+        && addresses::collide(listen, admin_listen)
+    {
+        report.error(
+            "admin.listen",
+            "this is the address of the data port",
+            "the two never share one: give it a port of its own, or `off`",
+        );
+    }
+    if let (Some(listen), Some(upstream)) = (&listen, &upstream)
+        && addresses::loops(&upstream.url, listen)
+    {
+        report.error(
+            "upstream.url",
+            "this is where fencepost itself listens",
+            "name the service behind it",
+        );
+    }
+    Some(Settings {
+        listen: listen?,
+        upstream: upstream?,
+        store: store?,
+        barrier,
+        body,
+        limits,
+        shutdown,
+        admin: admin?,
+        log: log?,
+        unmatched: file.unmatched.unwrap_or(Unmatched::SafeOnly),
+        stale_status,
+        disclose: file.disclose.unwrap_or(true),
+        claim: claim?,
+        routes: routes?,
+    })
+}
+
+/// A duration that must not be zero.
+pub(super) fn positive(at: &str, time: Duration, report: &mut Report) -> Duration {
+    if time.is_zero() {
+        report.error(at, "this must not be zero", "such as 5s");
+    }
+    time
+}
+
+/// The body block, over what it inherits.
+pub(super) fn body(
+    at: &str,
+    file: BodyFile,
+    inherited: BodySettings,
+    report: &mut Report,
+) -> BodySettings {
+    let settings = BodySettings {
+        buffer: file.buffer.map_or(inherited.buffer, |size| size.0),
+        max: file.max.map_or(inherited.max, |limit| limit.0),
+        timeout: time(
+            &format!("{at}.timeout"),
+            file.timeout,
+            inherited.timeout,
+            report,
+        ),
+    };
+    let given = file.buffer.is_some();
+    if given && settings.max.is_some_and(|max| max < settings.buffer) {
+        report.warn(
+            format!("{at}.buffer"),
+            "longer than `body.max`, so the rest of it is never used",
+            "",
+        );
+    }
+    if given && settings.buffer > 1 << 30 {
+        report.error(
+            format!("{at}.buffer"),
+            "so much of every body would be held in memory",
+            "1GiB at most; longer bodies are streamed",
+        );
+    }
+    if settings.max == Some(0) {
+        report.warn(
+            format!("{at}.max"),
+            "every request with a body is a 413",
+            "",
+        );
+    }
+    settings
+}
+
+const fn default_body() -> BodySettings {
+    BodySettings {
+        buffer: 1 << 20,
+        max: None,
+        timeout: Duration::from_mins(1),
+    }
+}
+
+/// A duration that is given, or its default; not zero.
+fn time(at: &str, given: Option<Time>, default: Duration, report: &mut Report) -> Duration {
+    given.map_or(default, |time| positive(at, time.0, report))
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A number that is given, or its default; not zero.
+fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> usize {
+    let Some(given) = given else { return default };
+    match usize::try_from(given) {
+        Ok(0) => {
+            report.error(at, "this must not be zero", "");
+            default
+        }
+        Ok(number) if number <= u32::MAX as usize => number,
+        _ => {
+            report.error(at, format!("{given} is more than there can be"), "");
+            default
+        }
+    }
+}
+
+/// What a function of [`addresses`] yields, its complaint reported.
+fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) -> Option<T> {
+    result
+        .map_err(|(message, hint)| report.error(at, message, hint))
+        .ok()
+}
+
+fn listen(at: &str, given: Option<&str>, default: &str, report: &mut Report) -> Option<Listen> {
+    taken(at, addresses::listen(given.unwrap_or(default)), report)
+}
+
+fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option<UpstreamSettings> {
+    let url = match file.url.as_deref() {
+        Some(url) => taken("upstream.url", addresses::upstream(url), report),
+        None => {
+            report.error(
+                "upstream.url",
+                "the service that is fenced is not named",
+                "such as http://127.0.0.1:3000, in the file or by --upstream",
+            );
+            None
+        }
+    };
+    let host = match file.host.as_deref() {
+        Some(host) => taken("upstream.host", addresses::host(host), report),
+        None => Some(HostPolicy::Preserve),
+    };
+    let timeout = time("upstream.timeout", file.timeout, seconds(30), report);
+    if timeout > settle {
+        routes::longer_than_settle("upstream.timeout".to_owned(), report);
+    }
+    let connect_timeout = time(
+        "upstream.connect_timeout",
+        file.connect_timeout,
+        seconds(2),
+        report,
+    );
+    let idle_timeout = time(
+        "upstream.idle_timeout",
+        file.idle_timeout,
+        seconds(4),
+        report,
+    );
+    Some(UpstreamSettings {
+        url: url?,
+        host: host?,
+        connect_timeout,
+        timeout,
+        idle_timeout,
+    })
+}
+
+fn store(file: StoreFile, report: &mut Report) -> Option<StoreSettings> {
+    let target = match (&file.url, file.url_file) {
+        (Some(_), Some(_)) => {
+            report.error(
+                "store.url_file",
+                "both `url` and `url_file` are given",
+                "keep one of them; `url_file` keeps a password out of this file",
+            );
+            None
+        }
+        (None, Some(path)) if path.as_os_str().is_empty() => {
+            report.error("store.url_file", "the path is empty", "");
+            None
+        }
+        (None, Some(path)) => Some(StoreTarget::Postgres(Secret::File(path))),
+        (Some(url), None) => taken("store.url", addresses::store(&url.0), report),
+        (None, None) => taken("store.url", addresses::store(STORE), report),
+    };
+    let shared = matches!(target, Some(StoreTarget::Postgres(_)));
+    let namespace = match file.namespace {
+        Some(name) => {
+            namespace(&name, report);
+            name
+        }
+        None if shared => {
+            report.error(
+                "store.namespace",
+                "Postgres may be shared, so what shares marks has to be named",
+                "such as the name of the upstream: orders",
+            );
+            return None;
+        }
+        None => NAMESPACE.to_owned(),
+    };
+    let lease = time("store.lease", file.lease, seconds(5), report);
+    if lease < LEASE_MIN {
+        report.error(
+            "store.lease",
+            "shorter than 1s: an ordinary pause would cost an instance its lease",
+            "5s is a good start",
+        );
+    }
+    if lease > seconds(60) {
+        report.warn(
+            "store.lease",
+            "when an instance dies, what it had in flight waits for this and `barrier.settle`",
+            "5s is a good start",
+        );
+    }
+    let timeout = time("store.timeout", file.timeout, seconds(5), report);
+    if shared && timeout > lease {
+        report.warn(
+            "store.timeout",
+            "longer than `store.lease`: a renewal that is slow and still within its time costs the lease",
+            "the same as store.lease, or shorter",
+        );
+    }
+    if timeout < Duration::from_millis(50) {
+        report.warn(
+            "store.timeout",
+            "so short that an ordinary commit may miss it",
+            "",
+        );
+    }
+    Some(StoreSettings {
+        target: target?,
+        namespace,
+        lease,
+        timeout,
+        cached_marks: count("store.cached_marks", file.cached_marks, 1_000_000, report),
+        migrate: file.migrate.unwrap_or(true),
+    })
+}
+
+fn namespace(name: &str, report: &mut Report) {
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if name.is_empty() || name.len() > NAMESPACE_MAX || !plain {
+        report.error(
+            "store.namespace",
+            format!("{} cannot be a namespace", shown(name)),
+            "letters, digits, `.`, `_` and `-`, 1 to 63 of them",
+        );
+    }
+}
+
+fn barrier(file: BarrierFile, report: &mut Report) -> BarrierSettings {
+    let wait = file.wait.map_or(seconds(10), |time| time.0);
+    if wait.is_zero() {
+        report.warn(
+            "barrier.wait",
+            "a request never waits: a new holder's is a 503 while an older one is in flight",
+            "",
+        );
+    }
+    BarrierSettings {
+        wait,
+        drain: time("barrier.drain", file.drain, seconds(10), report),
+        settle: time("barrier.settle", file.settle, seconds(30), report),
+        queue: count("barrier.queue", file.queue, 1024, report),
+    }
+}
+
+fn limits(file: LimitsFile, report: &mut Report) -> LimitSettings {
+    LimitSettings {
+        in_flight: count("limits.in_flight", file.in_flight, 4096, report),
+        connections: count("limits.connections", file.connections, 4096, report),
+        head_timeout: time(
+            "limits.head_timeout",
+            file.head_timeout,
+            seconds(10),
+            report,
+        ),
+    }
+}
+
+fn shutdown(file: ShutdownFile, drain: Duration, report: &mut Report) -> ShutdownSettings {
+    let deadline = time("shutdown.deadline", file.deadline, seconds(25), report);
+    if deadline < drain {
+        report.warn(
+            "shutdown.deadline",
+            "shorter than `barrier.drain`: exchanges are cut that could have ended, and their \
+             resources wait for `barrier.settle`",
+            "at least barrier.drain",
+        );
+    }
+    ShutdownSettings {
+        delay: file.delay.map_or(Duration::ZERO, |time| time.0),
+        deadline,
+    }
+}
+
+fn admin(file: AdminFile, report: &mut Report) -> Option<AdminSettings> {
+    let listen = match file.listen.as_deref() {
+        Some("off") => Some(None),
+        given => listen("admin.listen", given, ADMIN_LISTEN, report).map(Some),
+    };
+    if listen
+        .as_ref()
+        .is_some_and(|l| l.as_ref().is_some_and(|l| !addresses::is_local(l)))
+    {
+        report.warn(
+            "admin.listen",
+            "whoever reaches this address reads resource keys and marks",
+            "127.0.0.1 if only this machine needs it, or keep others out by a firewall or network policy",
+        );
+    }
+    if file
+        .token_file
+        .as_ref()
+        .is_some_and(|path| path.as_os_str().is_empty())
+    {
+        report.error("admin.token_file", "the path is empty", "");
+    }
+    Some(AdminSettings {
+        listen: listen?,
+        token_file: file.token_file,
+        ready_follows_store: file.ready_follows_store.unwrap_or(false),
+    })
+}
+
+fn log(file: LogFile, report: &mut Report) -> Option<LogSettings> {
+    let level = file.level.unwrap_or_else(|| "info".to_owned());
+    if level.trim().is_empty() || EnvFilter::builder().parse(&level).is_err() {
+        report.error(
+            "log.level",
+            format!("{} is no level", shown(&level)),
+            "error, warn, info, debug or trace; also by module: info,fencepost::marks=debug",
+        );
+        return None;
+    }
+    Some(LogSettings {
+        format: file.format.unwrap_or(LogFormat::Json),
+        level,
+    })
+}
+
+/// The claim endpoint's path; `Some(None)`: off.
+fn claim(block: Option<OffOr<ClaimFile>>, report: &mut Report) -> Option<Option<String>> {
+    let path = match block {
+        Some(OffOr::Off) => return Some(None),
+        Some(OffOr::On(block)) => block.path.unwrap_or_else(|| CLAIM.to_owned()),
+        None => CLAIM.to_owned(),
+    };
+    let wrong = match Pattern::parse(&path) {
+        Err(error) => error.to_string(),
+        Ok(pattern) if pattern.names().next().is_some() || path.contains('%') => {
+            format!("{} has captures or escapes", shown(&path))
+        }
+        Ok(_) if path == "/" => "claims need a path of their own".to_owned(),
+        Ok(_) => return Some(Some(path)),
+    };
+    report.error(
+        "claim.path",
+        wrong,
+        "a plain path, such as /.well-known/fencing/claim",
+    );
+    None
+}

@@ -1,0 +1,465 @@
+//! [`KeyTemplate`]: how a route names the resource that a request is about.
+//!
+//! A key must tell its parts apart: `(x:y, z)` and `(x, y:z)` are two things, also when `:` stands
+//! between them in the key. So every character that the template itself uses as a separator (all of
+//! its literal characters that are neither letters nor digits, `%`, and `/` where a part is a list of
+//! path segments) is percent-encoded inside the parts, and a template is refused in which two parts
+//! have no separator between them. Reading a key from the left, a part then ends where the first
+//! separator stands, so no two lists of parts give the same key. Everything else stays as it is, so
+//! that keys are readable: `order:42`, `tenant-7/a b`.
+//!
+//! Literal text may have letters, digits and ASCII signs but `%`, braces and white space. So a `%` in
+//! a key always begins an escape of an ASCII character, which lets the `X-Fencing-Resource` header
+//! carry any key in ASCII, and back.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::escape::Escaped;
+use super::key::{KeyError, ResourceKey, Source};
+use super::normal::{fold_case, host_name, integer};
+use super::path::{CheckedPath, has_control, hides_dot_segment};
+use super::route::{Captures, Pattern};
+
+/// How a route's resource key is made of a request (`resource`).
+///
+/// `{host}` is in lower case, without its port: neither tells two things apart behind one proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTemplate {
+    text: Arc<str>,
+    pattern: Pattern,
+    /// The literal text in front of the first part.
+    head: String,
+    parts: Vec<Part>,
+    /// Which ASCII characters are escaped inside parts.
+    escaped: Escaped,
+}
+
+/// One part of a key, and the literal text up to the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    source: Source,
+    filters: Vec<Filter>,
+    /// The part is a list of path segments: `{path}`, `{*rest}`.
+    list: bool,
+    tail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Filter {
+    Lower,
+    Int,
+}
+
+impl KeyTemplate {
+    /// Reads a template of the configuration, for a route with this pattern.
+    pub fn parse(template: &str, pattern: &Pattern) -> Result<Self, TemplateError> {
+        let problem = |message| TemplateError {
+            template: template.to_owned(),
+            message,
+        };
+        if template.is_empty() {
+            return Err(problem("it is empty; a resource needs a name".to_owned()));
+        }
+        let mut head = String::new();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut left = template;
+        while let Some(sign) = left.chars().next() {
+            if sign == '{' {
+                let Some(end) = left.find('}') else {
+                    return Err(problem("a `{` has no `}`; close it".to_owned()));
+                };
+                parts.push(Part::parse(&left[1..end], pattern).map_err(problem)?);
+                left = &left[end + 1..];
+            } else {
+                check_literal(sign).map_err(problem)?;
+                parts
+                    .last_mut()
+                    .map_or(&mut head, |part| &mut part.tail)
+                    .push(sign);
+                left = &left[sign.len_utf8()..];
+            }
+        }
+        let lists = parts.iter().any(|part| part.list);
+        let literals = parts
+            .iter()
+            .fold(head.clone(), |text, part| text + &part.tail);
+        let escaped = Escaped::new(&literals, lists);
+        for pair in parts.windows(2) {
+            let between = boundary(&pair[0], &pair[1]);
+            if !between.contains(|c| escaped.ends(c, pair[0].list)) {
+                return Err(problem(format!(
+                    "nothing separates {} from {} in every key; put a sign such as `:` between \
+                     them{}",
+                    pair[0].source,
+                    pair[1].source,
+                    if pair[0].list {
+                        " (not `/`, which the first one has inside)"
+                    } else {
+                        ""
+                    },
+                )));
+            }
+        }
+        let key = Self {
+            text: template.into(),
+            pattern: pattern.clone(),
+            head,
+            parts,
+            escaped,
+        };
+        let fixed = key.head.len()
+            + key
+                .parts
+                .iter()
+                .map(|part| part.tail.len() + 1)
+                .sum::<usize>();
+        if fixed > ResourceKey::MAX_BYTES {
+            return Err(problem(format!(
+                "its keys would be longer than {} bytes; shorten it",
+                ResourceKey::MAX_BYTES
+            )));
+        }
+        Ok(key)
+    }
+
+    /// The template as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the request's body is needed.
+    #[must_use]
+    pub fn uses_json(&self) -> bool {
+        self.parts().any(|source| matches!(source, Source::Json(_)))
+    }
+
+    /// The parts, from the left.
+    pub fn parts(&self) -> impl Iterator<Item = &Source> {
+        self.parts.iter().map(|part| &part.source)
+    }
+
+    /// Makes the key. `lookup` is asked, once per part, for what is not in the path: host, headers,
+    /// query, JSON. It answers `None` for what the request does not have, and an error for what cannot
+    /// be told (given twice, say).
+    pub fn render(
+        &self,
+        captures: &Captures,
+        path: &CheckedPath,
+        lookup: &mut dyn FnMut(&Source) -> Result<Option<String>, String>,
+    ) -> Result<ResourceKey, KeyError> {
+        let mut key = self.head.clone();
+        for part in &self.parts {
+            let source = &part.source;
+            let fail = |reason| KeyError::Part {
+                source: source.clone(),
+                reason,
+            };
+            let looked_up;
+            let texts: &[String] = match source {
+                Source::WholePath => path.segments(),
+                Source::Path(_) if part.list => captures.rest(),
+                Source::Path(name) => {
+                    looked_up = [captures.get(name).unwrap_or_default().to_owned()];
+                    &looked_up
+                }
+                _ => {
+                    let value = lookup(source).map_err(fail)?;
+                    let value = value.ok_or_else(|| KeyError::Absent(source.clone()))?;
+                    looked_up = [value];
+                    &looked_up
+                }
+            };
+            let mut first = true;
+            if *source == Source::WholePath {
+                key.push('/');
+            } else if texts.iter().all(String::is_empty) {
+                return Err(KeyError::Empty(source.clone()));
+            }
+            for text in texts {
+                if has_control(text) {
+                    return Err(KeyError::Control);
+                }
+                if !first {
+                    key.push('/');
+                }
+                first = false;
+                self.escaped
+                    .push(&mut key, &part.normal(text).map_err(fail)?);
+            }
+            key.push_str(&part.tail);
+        }
+        ResourceKey::new(key)
+    }
+
+    /// Whether some request could have exactly this key. Where all occurrences of a source have
+    /// filters, they are looked at one by one only, so the answer may be yes too often there; it is
+    /// never no for a key that [`Self::render`] gives.
+    #[must_use]
+    pub fn could_yield(&self, key: &str) -> bool {
+        self.reads_as_own(key).is_some() && ResourceKey::new(key).is_ok()
+    }
+
+    /// Takes the key apart from the left; `None` where it is not one of this template's.
+    fn reads_as_own(&self, key: &str) -> Option<()> {
+        let mut left = key.strip_prefix(&*self.head)?;
+        let mut known: HashMap<Source, String> = HashMap::new();
+        let mut values = Vec::new();
+        for (i, part) in self.parts.iter().enumerate() {
+            if part.source == Source::WholePath {
+                left = left.strip_prefix('/')?;
+            }
+            let end = match self.parts.get(i + 1) {
+                None => left.len().checked_sub(part.tail.len())?,
+                Some(next) => {
+                    let ends = |c| self.escaped.ends(c, part.list);
+                    left.find(ends)?
+                        .checked_sub(boundary(part, next).find(ends)?)?
+                }
+            };
+            let text = left.get(..end)?;
+            left = left[end..].strip_prefix(&*part.tail)?;
+            let texts = match (text, &part.source) {
+                ("", Source::WholePath) => Vec::new(),
+                _ if part.list => text.split('/').collect(),
+                _ => vec![text],
+            };
+            let texts: Option<Vec<String>> =
+                texts.iter().map(|text| self.escaped.undo(text)).collect();
+            let texts = texts?;
+            if !texts.iter().all(|text| part.could_be(text)) {
+                return None;
+            }
+            if part.source == Source::WholePath {
+                let fits = self
+                    .pattern
+                    .fits(&texts, part.filters.contains(&Filter::Lower));
+                let captures = fits?;
+                if part.filters.is_empty() {
+                    for (name, segment) in captures {
+                        let source = Source::Path(name);
+                        if known
+                            .insert(source, segment.clone())
+                            .is_some_and(|was| was != segment)
+                        {
+                            return None;
+                        }
+                    }
+                }
+            }
+            values.push((part, texts));
+        }
+        for (part, texts) in values
+            .iter()
+            .filter(|(part, _)| part.filters.is_empty() && !part.list)
+        {
+            let text = &texts[0];
+            if known
+                .insert(part.source.clone(), text.clone())
+                .is_some_and(|was| was != *text)
+            {
+                return None;
+            }
+        }
+        for (part, texts) in values.iter().filter(|(part, _)| !part.list) {
+            let base = known.get(&part.source);
+            if base.is_some_and(|base| part.normal(base).as_deref() != Ok(&*texts[0])) {
+                return None;
+            }
+        }
+        left.is_empty().then_some(())
+    }
+}
+
+/// The literal text between two parts; `{path}` brings a slash of its own.
+fn boundary(part: &Part, next: &Part) -> String {
+    let slash = if next.source == Source::WholePath {
+        "/"
+    } else {
+        ""
+    };
+    format!("{}{slash}", part.tail)
+}
+
+impl Part {
+    /// Reads what stands between the braces.
+    fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
+        let mut words = text.split('|').map(str::trim);
+        let name = words.next().unwrap_or_default();
+        let source = source(name, pattern)?;
+        let list = match &source {
+            Source::WholePath => true,
+            Source::Path(name) => pattern.rest_name() == Some(name),
+            _ => false,
+        };
+        let mut filters = Vec::new();
+        for word in words {
+            filters.push(match word {
+                "lower" => Filter::Lower,
+                "int" if list => {
+                    return Err(format!("`{{{text}}}`: several path segments are not a number; \
+                        drop `int`, or capture the segment by a name"));
+                }
+                "int" => Filter::Int,
+                _ => {
+                    return Err(format!(
+                        "`{{{text}}}`: there is no filter `{word}`; the filters are `lower` and `int`"
+                    ));
+                }
+            });
+        }
+        Ok(Self {
+            source,
+            filters,
+            list,
+            tail: String::new(),
+        })
+    }
+
+    /// The text in the one form it has in keys.
+    fn normal(&self, text: &str) -> Result<String, String> {
+        let mut normal = match self.source {
+            Source::Host => host_name(text)?,
+            _ => text.to_owned(),
+        };
+        for filter in &self.filters {
+            normal = match filter {
+                Filter::Lower => fold_case(&normal),
+                Filter::Int => integer(&normal)?,
+            };
+        }
+        Ok(normal)
+    }
+
+    /// Whether a request could have this text, already in its normal form, here.
+    fn could_be(&self, text: &str) -> bool {
+        let fits_source = match self.source {
+            Source::Path(_) | Source::WholePath => !hides_dot_segment(text),
+            Source::Header(_) => text.trim_matches([' ', '\t']) == text,
+            Source::Host | Source::Query(_) | Source::Json(_) => true,
+        };
+        fits_source
+            && !text.is_empty()
+            && !has_control(text)
+            && self.normal(text).as_deref() == Ok(text)
+    }
+}
+
+/// Reads the name of a source.
+fn source(name: &str, pattern: &Pattern) -> Result<Source, String> {
+    let captured = |name: &str| pattern.names().any(|known| known == name);
+    let not_empty = |rest: &str| {
+        if rest.is_empty() {
+            Err(format!("`{{{name}}}` names nothing behind the dot"))
+        } else {
+            Ok(())
+        }
+    };
+    if name == "path" || name == "host" {
+        // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
+        if captured(name) && pattern.as_str() != "/{*path}" {
+            return Err(format!(
+                "`{{{name}}}` is the request's whole {name}, and the route's path captures something \
+                 else under that name; rename the capture"
+            ));
+        }
+        return Ok(if name == "path" {
+            Source::WholePath
+        } else {
+            Source::Host
+        });
+    }
+    if let Some(header) = name.strip_prefix("header.") {
+        not_empty(header)?;
+        return header_source(header);
+    }
+    if let Some(parameter) = name.strip_prefix("query.") {
+        not_empty(parameter)?;
+        return Ok(Source::Query(parameter.to_owned()));
+    }
+    if let Some(member) = name.strip_prefix("json.") {
+        not_empty(member)?;
+        let members: Vec<String> = member.split('.').map(str::to_owned).collect();
+        if members.iter().any(String::is_empty) {
+            return Err(format!(
+                "`{{{name}}}` has an empty member name; write `{{json.a.b}}`"
+            ));
+        }
+        return Ok(Source::Json(members));
+    }
+    let capture = match name.strip_prefix('*') {
+        Some(rest) if pattern.rest_name() != Some(rest) && captured(rest) => {
+            return Err(format!(
+                "`{{{name}}}`: `{rest}` is one segment; write `{{{rest}}}`"
+            ));
+        }
+        Some(rest) => rest,
+        None => name,
+    };
+    if captured(capture) {
+        return Ok(Source::Path(capture.to_owned()));
+    }
+    let names: Vec<String> = pattern
+        .names()
+        .map(|known| format!("`{{{known}}}`"))
+        .collect();
+    Err(format!(
+        "`{{{name}}}` is not known; the path `{pattern}` captures {}; besides there are `{{path}}`, \
+         `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`",
+        if names.is_empty() {
+            "nothing".to_owned()
+        } else {
+            names.join(", ")
+        }
+    ))
+}
+
+fn header_source(name: &str) -> Result<Source, String> {
+    let name = name.to_ascii_lowercase();
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`~".contains(&byte);
+    if !name.bytes().all(is_token) {
+        return Err(format!("`{{header.{name}}}`: no header can have this name"));
+    }
+    match name.replace('_', "-").as_str() {
+        "host" => Err("`{header.host}`: write `{host}`".to_owned()),
+        "x-fencing-token" | "x-fencing-operation" => Err(format!(
+            "`{{header.{name}}}` would give each holder a resource of its own, and fence nothing; \
+             name what the request is about"
+        )),
+        _ => Ok(Source::Header(name)),
+    }
+}
+
+/// Literal text must leave every key readable in one way, and fit in a header.
+fn check_literal(sign: char) -> Result<(), String> {
+    match sign {
+        '}' => Err("a `}` has no `{` before it".to_owned()),
+        '%' => Err("a `%` stands for escapes in keys; use another sign".to_owned()),
+        _ if sign.is_alphanumeric() || sign.is_ascii_graphic() => Ok(()),
+        _ => Err(format!(
+            "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only",
+            sign.escape_debug(),
+            u32::from(sign)
+        )),
+    }
+}
+
+/// A template that cannot be used: what is wrong, where, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    template: String,
+    message: String,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "resource `{}`: {}", self.template, self.message)
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+#[cfg(test)]
+mod tests;
