@@ -12,6 +12,7 @@ mod commands;
 mod concurrency;
 mod crash;
 mod forwarding;
+mod harness;
 mod headers;
 mod idempotency;
 mod keys;
