@@ -65,7 +65,10 @@ pub(crate) async fn serve(
         };
         match stream {
             Stream::Tcp(stream) => {
-                let ip = stream.peer_addr().ok().map(|address| address.ip().to_canonical());
+                let ip = stream
+                    .peer_addr()
+                    .ok()
+                    .map(|address| address.ip().to_canonical());
                 let _ = stream.set_nodelay(true);
                 connection(stream, peer(ip), slot, &proxy, &builder, &graceful);
             }

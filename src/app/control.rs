@@ -128,7 +128,10 @@ impl Control for Core {
         for _ in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
             self.gate.ledger.release(resource);
-            let done = self.store.override_mark(resource, token, reason, actor).await?;
+            let done = self
+                .store
+                .override_mark(resource, token, reason, actor)
+                .await?;
             match done {
                 Override::EpochsOpen(rows)
                     if rows.iter().all(|row| row.instance == identity.instance)
@@ -160,7 +163,8 @@ impl Control for Core {
         if let Some(unknown) = own.clone().find(|own| own.number.to_string() == unknown_id) {
             // On record first: it is known now because somebody vouches for it.
             let tokens = (Some(unknown.token), Some(unknown.token));
-            self.audit_row(resource, "resolve", tokens, reason, actor).await?;
+            self.audit_row(resource, "resolve", tokens, reason, actor)
+                .await?;
             return Ok(ledger.settled(resource, unknown.number));
         }
         let rows = self.store.epochs(std::slice::from_ref(resource)).await?;
@@ -174,7 +178,8 @@ impl Control for Core {
             )));
         }
         let tokens = (Some(row.token), Some(row.token));
-        self.audit_row(resource, "resolve", tokens, reason, actor).await?;
+        self.audit_row(resource, "resolve", tokens, reason, actor)
+            .await?;
         self.store.close(&[row]).await?;
         self.gate.lane.look(resource.clone());
         Ok(true)

@@ -53,11 +53,9 @@ pub async fn migrate(settings: &Settings, accept_new_keys: bool) -> anyhow::Resu
             Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
         }
         StoreTarget::Postgres(url) => {
-            postgres::migrate(url).await?;
-            let store =
-                PostgresStore::new(url.clone(), &target.namespace, target.timeout, false)?;
-            store.check().await?;
-            Box::new(store)
+            postgres::migrate(url.clone()).await?;
+            let (namespace, timeout) = (&target.namespace, target.timeout);
+            Box::new(PostgresStore::open(url.clone(), namespace, timeout, false).await?)
         }
     };
     let mut lines = vec!["the schema is up to date".to_owned()];

@@ -99,7 +99,10 @@ impl App {
         })
     }
 
-    #[expect(clippy::too_many_lines, reason = "wiring reads best from top to bottom, in one place")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "wiring reads best from top to bottom, in one place"
+    )]
     async fn run(self, loader: Loader) -> anyhow::Result<()> {
         let Self {
             settings,
@@ -242,7 +245,10 @@ impl App {
         reloads.abort();
         tokio::spawn(async move {
             let signal = stops.next().await;
-            tracing::error!(signal, "a second signal: aborted, what was in flight stays recorded");
+            tracing::error!(
+                signal,
+                "a second signal: aborted, what was in flight stays recorded"
+            );
             std::process::exit(1);
         });
         tokio::time::sleep(settings.shutdown.delay).await;
@@ -273,7 +279,10 @@ impl App {
                 tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
             }
         };
-        if tokio::time::timeout(settings.store.timeout, close).await.is_err() {
+        if tokio::time::timeout(settings.store.timeout, close)
+            .await
+            .is_err()
+        {
             tracing::warn!("the store did not answer at the stop; epochs stay recorded");
         }
         admin_stop.cancel();
@@ -289,22 +298,24 @@ impl App {
 /// The labels and modes of the routes.
 fn labels(settings: &Settings) -> Vec<(String, Mode)> {
     let routes = settings.routes.iter();
-    routes.map(|route| (route.label.clone(), route.mode)).collect()
+    routes
+        .map(|route| (route.label.clone(), route.mode))
+        .collect()
 }
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
 async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
     let store = &settings.store;
     Ok(match &store.target {
-        StoreTarget::Sqlite { path } => Arc::new(
-            SqliteStore::open(path, store.timeout, store.migrate, &store.namespace).await?,
-        ),
+        StoreTarget::Sqlite { path } => {
+            Arc::new(SqliteStore::open(path, store.timeout, store.migrate, &store.namespace).await?)
+        }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
             url.clone(),
             &store.namespace,
             store.timeout,
             store.migrate,
-        )?),
+        )),
     })
 }
 
@@ -319,7 +330,7 @@ async fn join_store(
     let mut said = false;
     loop {
         let tried = async {
-            store.check().await?;
+            store.prepare().await?;
             keys::compare(store, settings).await?;
             keeper.join().await
         };

@@ -77,7 +77,11 @@ pub(super) async fn watch(
             Err(reasons) => {
                 metrics.set_config_reload_ok(false);
                 for reason in reasons {
-                    tracing::error!(cause, reason, "the configuration was not reloaded and stays as it was");
+                    tracing::error!(
+                        cause,
+                        reason,
+                        "the configuration was not reloaded and stays as it was"
+                    );
                 }
             }
         }
@@ -91,7 +95,9 @@ async fn reload(
     store: &dyn MarkStore,
     metrics: &Metrics,
 ) -> Result<Arc<Settings>, Vec<String>> {
-    let (new, warnings) = loader.load().map_err(|problems| vec![problems.to_string()])?;
+    let (new, warnings) = loader
+        .load()
+        .map_err(|problems| vec![problems.to_string()])?;
     for warning in warnings {
         tracing::warn!(%warning, "configuration");
     }

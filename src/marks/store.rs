@@ -299,6 +299,10 @@ pub trait MarkStore: Send + Sync + 'static {
 
     // --- people and start-up: any caller; connections of their own ---
 
+    /// Once, before the first of the other calls: brings the schema up to date or checks that it is, and
+    /// checks the store. May be called again where it failed.
+    async fn prepare(&self) -> Result<(), StoreError>;
+
     /// Reaches the store and checks that it is fit (schema, durability settings, writable).
     async fn check(&self) -> Result<(), StoreError>;
 

@@ -72,7 +72,9 @@ impl Gate {
                 Err(refusal) => Err(at_the_barrier(key, token, refusal)),
             };
         }
-        Err(unavailable("The epoch was closed again and again while this request waited"))
+        Err(unavailable(
+            "The epoch was closed again and again while this request waited",
+        ))
     }
 
     /// Whether the token may go on to the barrier: its epoch is open here, from memory if it can be told
@@ -177,7 +179,9 @@ fn stale(key: &ResourceKey, token: Token, mark: Token, decided_by: DecidedBy) ->
 }
 
 fn lapsed() -> Refusal {
-    unavailable("this proxy's lease on the store has lapsed, so it cannot know what others have decided")
+    unavailable(
+        "this proxy's lease on the store has lapsed, so it cannot know what others have decided",
+    )
 }
 
 fn barred(left: Duration) -> Refusal {

@@ -10,14 +10,12 @@ use hyper::body::Incoming;
 
 use super::body::Upload;
 use super::classify::{self, Class, Fenced};
+use super::headers::{self, RESOURCE, TARGET};
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{Done, Live, Proxy, body_refusal, headers, too_long_for_key};
+use super::{Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
-
-const TARGET: HeaderName = HeaderName::from_static("x-fencing-target");
-const RESOURCE: HeaderName = HeaderName::from_static("x-fencing-resource");
 
 /// What a claim is for.
 struct Claim {
@@ -55,7 +53,10 @@ impl Proxy {
         self.gate.glance(&claim.key, claim.token)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &live.table.claim_metrics;
-        let admitted = self.gate.admit(&claim.key, claim.token, wait, metrics).await?;
+        let admitted = self
+            .gate
+            .admit(&claim.key, claim.token, wait, metrics)
+            .await?;
         // Nothing is sent under it: the wait was the point.
         drop(admitted.permit);
         Ok(Done {
@@ -113,9 +114,17 @@ async fn key_from_body(
     body: Incoming,
 ) -> Result<ResourceKey, Refusal> {
     let limits = fenced.route.settings.body;
-    let read = Upload::read(body, &aimed.headers, limits.buffer, limits.max, limits.timeout);
+    let read = Upload::read(
+        body,
+        &aimed.headers,
+        limits.buffer,
+        limits.max,
+        limits.timeout,
+    );
     let upload = read.await.map_err(body_refusal)?;
-    let whole = upload.whole().ok_or_else(|| too_long_for_key(limits.buffer))?;
+    let whole = upload
+        .whole()
+        .ok_or_else(|| too_long_for_key(limits.buffer))?;
     fenced.key(aimed, Some(&whole))
 }
 

@@ -17,7 +17,10 @@ use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Toke
 /// What is to become of a request.
 pub(crate) enum Class {
     /// Passed without being judged. `upgrade`: its tunnel may be opened.
-    Pass { route: Option<Arc<Route>>, upgrade: bool },
+    Pass {
+        route: Option<Arc<Route>>,
+        upgrade: bool,
+    },
     /// To be judged.
     Fenced(Fenced),
     /// Observe mode: forwarded whatever is found.
@@ -107,7 +110,9 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
     match (first, authority) {
         (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
         (Some(host), None) => Ok(host.clone()),
-        (Some(host), Some(authority)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) => {
+        (Some(host), Some(authority))
+            if !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) =>
+        {
             let why = "Host and the target's authority differ.";
             Err(Refusal::Ambiguous(why.into()))
         }
@@ -231,10 +236,7 @@ impl Fenced {
 }
 
 /// The values of a template's JSON parts, in its order.
-fn json_parts(
-    template: &KeyTemplate,
-    body: Option<&[u8]>,
-) -> Result<Vec<Option<String>>, Refusal> {
+fn json_parts(template: &KeyTemplate, body: Option<&[u8]>) -> Result<Vec<Option<String>>, Refusal> {
     if !template.uses_json() {
         return Ok(Vec::new());
     }

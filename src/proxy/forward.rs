@@ -308,7 +308,7 @@ struct Client {
 impl Client {
     /// Hands over a frame at the client's pace; once a newer token waits, at the upstream's.
     async fn give(&mut self, frame: Frame<Bytes>, superseded: &CancellationToken) {
-        let Some(frames) = &self.frames else {
+        let Some(frames) = self.frames.clone() else {
             return;
         };
         if self.kept.is_empty() {
@@ -325,9 +325,7 @@ impl Client {
             }
         }
         self.keep(frame);
-        while let Some(frames) = &self.frames
-            && !self.kept.is_empty()
-        {
+        while !self.kept.is_empty() {
             match frames.try_reserve() {
                 Ok(place) => {
                     if let Some(frame) = self.kept.pop_front() {
@@ -336,7 +334,10 @@ impl Client {
                     }
                 }
                 Err(mpsc::error::TrySendError::Full(())) => break,
-                Err(mpsc::error::TrySendError::Closed(())) => self.frames = None,
+                Err(mpsc::error::TrySendError::Closed(())) => {
+                    self.frames = None;
+                    break;
+                }
             }
         }
         if self.bytes > KEPT_FOR_STALLED {

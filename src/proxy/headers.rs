@@ -10,16 +10,16 @@
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
 //! among the connection's own fields (7.6.1).
 
-mod trace;
+pub mod trace;
 
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-pub use self::trace::trace_id;
+use self::trace::NewTrace;
 use super::idempotency::Choice;
 use crate::fence::{KeyError, ResourceKey, Token};
 
@@ -138,13 +138,8 @@ pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a 
         return Err(FieldError::Dropped(name.clone()));
     }
     let text = std::str::from_utf8(value.as_bytes());
-    text.map(Some)
+    text.map(|text| Some(text.trim_matches([' ', '\t'])))
         .map_err(|_| FieldError::NotText(name.clone()))
-}
-
-/// The caller's name for the operation.
-pub fn operation(headers: &HeaderMap) -> Result<Option<&str>, FieldError> {
-    text(headers, &OPERATION)
 }
 
 /// Whether a method that looks safe may be another one to the upstream.
@@ -244,75 +239,79 @@ fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
     }
 }
 
-/// What goes upstream with a request besides what the client sent.
-#[derive(Debug)]
-pub struct Forwarded<'a> {
-    /// `None` where the request passes unfenced.
-    pub fence: Option<(Token, &'a ResourceKey)>,
-    pub idempotency: Choice,
-    /// The client's IP address; anything else (a Unix socket has none) is not passed on.
-    pub peer: &'a str,
-    /// 128 random bits, for a request that brings no valid `traceparent`.
-    pub trace: u128,
+/// Sets a field to one value, and takes off what other servers may know by its name.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    remove_where(headers, |known| same_name(known, name.as_str()));
+    headers.insert(name, value);
 }
 
-/// Makes a client's header the upstream's. `version` is that of the client's request; `http2` tells
-/// whether the upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be
-/// (RFC 9113, 8.2.2) and gRPC insists on it.
-///
-/// Host must still be the client's: it is passed on as `X-Forwarded-Host`, and left as it is, for the
-/// route's policy to set.
+/// What goes upstream with a request besides what the client sent.
+#[derive(Debug)]
+pub struct ForUpstream<'a> {
+    /// `None` where the request passes unfenced.
+    pub fenced: Option<(Token, &'a ResourceKey)>,
+    /// `None` where the route sends no keys: what the client sent stays on.
+    pub idempotency: Option<(&'a HeaderName, Choice)>,
+    /// The client's address; `None` on a Unix socket.
+    pub peer: Option<IpAddr>,
+    /// `http` or `https`: how the client reached the proxy.
+    pub scheme: &'static str,
+    /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
+    pub host: Option<HeaderValue>,
+    /// The version of the client's request.
+    pub version: Version,
+    /// The upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be (RFC 9113,
+    /// 8.2.2) and gRPC insists on it.
+    pub http2: bool,
+    /// The ids for a request that brings no valid `traceparent`.
+    pub trace: NewTrace,
+}
+
+/// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
 ///
 /// - `X-Forwarded-For`: the peer is appended to what is there.
-/// - `X-Forwarded-Proto` (the data port speaks plain HTTP), `X-Forwarded-Host`: set only where absent,
-///   as a proxy does behind an edge that it trusts; a sidecar's peers are such edges, and only they
-///   know how the client came.
+/// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
+///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
 /// - `Via`: `1.1 fencepost` is appended (RFC 9110, 7.6.3).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
-pub fn request_for_upstream(
-    headers: &mut HeaderMap,
-    version: Version,
-    http2: bool,
-    add: &Forwarded<'_>,
-) {
+pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     let trailers = headers.get_all(TE).iter().any(|line| {
         let mut members = line.as_bytes().split(|byte| *byte == b',');
         members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_hop_by_hop(headers);
     strip_fencing(headers);
-    if trailers && http2 {
+    if trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if let Some((token, resource)) = add.fence {
+    if let Some((token, resource)) = add.fenced {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
         headers.insert(RESOURCE, resource_value(resource));
     }
-    match &add.idempotency {
-        Choice::KeepClients => {}
-        Choice::Remove(name) => remove_where(headers, |known| same_name(known, name.as_str())),
-        Choice::Send(name, value) => {
+    match add.idempotency {
+        None | Some((_, Choice::KeepClients)) => {}
+        Some((name, Choice::Nothing)) => {
             remove_where(headers, |known| same_name(known, name.as_str()));
-            headers.insert(name, value.clone());
         }
+        Some((_, Choice::Send(name, value))) => set(headers, name, value),
     }
     for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, VIA] {
         remove_where(headers, |known| {
             *known != name && same_name(known, name.as_str())
         });
     }
-    if let Ok(peer) = add.peer.parse::<IpAddr>() {
+    if let Some(peer) = add.peer {
         append(headers, FORWARDED_FOR, &peer.to_canonical().to_string());
     }
     if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(add.scheme));
     }
-    if !headers.contains_key(FORWARDED_HOST)
-        && let Some(host) = headers.get(HOST).cloned()
+    if let Some(host) = add.host
+        && !headers.contains_key(FORWARDED_HOST)
     {
         headers.insert(FORWARDED_HOST, host);
     }
-    append_via(headers, version);
+    append_via(headers, add.version);
     trace::ensure(headers, add.trace);
 }
 
@@ -402,7 +401,7 @@ pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
 /// content; and whatever this proxy decides by or adds. Digests are what trailers are for (RFC 9530),
 /// and stay, as do `ETag` (RFC 9110,
 /// 8.8.3) and gRPC's status.
-pub fn keep_allowed_trailers(trailers: &mut HeaderMap) {
+pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
     strip_hop_by_hop(trailers);
     strip_fencing(trailers);
     remove_where(trailers, |name| {

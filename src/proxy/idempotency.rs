@@ -127,8 +127,8 @@ pub fn key(
 pub enum Choice {
     /// The client's own key, in whatever spelling of the name, goes upstream as it is.
     KeepClients,
-    /// No key at all; what the client sent itself has to go (`replace`).
-    Remove(HeaderName),
+    /// No key of ours; what the client sent itself has to go (`replace`).
+    Nothing,
     /// This one, in the place of any that the client sent.
     Send(HeaderName, HeaderValue),
 }
@@ -150,10 +150,7 @@ pub fn choose(
             ClientKey::Replace => {}
         }
     }
-    Ok(match make()? {
-        Some(value) => Choice::Send(name, value),
-        None => Choice::Remove(name),
-    })
+    Ok(make()?.map_or(Choice::Nothing, |value| Choice::Send(name, value)))
 }
 
 /// The signs that end a variable: they are escaped inside all of them.
@@ -423,10 +420,7 @@ mod tests {
                 );
             }
         }
-        assert_eq!(
-            choose(&settings, &empty, || Ok(None)),
-            Ok(Choice::Remove(name))
-        );
+        assert_eq!(choose(&settings, &empty, || Ok(None)), Ok(Choice::Nothing));
         settings.header = "a b".to_owned();
         let error = choose(&settings, &empty, || Ok(None)).unwrap_err();
         assert_eq!(error, IdempotencyError::Header("a b".into()));

@@ -45,11 +45,8 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{Metrics, Outcome, RouteMetrics};
+use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
-
-/// The caller's name for the operation, for idempotency keys.
-const OPERATION: HeaderName = HeaderName::from_static("x-fencing-operation");
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -154,34 +151,45 @@ impl Proxy {
     }
 
     /// One request, whatever it is.
-    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Response<ClientBody> {
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> Response<ClientBody> {
         let live = self.live();
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
         let (route, done) = match classify::classify(table, &head) {
             Class::Pass { route, upgrade } => {
-                let passed = self.pass(&live, route.as_deref(), head, body, peer, upgrade).await;
+                let passed = self
+                    .pass(&live, route.as_deref(), head, body, peer, upgrade)
+                    .await;
                 (route, passed)
             }
             Class::Observed(route, judged) => {
-                let seen = self.observe(&live, &route, judged, head, body, peer, &about).await;
+                let seen = self
+                    .observe(&live, &route, judged, head, body, peer, &about)
+                    .await;
                 // The check beside the request has counted it.
                 return seen.unwrap_or_else(|refusal| refusal.respond(about.style(table)));
             }
             Class::Claim => {
                 let claimed = self.claim(&live, head, body).await;
-                return self.finish(table, &table.claim_metrics, table::CLAIM, &about, claimed);
+                return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
             }
             Class::Fenced(fenced) => {
                 let route = Arc::clone(&fenced.route);
-                (Some(route), self.fenced(&live, fenced, head, body, peer).await)
+                (
+                    Some(route),
+                    self.fenced(&live, fenced, head, body, peer).await,
+                )
             }
             Class::Refused(route, refusal) => (route, Err(refusal)),
         };
         let (metrics, label) = match &route {
             Some(route) => (&route.metrics, route.settings.label.as_str()),
-            None => (&table.unmatched_metrics, table::UNMATCHED),
+            None => (&table.unmatched_metrics, UNMATCHED),
         };
         self.finish(table, metrics, label, &about, done)
     }
@@ -213,13 +221,21 @@ impl Proxy {
 
         // The body first, as far as it fits: who pauses halfway through is judged when it ends.
         let limits = settings.body;
-        let upload = Upload::read(body, &head.headers, limits.buffer, limits.max, limits.timeout)
-            .await
-            .map_err(body_refusal)?;
+        let upload = Upload::read(
+            body,
+            &head.headers,
+            limits.buffer,
+            limits.max,
+            limits.timeout,
+        )
+        .await
+        .map_err(body_refusal)?;
         let key = match early {
             Some(key) => key,
             None => {
-                let whole = upload.whole().ok_or_else(|| too_long_for_key(limits.buffer))?;
+                let whole = upload
+                    .whole()
+                    .ok_or_else(|| too_long_for_key(limits.buffer))?;
                 fenced.key(&head, Some(&whole))?
             }
         };
@@ -289,13 +305,18 @@ impl Proxy {
                 Refusal::Stale { decided_by, .. } => *decided_by,
                 _ => crate::metrics::DecidedBy::Store,
             };
-            let gap = token.zip(mark).map_or(0, |(token, mark)| token.gap_to(mark));
+            let gap = token
+                .zip(mark)
+                .map_or(0, |(token, mark)| token.gap_to(mark));
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
         log(label, about, &refusal, "refused");
         self.rejections.push(rejections::Refusal {
-            #[expect(clippy::disallowed_methods, reason = "for people to read; nothing rests on it")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "for people to read; nothing rests on it"
+            )]
             at: SystemTime::now(),
             route: label.into(),
             resource: key.cloned(),
@@ -357,9 +378,9 @@ impl About {
 
 fn body_refusal(error: BodyError) -> Refusal {
     match error {
-        BodyError::TooLarge(limit) => {
-            Refusal::TooLarge(format!("This route takes bodies up to {limit} bytes (body.max)."))
-        }
+        BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
+            "This route takes bodies up to {limit} bytes (body.max)."
+        )),
         BodyError::TooSlow(_) | BodyError::Broken(_) => Refusal::ClientGone(format!("{error}")),
     }
 }
@@ -378,14 +399,24 @@ fn idempotency(
     upload: &Upload,
 ) -> Result<Option<(HeaderName, Choice)>, Refusal> {
     let route = &fenced.route;
-    let Some(settings) = route.settings.idempotency.as_ref().filter(|_| fenced.unsafe_method) else {
+    let Some(settings) = route
+        .settings
+        .idempotency
+        .as_ref()
+        .filter(|_| fenced.unsafe_method)
+    else {
         return Ok(None);
     };
     let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
-    let name = HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
-    let operation = headers::text(&head.headers, &OPERATION).map_err(|error| ambiguous(&error))?;
+    let name =
+        HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
+    let operation =
+        headers::text(&head.headers, &headers::OPERATION).map_err(|error| ambiguous(&error))?;
     let choice = idempotency::choose(settings, &head.headers, || {
-        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = head
+            .uri
+            .path_and_query()
+            .map_or("/", |target| target.as_str());
         let digest = upload
             .whole()
             .map(|body| RequestDigest::of(head.method.as_str(), target, &body));

@@ -30,7 +30,11 @@ impl Proxy {
     ) -> Result<Response<ClientBody>, Refusal> {
         let upgrade = matches!(judged, Err(Refusal::UpgradeRefused));
         let (upload, key) = match &judged {
-            Ok(fenced) if fenced.template().is_ok_and(crate::fence::KeyTemplate::uses_json) => {
+            Ok(fenced)
+                if fenced
+                    .template()
+                    .is_ok_and(crate::fence::KeyTemplate::uses_json) =>
+            {
                 let limits = route.settings.body;
                 let read = Upload::read(body, &head.headers, limits.buffer, None, limits.timeout);
                 let upload = read.await.map_err(body_refusal)?;
@@ -88,7 +92,12 @@ impl Proxy {
                 Ok(outcome) => route.metrics.request(outcome),
                 Err(refusal) => {
                     route.metrics.request(refusal.outcome().observed());
-                    super::log(&route.settings.label, &about, &refusal, "would have been refused");
+                    super::log(
+                        &route.settings.label,
+                        &about,
+                        &refusal,
+                        "would have been refused",
+                    );
                 }
             }
         });

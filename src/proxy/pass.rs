@@ -41,7 +41,10 @@ impl Proxy {
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
         let bits = (self.bits)();
-        #[expect(clippy::cast_possible_truncation, reason = "any 64 of the random bits do")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "any 64 of the random bits do"
+        )]
         let trace = NewTrace {
             trace_id: bits,
             parent_id: (bits >> 64) as u64,
@@ -50,7 +53,9 @@ impl Proxy {
             &mut head.headers,
             ForUpstream {
                 fenced,
-                idempotency: idempotency.as_ref().map(|(name, choice)| (name, choice.clone())),
+                idempotency: idempotency
+                    .as_ref()
+                    .map(|(name, choice)| (name, choice.clone())),
                 peer: peer.ip,
                 scheme: "http",
                 host: host.clone(),
@@ -91,7 +96,8 @@ impl Proxy {
         upgrade: bool,
     ) -> Result<Done, Refusal> {
         let upload = Upload::streamed(body);
-        self.pass_upload(live, route, head, upload, peer, upgrade).await
+        self.pass_upload(live, route, head, upload, peer, upgrade)
+            .await
     }
 
     /// As [`Self::pass`], for a body of which a part may have been read.
@@ -136,7 +142,9 @@ impl Proxy {
         metrics.upstream(began.elapsed(), response.status().as_u16());
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some((client, _)) = tunnel else {
-                return Err(Refusal::Broken("The upstream switched protocols unasked".into()));
+                return Err(Refusal::Broken(
+                    "The upstream switched protocols unasked".into(),
+                ));
             };
             self.tunnel(client, response)
         } else {
@@ -168,7 +176,9 @@ impl Proxy {
             let joined = async {
                 let (client, upstream) = tokio::try_join!(client, upstream).ok()?;
                 let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                tokio::io::copy_bidirectional(&mut client, &mut upstream).await.ok()
+                tokio::io::copy_bidirectional(&mut client, &mut upstream)
+                    .await
+                    .ok()
             };
             tokio::select! {
                 _ = joined => {}

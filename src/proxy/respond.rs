@@ -9,6 +9,7 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::body::{ClientBody, full};
+use super::headers::OUTCOME;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 
@@ -121,8 +122,9 @@ impl Refusal {
 
     fn status(&self, style: Style) -> StatusCode {
         match self {
-            Self::Stale { .. } | Self::Spent { .. } => StatusCode::from_u16(style.stale_status)
-                .unwrap_or(StatusCode::PRECONDITION_FAILED),
+            Self::Stale { .. } | Self::Spent { .. } => {
+                StatusCode::from_u16(style.stale_status).unwrap_or(StatusCode::PRECONDITION_FAILED)
+            }
             Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
@@ -316,7 +318,7 @@ impl Refusal {
             response
         };
         let headers = response.headers_mut();
-        headers.insert("x-fencing-outcome", HeaderValue::from_static(word));
+        headers.insert(OUTCOME, HeaderValue::from_static(word));
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
         }
@@ -330,7 +332,10 @@ impl Refusal {
 
     fn problem(&self, style: Style) -> Value {
         let mut problem = Map::new();
-        problem.insert("type".into(), json!(format!("urn:fencepost:problem:{}", self.word())));
+        problem.insert(
+            "type".into(),
+            json!(format!("urn:fencepost:problem:{}", self.word())),
+        );
         problem.insert("title".into(), json!(self.title()));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
         problem.insert("detail".into(), json!(self.detail(style.disclose)));
@@ -374,7 +379,7 @@ pub(crate) fn claimed() -> Response<ClientBody> {
     let mut response = Response::new(full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    headers.insert("x-fencing-outcome", HeaderValue::from_static("claimed"));
+    headers.insert(OUTCOME, HeaderValue::from_static("claimed"));
     response
 }
 
@@ -437,7 +442,10 @@ mod tests {
             ..STYLE
         };
         let text = stale().problem(style).to_string();
-        assert!(!text.contains("order:7") && !text.contains("41") && !text.contains("9223"), "{text}");
+        assert!(
+            !text.contains("order:7") && !text.contains("41") && !text.contains("9223"),
+            "{text}"
+        );
     }
 
     #[test]

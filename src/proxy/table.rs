@@ -5,12 +5,7 @@ use std::sync::{Arc, Once};
 
 use crate::config::{Mode, RouteSettings, Settings, Unmatched};
 use crate::fence::{Captures, CheckedPath, RouteConflict, Router};
-use crate::metrics::{Metrics, RouteMetrics};
-
-/// The label of requests that no route matches.
-pub(crate) const UNMATCHED: &str = "unmatched";
-/// The label of claims.
-pub(crate) const CLAIM: &str = "claim";
+use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
 
 /// One route.
 pub(crate) struct Route {
@@ -61,7 +56,10 @@ impl Table {
         Ok(Self {
             router,
             routes,
-            enforcing: settings.routes.iter().any(|route| route.mode == Mode::Enforce),
+            enforcing: settings
+                .routes
+                .iter()
+                .any(|route| route.mode == Mode::Enforce),
             unmatched: settings.unmatched,
             unmatched_metrics: metrics.route(UNMATCHED),
             claim: settings.claim.clone(),

@@ -139,7 +139,10 @@ impl Upstream {
     pub(crate) fn fenced(&self, generation: u64) -> Result<HttpClient, UpstreamError> {
         let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
         if fenced.0 < generation {
-            *fenced = (generation, self.setup.client(Some(Arc::clone(&self.lease)))?);
+            *fenced = (
+                generation,
+                self.setup.client(Some(Arc::clone(&self.lease)))?,
+            );
         }
         Ok(fenced.1.clone())
     }
@@ -195,7 +198,11 @@ impl Service<Uri> for Connector {
                 }
                 let host = uri.host().unwrap_or("localhost");
                 let host = host.trim_start_matches('[').trim_end_matches(']');
-                let default = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+                let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+                    443
+                } else {
+                    80
+                };
                 let port = uri.port_u16().unwrap_or(default);
                 let stream = TcpStream::connect((host, port)).await?;
                 stream.set_nodelay(true)?;

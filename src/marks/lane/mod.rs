@@ -93,7 +93,7 @@ impl Meters {
     }
 }
 
-pub(super) struct Waiter {
+struct Waiter {
     pub token: Token,
     pub want: Want,
     pub reply: oneshot::Sender<Result<Answer, LaneError>>,
@@ -101,7 +101,7 @@ pub(super) struct Waiter {
     pub tries: u8,
 }
 
-pub(super) enum Command {
+enum Command {
     Ask(ResourceKey, Waiter),
     GiveBack {
         spend: (ResourceKey, Token, String),

@@ -48,6 +48,8 @@ pub struct PostgresStore {
     namespace: Arc<str>,
     channel: String,
     timeout: Duration,
+    url: Secret,
+    migrate: bool,
     connector: Arc<Connector>,
     lane: Slot,
     keeper: Slot,
@@ -55,8 +57,26 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects, and brings the schema up to date or checks that it is. `timeout` bounds each
-    /// call; row locks are waited for half as long.
+    /// Connects to nothing yet: see [`MarkStore::prepare`]. `timeout` bounds each call; row locks are
+    /// waited for half as long.
+    #[must_use]
+    pub fn new(url: Secret, namespace: &str, timeout: Duration, migrate: bool) -> Self {
+        let connector = Arc::new(Connector::new(url.clone(), timeout, timeout / 2));
+        let slot = || Slot::new(Arc::clone(&connector));
+        Self {
+            namespace: namespace.into(),
+            channel: news::channel(namespace),
+            timeout,
+            url,
+            migrate,
+            lane: slot(),
+            keeper: slot(),
+            people: slot(),
+            connector: Arc::clone(&connector),
+        }
+    }
+
+    /// [`Self::new`] and [`MarkStore::prepare`].
     ///
     /// # Errors
     ///
@@ -68,23 +88,8 @@ impl PostgresStore {
         timeout: Duration,
         migrate: bool,
     ) -> Result<Self, StoreError> {
-        let connector = Arc::new(Connector::new(url.clone(), timeout, timeout / 2));
-        let slot = || Slot::new(Arc::clone(&connector));
-        let store = Self {
-            namespace: namespace.into(),
-            channel: news::channel(namespace),
-            timeout,
-            lane: slot(),
-            keeper: slot(),
-            people: slot(),
-            connector: Arc::clone(&connector),
-        };
-        match store.bounded(store.prove(false)).await? {
-            Schema::Current => {}
-            Schema::Behind if migrate => self::migrate(url).await?,
-            Schema::Behind => return Err(rows::schema_behind()),
-        }
-        store.check().await?;
+        let store = Self::new(url, namespace, timeout, migrate);
+        store.prepare().await?;
         Ok(store)
     }
 
@@ -141,8 +146,9 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
         if schema(&mut connection).await? == Schema::Current {
             return Ok(());
         }
+        // `run` asks for an `Acquire` that holds for any lifetime, which no future of a trait's can give.
         migrator()
-            .run(&mut connection)
+            .run_direct(None, &mut connection, false)
             .await
             .map_err(|error| match error {
                 MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -302,6 +308,15 @@ impl MarkStore for PostgresStore {
             life::leave(c, &self.namespace, instance).await
         })
         .await
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        match self.bounded(self.prove(false)).await? {
+            Schema::Current => {}
+            Schema::Behind if self.migrate => self::migrate(self.url.clone()).await?,
+            Schema::Behind => return Err(rows::schema_behind()),
+        }
+        self.check().await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

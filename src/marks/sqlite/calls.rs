@@ -408,6 +408,11 @@ impl MarkStore for SqliteStore {
         .await
     }
 
+    async fn prepare(&self) -> Result<(), StoreError> {
+        // The schema was looked at when the file was opened.
+        self.check().await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         // An empty transaction would not notice a file that has become read-only.
         let namespace = self.namespace.clone();

@@ -6,14 +6,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
+/// Random ids for a request that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewTrace {
+    /// Zero is not an id (3.2.2.3), and is taken for 1.
+    pub trace_id: u128,
+    /// Likewise.
+    pub parent_id: u64,
+}
+
 /// The trace id of a request: 32 lower-case hexadecimal digits. `None` if the request has no valid
 /// `traceparent`, or more than one.
 #[must_use]
-pub fn trace_id(headers: &HeaderMap) -> Option<String> {
-    valid(headers).map(str::to_owned)
-}
-
-fn valid(headers: &HeaderMap) -> Option<&str> {
+pub fn trace_id(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(TRACEPARENT).iter();
     let line = lines.next()?.to_str().ok()?;
     if lines.next().is_some() {
@@ -49,17 +54,17 @@ fn valid(headers: &HeaderMap) -> Option<&str> {
 ///
 /// The new one is marked as sampled: to a sampler that follows its parent, as OpenTelemetry's does
 /// by default, this is the same as no context at all, while "not sampled" would switch it off.
-///
-/// The ids are made of 128 random bits: the trace's of all of them, the parent's of the lower half.
-/// Zero is no id (3.2.2.3), so neither is ever zero.
-pub(super) fn ensure(headers: &mut HeaderMap, bits: u128) {
-    if valid(headers).is_some() {
+pub(super) fn ensure(headers: &mut HeaderMap, new: NewTrace) {
+    if trace_id(headers).is_some() {
         return;
     }
-    let trace = bits.max(1);
-    let parent = (bits & u128::from(u64::MAX)).max(1);
+    let text = format!(
+        "00-{:032x}-{:016x}-01",
+        new.trace_id.max(1),
+        new.parent_id.max(1)
+    );
     headers.remove(TRACESTATE);
-    if let Ok(value) = HeaderValue::from_str(&format!("00-{trace:032x}-{parent:016x}-01")) {
+    if let Ok(value) = HeaderValue::from_str(&text) {
         headers.insert(TRACEPARENT, value);
     }
 }
@@ -93,12 +98,18 @@ mod tests {
         ] {
             let before = headers(&[line]);
             assert_eq!(
-                valid(&before),
+                trace_id(&before),
                 Some("0af7651916cd43dd8448eb211c80319c"),
                 "{line}"
             );
             let mut after = before.clone();
-            ensure(&mut after, 5);
+            ensure(
+                &mut after,
+                NewTrace {
+                    trace_id: 5,
+                    parent_id: 6,
+                },
+            );
             assert_eq!(after, before);
         }
     }
@@ -125,10 +136,16 @@ mod tests {
         ] {
             let mut headers = headers(lines);
             assert_eq!(trace_id(&headers), None, "{lines:?}");
-            ensure(&mut headers, 0xab << 64);
+            ensure(
+                &mut headers,
+                NewTrace {
+                    trace_id: 0xab,
+                    parent_id: 0,
+                },
+            );
             assert_eq!(
                 headers.get_all(TRACEPARENT).iter().collect::<Vec<_>>(),
-                ["00-00000000000000ab0000000000000000-0000000000000001-01"]
+                ["00-000000000000000000000000000000ab-0000000000000001-01"]
             );
             assert!(!headers.contains_key(TRACESTATE));
             assert!(trace_id(&headers).is_some());
