@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 /// Folds case in all scripts, by characters: what differs in case only, for any reader that knows
 /// of case, comes out equal (`Σ`, `σ` and `ς`; `ß`, `ẞ` and `ss`; the Kelvin sign and `k`). Merging
 /// too much costs a refusal, merging too little a second key.
-pub(super) fn fold_case(text: &str) -> String {
+pub(crate) fn fold_case(text: &str) -> String {
     text.chars()
         .flat_map(char::to_lowercase)
         .flat_map(char::to_uppercase)

@@ -8,10 +8,12 @@
 //!
 //! No HTTP type is named in this module.
 
+pub mod keeper;
 pub mod lane;
 pub mod lease;
 pub mod ledger;
 pub mod postgres;
+mod rows;
 pub mod sqlite;
 pub mod store;
 pub mod watch;

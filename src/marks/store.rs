@@ -159,7 +159,11 @@ pub enum Override {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// A newer token is durable, and waits for older epochs of the resource.
-    Newer { resource: ResourceKey, token: Token, era: Era },
+    Newer {
+        resource: ResourceKey,
+        token: Token,
+        era: Era,
+    },
     /// An epoch of the resource that somebody waits for was closed.
     Closed { resource: ResourceKey },
 }
@@ -206,8 +210,13 @@ impl StoreError {
         }
     }
     /// Every value [`Self::kind`] can have.
-    pub const KINDS: [&'static str; 5] =
-        ["timeout", "lock-timeout", "connection", "statement", "unfit"];
+    pub const KINDS: [&'static str; 5] = [
+        "timeout",
+        "lock-timeout",
+        "connection",
+        "statement",
+        "unfit",
+    ];
 }
 
 /// Where the marks live. All calls are for one namespace, fixed when the store is opened.
@@ -244,10 +253,8 @@ pub trait MarkStore: Send + Sync + 'static {
     async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
     /// This instance's own epoch rows that are below their mark, each with that mark.
-    async fn superseded(
-        &self,
-        instance: &InstanceId,
-    ) -> Result<Vec<(EpochRow, Token)>, StoreError>;
+    async fn superseded(&self, instance: &InstanceId)
+    -> Result<Vec<(EpochRow, Token)>, StoreError>;
 
     /// All of this instance's own epoch rows.
     async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError>;
@@ -280,8 +287,7 @@ pub trait MarkStore: Send + Sync + 'static {
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
 
     /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now.
-    async fn declare_dead(&self, instance: &InstanceId, renewals: i64)
-    -> Result<bool, StoreError>;
+    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
     /// Deletes a dead instance's epochs and its row; returns the resources whose epochs went. Refuses
     /// (changes nothing, returns nothing) for an id that is recorded and not dead.
@@ -292,6 +298,10 @@ pub trait MarkStore: Send + Sync + 'static {
     async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError>;
 
     // --- people and start-up: any caller; connections of their own ---
+
+    /// Once, before the first of the other calls: brings the schema up to date or checks that it is, and
+    /// checks the store. May be called again where it failed.
+    async fn prepare(&self) -> Result<(), StoreError>;
 
     /// Reaches the store and checks that it is fit (schema, durability settings, writable).
     async fn check(&self) -> Result<(), StoreError>;

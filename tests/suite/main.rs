@@ -1,1 +1,24 @@
-//! The suite: one binary. Real servers, real stores, a scripted upstream that can stall.
+//! The black-box suite: the real binary, real stores, real sockets, and an upstream that does what
+//! a test tells it to. Each file holds one group of guarantees; each test's name says which.
+
+mod support;
+
+mod admission;
+mod barrier;
+mod broken;
+mod claim;
+mod classify;
+mod commands;
+mod concurrency;
+mod crash;
+mod forwarding;
+mod harness;
+mod headers;
+mod idempotency;
+mod keys;
+mod layers;
+mod lifecycle;
+mod metrics;
+mod real;
+mod store_down;
+mod two_proxies;

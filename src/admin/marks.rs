@@ -1,0 +1,392 @@
+//! `/v1/marks`: reading marks, and the three things an operator may do to one.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::auth::authorize;
+use super::control::ControlError;
+use super::json::{
+    AdvanceBody, Epoch, MarkLine, MarkList, OverrideBody, Rejection, RejectionList, ResolveBody,
+    View,
+};
+use super::problem::Problem;
+use super::{AdminState, BODY_LIMIT, Peer};
+use crate::fence::{Decision, ResourceKey};
+use crate::marks::{Override, StoreError};
+
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+/// Refusals and audit rows in the view of one mark.
+const LAST: u32 = 20;
+/// Characters in a reason or an actor's name.
+const MAX_TEXT: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    #[serde(default)]
+    prefix: String,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+/// `GET /v1/marks`.
+pub async fn list(
+    State(state): State<AdminState>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<MarkList>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+    let limit = limit(query.limit)?;
+    for text in std::iter::once(&query.prefix).chain(&query.after) {
+        if text.chars().any(char::is_control) {
+            return Err(Problem::malformed(
+                "`prefix` and `after` are parts of resource keys, and no key has control characters.",
+            ));
+        }
+    }
+    // One more than asked for tells whether there is a next page.
+    let mut rows = state
+        .control
+        .list(&query.prefix, query.after.as_deref(), limit + 1)
+        .await?;
+    let asked = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = rows.len() > asked;
+    rows.truncate(asked);
+    let next = rows
+        .last()
+        .filter(|_| more)
+        .map(|row| row.resource.as_str().to_owned());
+    Ok(Json(MarkList {
+        marks: rows.into_iter().map(MarkLine::from).collect(),
+        next,
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitQuery {
+    limit: Option<u32>,
+}
+
+/// `GET /v1/rejections`.
+pub async fn rejections(
+    State(state): State<AdminState>,
+    query: Result<Query<LimitQuery>, QueryRejection>,
+) -> Result<Json<RejectionList>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+    let rejections = state
+        .rejections
+        .latest(None, limit)
+        .into_iter()
+        .map(Rejection::from)
+        .collect();
+    Ok(Json(RejectionList { rejections }))
+}
+
+fn limit(asked: Option<u32>) -> Result<u32, Problem> {
+    match asked {
+        None => Ok(DEFAULT_LIMIT),
+        Some(limit @ 1..=MAX_LIMIT) => Ok(limit),
+        Some(limit) => Err(Problem::malformed(format!(
+            "`limit` is {limit}; it is 1 to {MAX_LIMIT}."
+        ))),
+    }
+}
+
+/// `GET /v1/marks/{resource}`.
+pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View>, Problem> {
+    let resource = key(behind_marks(&uri)?)?;
+    let view = state
+        .control
+        .view(&resource)
+        .await?
+        .ok_or_else(|| no_mark(&resource))?;
+    let audit = state.control.audit(&resource, LAST).await?;
+    let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
+    let rejections = state.rejections.latest(Some(&resource), limit);
+    Ok(Json(View::new(view, rejections, audit)))
+}
+
+/// `POST /v1/marks/{resource}/{verb}`.
+pub async fn act(State(state): State<AdminState>, request: Request) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    authorize(state.token_file.as_deref(), &head.headers).await?;
+    // The verb is split off the raw path, so that a key which ends in `/advance` can be named: `…%2Fadvance`.
+    let (raw_key, verb) = behind_marks(&head.uri)?
+        .rsplit_once('/')
+        .ok_or_else(no_verb)?;
+    let peer = head
+        .extensions
+        .get::<Peer>()
+        .map_or("unknown", |peer| peer.0.as_str())
+        .to_owned();
+    let act = match verb {
+        "advance" => Act::Advance(parse(body).await?),
+        "override" => Act::Override(parse(body).await?),
+        "resolve" => Act::Resolve(parse(body).await?),
+        _ => return Err(no_verb()),
+    };
+    let resource = key(raw_key)?;
+    // In a task of its own: what has begun is ended and audited, even if the asker leaves or the
+    // time is up.
+    let task = tokio::spawn(async move { act.run(&state, &resource, &peer).await });
+    task.await.unwrap_or_else(|error| {
+        tracing::error!("an operator's act ended abnormally: {error}");
+        Err(Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal-error",
+            "The proxy failed",
+            "What was asked may have taken effect: read the mark before trying again.",
+        ))
+    })
+}
+
+enum Act {
+    Advance(AdvanceBody),
+    Override(OverrideBody),
+    Resolve(ResolveBody),
+}
+
+impl Act {
+    async fn run(
+        self,
+        state: &AdminState,
+        resource: &ResourceKey,
+        peer: &str,
+    ) -> Result<Response, Problem> {
+        match self {
+            Self::Advance(body) => advance(state, resource, &body, peer).await,
+            Self::Override(body) => override_mark(state, resource, &body, peer).await,
+            Self::Resolve(body) => resolve(state, resource, &body, peer).await,
+        }
+    }
+}
+
+async fn advance(
+    state: &AdminState,
+    resource: &ResourceKey,
+    body: &AdvanceBody,
+    peer: &str,
+) -> Result<Response, Problem> {
+    check_text("reason", &body.reason)?;
+    let actor = actor(&body.actor, peer)?;
+    let token = body.token.0;
+    let (outcome, mark) = match state
+        .control
+        .advance(resource, token, &body.reason, &actor)
+        .await?
+    {
+        Decision::Advanced => ("advanced", token),
+        Decision::Current => ("current", token),
+        Decision::Stale { mark } => {
+            return Err(Problem::new(
+                StatusCode::PRECONDITION_FAILED,
+                "stale-token",
+                "The token is stale",
+                format!("The mark is {mark}, above {token}. Only an override lowers it."),
+            )
+            .with("resource", resource.as_str())
+            .with("token", token.to_string())
+            .with("mark", mark.to_string())
+            .with("gap", token.gap_to(mark).to_string()));
+        }
+    };
+    tracing::info!(%resource, %token, %actor, reason = %body.reason, outcome, "an operator advanced a mark");
+    let answer = json!({
+        "resource": resource.as_str(),
+        "outcome": outcome,
+        "mark": mark.to_string(),
+    });
+    Ok(Json(answer).into_response())
+}
+
+async fn override_mark(
+    state: &AdminState,
+    resource: &ResourceKey,
+    body: &OverrideBody,
+    peer: &str,
+) -> Result<Response, Problem> {
+    require_text("reason", &body.reason)?;
+    let actor = actor(&body.actor, peer)?;
+    let token = body.token.0;
+    match state
+        .control
+        .override_mark(resource, token, &body.reason, &actor)
+        .await?
+    {
+        Override::Done { before, era } => {
+            state.metrics.overridden();
+            tracing::warn!(%resource, %before, after = %token, %actor, reason = %body.reason, "an operator overrode a mark");
+            let answer = json!({
+                "resource": resource.as_str(),
+                "before": before.to_string(),
+                "mark": token.to_string(),
+                "era": era,
+            });
+            Ok(Json(answer).into_response())
+        }
+        Override::EpochsOpen(epochs) => {
+            let epochs: Vec<_> = epochs.into_iter().map(Epoch::from).collect();
+            Err(Problem::new(
+                StatusCode::CONFLICT,
+                "epochs-open",
+                "Requests may be in flight",
+                "Epochs of this resource are open, so an override could let an older request in between. \
+                 They close about a minute after the last request; unknown outcomes have to settle or be resolved first.",
+            )
+            .with("resource", resource.as_str())
+            .with("epochs", serde_json::to_value(epochs).unwrap_or_default()))
+        }
+        Override::Absent => Err(no_mark(resource)),
+    }
+}
+
+async fn resolve(
+    state: &AdminState,
+    resource: &ResourceKey,
+    body: &ResolveBody,
+    peer: &str,
+) -> Result<Response, Problem> {
+    require_text("id", &body.id)?;
+    require_text("reason", &body.reason)?;
+    let actor = actor(&body.actor, peer)?;
+    if !state
+        .control
+        .resolve(resource, &body.id, &body.reason, &actor)
+        .await?
+    {
+        return Err(Problem::not_found(
+            "no-such-unknown",
+            "No such unknown outcome",
+            "This instance has no unknown outcome of that id for this resource: it has settled, was \
+             resolved, or belongs to another instance. GET the resource for the list.",
+        )
+        .with("resource", resource.as_str())
+        .with("id", body.id.as_str()));
+    }
+    tracing::warn!(%resource, id = %body.id, %actor, reason = %body.reason, "an operator resolved an unknown outcome");
+    let answer = json!({ "resource": resource.as_str(), "id": body.id, "resolved": true });
+    Ok(Json(answer).into_response())
+}
+
+/// The raw path behind `/v1/marks/`.
+fn behind_marks(uri: &Uri) -> Result<&str, Problem> {
+    uri.path()
+        .strip_prefix("/v1/marks/")
+        .ok_or_else(|| Problem::malformed("The path does not begin with /v1/marks/."))
+}
+
+/// The key in a raw path, percent-decoded once.
+fn key(raw: &str) -> Result<ResourceKey, Problem> {
+    let broken = raw.match_indices('%').any(|(at, _)| {
+        !raw.as_bytes()
+            .get(at + 1..at + 3)
+            .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
+    });
+    if broken {
+        return Err(Problem::malformed(
+            "A `%` in the path is not followed by two hex digits; a `%` of the key itself is written %25.",
+        ));
+    }
+    let text = percent_decode_str(raw)
+        .decode_utf8()
+        .map_err(|_| Problem::malformed("The resource key is not UTF-8 once percent-decoded."))?;
+    ResourceKey::new(&*text)
+        .map_err(|error| Problem::malformed(format!("The resource key is not one: {error}.")))
+}
+
+async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+    let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "content-too-large",
+            "The body is too large",
+            "The body did not arrive whole, or is longer than 16 KiB.",
+        )
+    })?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Problem::malformed(format!("The body is not the JSON expected here: {error}."))
+    })
+}
+
+fn check_text(name: &str, text: &str) -> Result<(), Problem> {
+    if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
+        return Err(Problem::malformed(format!(
+            "`{name}` is at most {MAX_TEXT} characters, without control characters."
+        )));
+    }
+    Ok(())
+}
+
+fn require_text(name: &str, text: &str) -> Result<(), Problem> {
+    if text.trim().is_empty() {
+        return Err(Problem::malformed(format!(
+            "`{name}` is empty; it goes into the audit table."
+        )));
+    }
+    check_text(name, text)
+}
+
+/// Who the audit table says it was: the name given, which nobody has checked, and the address.
+fn actor(name: &str, peer: &str) -> Result<String, Problem> {
+    check_text("actor", name)?;
+    let name = name.trim();
+    Ok(if name.is_empty() {
+        format!("admin API, {peer}")
+    } else {
+        format!("{name} (admin API, {peer})")
+    })
+}
+
+fn no_mark(resource: &ResourceKey) -> Problem {
+    Problem::not_found(
+        "no-mark",
+        "The resource has no mark",
+        "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
+         GET /v1/marks?prefix=… lists those there are.",
+    )
+    .with("resource", resource.as_str())
+}
+
+fn no_verb() -> Problem {
+    Problem::not_found(
+        "not-found",
+        "Nothing is here",
+        "Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.",
+    )
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store-unavailable",
+            "The store cannot answer",
+            format!("{error}. A write may still take effect: read the mark before trying again."),
+        )
+        .with_header(header::RETRY_AFTER, "1")
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Store(error) => error.into(),
+            ControlError::Refused(why) => Self::new(
+                StatusCode::CONFLICT,
+                "refused",
+                "The proxy will not do that",
+                why,
+            ),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The admin port: probes, metrics, and the marks for people and scripts. Reads are open; writes
+//! need `Authorization: Bearer <the content of admin.token_file>`, always.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /livez` | 200 `{"live":true,"version":"0.1.0"}` |
+//! | `GET /readyz` | 200 or 503, [`ReadyReport`] |
+//! | `GET /metrics` | Prometheus text 0.0.4 |
+//! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
+//! | `GET /v1/marks/{resource}` | mark, and beside its members `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `audit` |
+//! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
+//! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
+//! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
+//! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
+//!
+//! A mark is `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
+//! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}` (`settles_in_seconds`
+//! is null while the instance lives elsewhere); an epoch `{"instance","opening","token"}`; an audit entry
+//! `{"action","before","after","reason","actor","at"}`; a rejection
+//! `{"at","route","resource","token","mark","gap","outcome","peer","trace_id"}`. Tokens, marks and gaps
+//! are JSON strings. Bodies may name an `actor` for the audit table; unknown members are refused.
+//!
+//! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key
+//! may be written with its slashes as they are or as `%2F`, and a `%` of its own is `%25`.
+//!
+//! Errors are `application/problem+json` (RFC 9457).
+
+mod auth;
+mod control;
+mod health;
+mod json;
+mod listener;
+mod marks;
+mod problem;
+mod readiness;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::middleware::map_response;
+use axum::routing::get;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower_http::limit::RequestBodyLimitLayer;
+use tower_http::timeout::TimeoutLayer;
+use tower_http::trace::TraceLayer;
+
+pub use self::control::{Control, ControlError, MarkView, UnknownView};
+pub use self::listener::{Listener, serve};
+pub use self::readiness::{Readiness, ReadyReport};
+use crate::metrics::Metrics;
+use crate::rejections::Rejections;
+
+/// Bytes in a request's body.
+const BODY_LIMIT: usize = 16 * 1024;
+/// Seconds for one request; the store's own timeouts are shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests to `/v1/` at work at once. The probes and the scrape are not among them, so that a slow
+/// store does not make the process look dead.
+const AT_ONCE: usize = 16;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct AdminState {
+    pub control: Arc<dyn Control>,
+    pub metrics: Arc<Metrics>,
+    pub rejections: Arc<Rejections>,
+    pub readiness: Arc<Readiness>,
+    /// `admin.token_file`; without it, no writes.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Who asks: an address, or the user at the other end of a Unix socket. A request extension.
+#[derive(Clone, Debug)]
+struct Peer(String);
+
+/// The admin port's routes and layers.
+pub fn router(state: AdminState) -> Router {
+    let marks = Router::new()
+        .route("/v1/marks", get(marks::list))
+        .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
+        .route("/v1/rejections", get(marks::rejections))
+        .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE));
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .merge(marks)
+        .with_state(state)
+        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::SERVICE_UNAVAILABLE,
+            REQUEST_TIMEOUT,
+        ))
+        .layer(map_response(problem::complete))
+        .layer(TraceLayer::new_for_http())
+}

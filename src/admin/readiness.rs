@@ -1,0 +1,148 @@
+//! Whether the proxy is ready, and what it waits for. Each fact is set once by whoever knows it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+/// Shared by start-up, the store's keeper, shutdown and `/readyz`.
+#[derive(Debug)]
+pub struct Readiness {
+    /// `admin.ready_follows_store`.
+    follows_store: bool,
+    configured: AtomicBool,
+    store_reached: AtomicBool,
+    store_up: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Readiness {
+    /// Nothing is ready yet. `follows_store`: an outage of the store makes it unready again.
+    #[must_use]
+    pub fn new(follows_store: bool) -> Self {
+        Self {
+            follows_store,
+            configured: AtomicBool::new(false),
+            store_reached: AtomicBool::new(false),
+            store_up: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The configuration is in force and the data port listens.
+    pub fn set_configured(&self) {
+        self.configured.store(true, Ordering::Release);
+    }
+
+    /// The store was reached and found fit, for the first time since the start.
+    pub fn set_store_reached(&self) {
+        self.store_up.store(true, Ordering::Release);
+        self.store_reached.store(true, Ordering::Release);
+    }
+
+    /// The last call to the store succeeded, or did not.
+    pub fn set_store_up(&self, up: bool) {
+        self.store_up.store(up, Ordering::Release);
+    }
+
+    /// The proxy is on its way out. Never undone.
+    pub fn set_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Everything at once, as `/readyz` says it.
+    #[must_use]
+    pub fn report(&self) -> ReadyReport {
+        let configured = self.configured.load(Ordering::Acquire);
+        let store_reached = self.store_reached.load(Ordering::Acquire);
+        let store_up = self.store_up.load(Ordering::Acquire);
+        let draining = self.draining.load(Ordering::Acquire);
+        let mut not_ready_because = Vec::new();
+        if !configured {
+            not_ready_because.push("the configuration is not in force yet");
+        }
+        if !store_reached {
+            not_ready_because.push("the store has not been reached and found fit since the start");
+        } else if self.follows_store && !store_up {
+            not_ready_because.push("the store is down (admin.ready_follows_store is on)");
+        }
+        if draining {
+            not_ready_because.push("the proxy is draining");
+        }
+        ReadyReport {
+            ready: not_ready_because.is_empty(),
+            configured,
+            store_reached,
+            store: if store_up {
+                "up"
+            } else if store_reached {
+                "down"
+            } else {
+                "unknown"
+            },
+            draining,
+            not_ready_because,
+        }
+    }
+}
+
+/// The body of `/readyz`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts, as the JSON has them"
+)]
+pub struct ReadyReport {
+    pub ready: bool,
+    pub configured: bool,
+    /// Once since the start.
+    pub store_reached: bool,
+    /// `up`, `down`, or `unknown` before it was first reached.
+    pub store: &'static str,
+    pub draining: bool,
+    /// Empty when ready.
+    pub not_ready_because: Vec<&'static str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(follows_store: bool) -> Readiness {
+        let readiness = Readiness::new(follows_store);
+        readiness.set_configured();
+        readiness.set_store_reached();
+        readiness
+    }
+
+    #[test]
+    fn ready_needs_configuration_and_store() {
+        let readiness = Readiness::new(false);
+        assert!(!readiness.report().ready);
+        assert_eq!(readiness.report().store, "unknown");
+        assert_eq!(readiness.report().not_ready_because.len(), 2);
+        readiness.set_configured();
+        assert!(!readiness.report().ready);
+        readiness.set_store_reached();
+        assert!(readiness.report().ready);
+        assert_eq!(readiness.report().store, "up");
+    }
+
+    #[test]
+    fn an_outage_shows_but_counts_only_where_asked() {
+        for follows in [false, true] {
+            let readiness = started(follows);
+            readiness.set_store_up(false);
+            assert_eq!(readiness.report().store, "down");
+            assert_eq!(readiness.report().ready, !follows);
+            readiness.set_store_up(true);
+            assert!(readiness.report().ready);
+        }
+    }
+
+    #[test]
+    fn draining_is_never_ready() {
+        let readiness = started(false);
+        readiness.set_draining();
+        assert!(!readiness.report().ready);
+    }
+}

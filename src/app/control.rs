@@ -1,0 +1,195 @@
+//! What operators can do, over the core: the admin API's [`Control`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::admin::{Control, ControlError, MarkView, UnknownView};
+use crate::fence::{Decision, ResourceKey, Token};
+use crate::marks::lane::{Answer, Want};
+use crate::marks::watch::Watch;
+use crate::marks::{AuditRow, EpochRow, MarkRow, MarkStore, Override, StoreError};
+use crate::metrics::Metrics;
+use crate::proxy::Gate;
+
+/// How often an override waits for this instance's own idle epochs to be closed, and how long each time.
+const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
+
+/// The core, for the admin API.
+pub(super) struct Core {
+    pub store: Arc<dyn MarkStore>,
+    pub gate: Gate,
+    pub watch: Arc<Watch>,
+}
+
+/// An unknown outcome of this run is named by a number, one that was inherited by its epoch.
+fn inherited_id(row: &EpochRow) -> String {
+    format!("{}/{}", row.instance, row.opening)
+}
+
+impl Core {
+    async fn audit_row(
+        &self,
+        resource: &ResourceKey,
+        action: &str,
+        tokens: (Option<Token>, Option<Token>),
+        reason: &str,
+        actor: &str,
+    ) -> Result<(), StoreError> {
+        let row = AuditRow {
+            resource: resource.clone(),
+            action: action.to_owned(),
+            before: tokens.0,
+            after: tokens.1,
+            reason: reason.to_owned(),
+            actor: actor.to_owned(),
+            at_ms: 0,
+        };
+        self.store.record_audit(&row).await
+    }
+}
+
+#[async_trait]
+impl Control for Core {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError> {
+        self.store.list(prefix, after, limit).await
+    }
+
+    async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
+        let Some(row) = self.store.mark(resource).await? else {
+            return Ok(None);
+        };
+        let epochs = self.store.epochs(std::slice::from_ref(resource)).await?;
+        let activity = self.gate.ledger.activity(resource);
+        let own = activity.unknown.into_iter().map(|unknown| UnknownView {
+            id: unknown.number.to_string(),
+            token: unknown.token,
+            settles_in: Some(unknown.settles_in),
+            instance: unknown.instance.to_string(),
+            inherited: false,
+        });
+        let now = self.gate.lease.clock().now();
+        let me = self.gate.lease.identity().instance;
+        let others = epochs.iter().filter(|row| row.instance != me);
+        let inherited = others.filter_map(|row| {
+            Some(UnknownView {
+                id: inherited_id(row),
+                token: row.token,
+                settles_in: Some(self.watch.settles_in(&row.instance, now)?),
+                instance: row.instance.to_string(),
+                inherited: true,
+            })
+        });
+        Ok(Some(MarkView {
+            row,
+            in_flight: activity.in_flight,
+            waiting: activity.waiting,
+            unknown: own.chain(inherited).collect(),
+            epochs: epochs.clone(),
+        }))
+    }
+
+    async fn advance(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Decision, ControlError> {
+        let before = self.store.mark(resource).await?.map(|row| row.token);
+        let answer = self.gate.ask(resource, token, Want::Raise).await;
+        let decision = match answer {
+            Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
+            Ok(Answer::Granted { advanced: false } | Answer::Spent) => Decision::Current,
+            Ok(Answer::Stale { mark }) => Decision::Stale { mark },
+            Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
+        };
+        if decision == Decision::Advanced {
+            self.audit_row(resource, "advance", (before, Some(token)), reason, actor)
+                .await?;
+        }
+        Ok(decision)
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, ControlError> {
+        let identity = self.gate.lease.identity();
+        for _ in 0..PATIENCE.0 {
+            // Epochs that are open here and idle hold nobody's work: they are closed first.
+            self.gate.ledger.release(resource);
+            let done = self
+                .store
+                .override_mark(resource, token, reason, actor)
+                .await?;
+            match done {
+                Override::EpochsOpen(rows)
+                    if rows.iter().all(|row| row.instance == identity.instance)
+                        && !self.gate.ledger.busy(resource) =>
+                {
+                    tokio::time::sleep(PATIENCE.1).await;
+                }
+                Override::Done { era, .. } => {
+                    self.gate.ledger.adopt(era, identity.generation);
+                    return Ok(done);
+                }
+                Override::EpochsOpen(_) | Override::Absent => return Ok(done),
+            }
+        }
+        let rows = self.store.epochs(std::slice::from_ref(resource)).await?;
+        Ok(Override::EpochsOpen(rows))
+    }
+
+    async fn resolve(
+        &self,
+        resource: &ResourceKey,
+        unknown_id: &str,
+        reason: &str,
+        actor: &str,
+    ) -> Result<bool, ControlError> {
+        let ledger = &self.gate.ledger;
+        let activity = ledger.activity(resource);
+        let own = activity.unknown.iter();
+        if let Some(unknown) = own.clone().find(|own| own.number.to_string() == unknown_id) {
+            // On record first: it is known now because somebody vouches for it.
+            let tokens = (Some(unknown.token), Some(unknown.token));
+            self.audit_row(resource, "resolve", tokens, reason, actor)
+                .await?;
+            return Ok(ledger.settled(resource, unknown.number));
+        }
+        let rows = self.store.epochs(std::slice::from_ref(resource)).await?;
+        let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
+            return Ok(false);
+        };
+        if !self.watch.is_dead(&row.instance) {
+            return Err(ControlError::Refused(format!(
+                "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
+                 outcomes at that instance"
+            )));
+        }
+        let tokens = (Some(row.token), Some(row.token));
+        self.audit_row(resource, "resolve", tokens, reason, actor)
+            .await?;
+        self.store.close(&[row]).await?;
+        self.gate.lane.look(resource.clone());
+        Ok(true)
+    }
+
+    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        self.store.audit(resource, limit).await
+    }
+
+    fn refresh(&self, metrics: &Metrics) {
+        metrics.set_lease_remaining(self.gate.lease.remaining());
+    }
+}

@@ -1,0 +1,417 @@
+//! The one place that wires everything: construct, bind, run, stop.
+
+mod control;
+mod keys;
+mod reload;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::{self, AdminState, Readiness};
+use crate::barrier::Barrier;
+use crate::config::{self, Listen, Loader, Mode, Settings, StoreTarget, Warning};
+use crate::marks::keeper::Keeper;
+use crate::marks::lane::{Lane, LaneSetup, Meters};
+use crate::marks::lease::{Clock, Lease};
+use crate::marks::ledger::Ledger;
+use crate::marks::postgres::PostgresStore;
+use crate::marks::sqlite::SqliteStore;
+use crate::marks::watch::Watch;
+use crate::marks::{InstanceId, MarkStore, StoreError};
+use crate::metrics::Metrics;
+use crate::proxy::{Gate, Proxy, ProxySetup};
+use crate::rejections::Rejections;
+use crate::server::{self, Listener};
+
+pub use keys::migrate;
+
+/// The pause between two tries to reach the store at the start.
+const START_AGAIN: Duration = Duration::from_millis(500);
+/// How long cut exchanges may take to notice it at the stop.
+const AFTER_CUT: Duration = Duration::from_secs(1);
+/// How often the readiness probe's view of the store is brought up to date.
+const MIRROR: Duration = Duration::from_millis(200);
+
+fn bits() -> u128 {
+    rand::random()
+}
+
+/// Runs the proxy until a signal ends it.
+pub async fn serve(
+    loader: Loader,
+    settings: Settings,
+    warnings: Vec<Warning>,
+) -> anyhow::Result<()> {
+    let settings = Arc::new(settings);
+    for warning in &warnings {
+        tracing::warn!(%warning, "configuration");
+    }
+    let app = App::bind(settings).await?;
+    tracing::info!(
+        data = app.data_address,
+        admin = app.admin_address.as_deref(),
+        "listening"
+    );
+    app.run(loader).await
+}
+
+/// A proxy whose ports are bound and that does not accept yet.
+struct App {
+    settings: Arc<Settings>,
+    store: Arc<dyn MarkStore>,
+    data: Listener,
+    data_address: String,
+    admin: Option<admin::Listener>,
+    admin_address: Option<String>,
+}
+
+impl App {
+    async fn bind(settings: Arc<Settings>) -> anyhow::Result<Self> {
+        let store = open_store(&settings).await?;
+        let (data, data_address) = bind(&settings.listen).await?;
+        let (admin, admin_address) = match &settings.admin.listen {
+            Some(listen) => {
+                let (listener, address) = bind(listen).await?;
+                let listener = match listener {
+                    Listener::Tcp(listener) => admin::Listener::Tcp(listener),
+                    Listener::Unix(listener) => admin::Listener::Unix(listener),
+                };
+                (Some(listener), Some(address))
+            }
+            None => (None, None),
+        };
+        Ok(Self {
+            settings,
+            store,
+            data,
+            data_address,
+            admin,
+            admin_address,
+        })
+    }
+
+    #[expect(
+        clippy::too_many_lines,
+        reason = "wiring reads best from top to bottom, in one place"
+    )]
+    async fn run(self, loader: Loader) -> anyhow::Result<()> {
+        let Self {
+            settings,
+            store,
+            data,
+            admin,
+            ..
+        } = self;
+        let mut stops = Stops::new()?;
+
+        // What is known, what is counted.
+        let metrics = Arc::new(Metrics::new(&labels(&settings)));
+        let rejections = Arc::new(Rejections::default());
+        let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
+        let handles = metrics.store_handles();
+        let meters = Meters {
+            batch_size: handles.batch_size,
+            commit_seconds: handles.commit_seconds,
+            errors: handles.errors,
+            regressions: handles.regressions,
+            up: handles.up.clone(),
+        };
+
+        // The marks: lease, ledger, lane, keeper.
+        let term = store.shared().then_some(settings.store.lease);
+        let instance = InstanceId::from_bits(bits());
+        let lease = Arc::new(Lease::new(Clock::boottime(), term, instance));
+        let watch = Arc::new(Watch::new(settings.barrier.settle));
+        let (drained_tx, drained) = mpsc::unbounded_channel();
+        let ledger = Arc::new(Ledger::new(
+            settings.store.cached_marks,
+            settings.barrier.settle,
+            drained_tx,
+            handles.open_epochs,
+            handles.unknown_outcomes,
+        ));
+        let (lane_task, lane) = Lane::new(LaneSetup {
+            store: Arc::clone(&store),
+            ledger: Arc::clone(&ledger),
+            lease: Arc::clone(&lease),
+            watch: Arc::clone(&watch),
+            meters: meters.clone(),
+            drained,
+        });
+        let keeper = Keeper {
+            store: Arc::clone(&store),
+            ledger: Arc::clone(&ledger),
+            lease: Arc::clone(&lease),
+            watch: Arc::clone(&watch),
+            lane: lane.clone(),
+            meters: meters.clone(),
+            remaining: handles.lease_remaining,
+            term: settings.store.lease,
+            settle: settings.barrier.settle,
+            bits,
+        };
+
+        // The request path.
+        let gate = Gate {
+            ledger: Arc::clone(&ledger),
+            lane: lane.clone(),
+            lease: Arc::clone(&lease),
+            barrier: Barrier::new(
+                Arc::clone(&ledger),
+                Arc::clone(&lease),
+                Arc::clone(&watch),
+                settings.barrier.queue,
+            ),
+            metrics: Arc::clone(&metrics),
+            timeout: settings.store.timeout,
+        };
+        let tasks = TaskTracker::new();
+        let tunnels = CancellationToken::new();
+        let proxy = Arc::new(Proxy::new(ProxySetup {
+            settings: Arc::clone(&settings),
+            gate: gate.clone(),
+            tasks: tasks.clone(),
+            stopping: tunnels.clone(),
+            rejections: Arc::clone(&rejections),
+            bits,
+        })?);
+
+        // Everything runs from here.
+        let lane_task = tokio::spawn(lane_task.run());
+        let (admin_stop, accept_stop, keeper_stop) = (
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
+        let admin_task = admin.map(|listener| {
+            let state = AdminState {
+                control: Arc::new(control::Core {
+                    store: Arc::clone(&store),
+                    gate: gate.clone(),
+                    watch: Arc::clone(&watch),
+                }),
+                metrics: Arc::clone(&metrics),
+                rejections,
+                readiness: Arc::clone(&readiness),
+                token_file: settings.admin.token_file.clone(),
+            };
+            let stop = admin_stop.clone().cancelled_owned();
+            tokio::spawn(admin::serve(listener, admin::router(state), stop))
+        });
+        let server = tokio::spawn(server::serve(
+            data,
+            Arc::clone(&proxy),
+            settings.limits,
+            accept_stop.clone(),
+        ));
+        readiness.set_configured();
+        let mirror = tokio::spawn(mirror(Arc::clone(&readiness), handles.up));
+        tracing::info!("{}", config::summary(&settings));
+
+        // The store, which may not be there yet: until it is, nothing fenced is forwarded.
+        tokio::select! {
+            joined = join_store(&keeper, &*store, &settings, &meters) => joined?,
+            signal = stops.next() => {
+                tracing::info!(signal, "stopped before the store was reached");
+                return Ok(());
+            }
+        }
+        readiness.set_store_reached();
+        let keeper_task = tokio::spawn(keeper.run(keeper_stop.clone()));
+        let reloads = tokio::spawn(reload::watch(
+            loader,
+            Arc::clone(&settings),
+            Arc::clone(&proxy),
+            Arc::clone(&store),
+            Arc::clone(&metrics),
+        ));
+
+        // Until a signal comes.
+        let signal = stops.next().await;
+        tracing::info!(signal, "draining");
+        readiness.set_draining();
+        reloads.abort();
+        tokio::spawn(async move {
+            let signal = stops.next().await;
+            tracing::error!(
+                signal,
+                "a second signal: aborted, what was in flight stays recorded"
+            );
+            std::process::exit(1);
+        });
+        tokio::time::sleep(settings.shutdown.delay).await;
+        accept_stop.cancel();
+        tunnels.cancel();
+        tasks.close();
+        let drained = tokio::time::timeout(settings.shutdown.deadline, async {
+            let _ = server.await;
+            tasks.wait().await;
+        });
+        if drained.await.is_err() {
+            tracing::warn!(
+                deadline = humantime::format_duration(settings.shutdown.deadline).to_string(),
+                "the deadline has come: what is still in flight is cut and stays recorded as unknown"
+            );
+            lease.identity().cutoff.cancel();
+            let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
+        }
+
+        // What has drained is deleted; what is unknown or inherited stays recorded.
+        ledger.retire_all();
+        let close = async {
+            lane.stop().await;
+            let _ = lane_task.await;
+            keeper_stop.cancel();
+            let _ = keeper_task.await;
+            if let Err(error) = store.leave(&lease.identity().instance).await {
+                tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
+            }
+        };
+        if tokio::time::timeout(settings.store.timeout, close)
+            .await
+            .is_err()
+        {
+            tracing::warn!("the store did not answer at the stop; epochs stay recorded");
+        }
+        admin_stop.cancel();
+        if let Some(task) = admin_task {
+            let _ = task.await;
+        }
+        mirror.abort();
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// The labels and modes of the routes.
+fn labels(settings: &Settings) -> Vec<(String, Mode)> {
+    let routes = settings.routes.iter();
+    routes
+        .map(|route| (route.label.clone(), route.mode))
+        .collect()
+}
+
+/// Opens the store. A file that cannot be used ends the start here; a server is reached later.
+async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
+    let store = &settings.store;
+    Ok(match &store.target {
+        StoreTarget::Sqlite { path } => {
+            Arc::new(SqliteStore::open(path, store.timeout, store.migrate, &store.namespace).await?)
+        }
+        StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
+            url.clone(),
+            &store.namespace,
+            store.timeout,
+            store.migrate,
+        )),
+    })
+}
+
+/// Checks the store, compares the key templates, and joins; tries again for as long as the store
+/// cannot be reached, and gives up at once where it is not fit.
+async fn join_store(
+    keeper: &Keeper,
+    store: &dyn MarkStore,
+    settings: &Settings,
+    meters: &Meters,
+) -> anyhow::Result<()> {
+    let mut said = false;
+    loop {
+        let tried = async {
+            store.prepare().await?;
+            keys::compare(store, settings).await?;
+            keeper.join().await
+        };
+        match tried.await {
+            Ok(()) => return Ok(()),
+            Err(error @ StoreError::Unfit(_)) => return Err(error.into()),
+            Err(error) => {
+                meters.errors.with_label_values(&[error.kind()]).inc();
+                meters.up.set(0);
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(%error, "the store cannot be reached yet; nothing fenced is forwarded until it is");
+                }
+                tokio::time::sleep(START_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Keeps the readiness probe's view of the store up to date.
+async fn mirror(readiness: Arc<Readiness>, up: prometheus::IntGauge) {
+    let mut tick = tokio::time::interval(MIRROR);
+    loop {
+        tick.tick().await;
+        readiness.set_store_up(up.get() == 1);
+    }
+}
+
+/// The signals that end the process.
+struct Stops {
+    term: tokio::signal::unix::Signal,
+    int: tokio::signal::unix::Signal,
+}
+
+impl Stops {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.int.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Binds an address; returns the one that was got.
+async fn bind(listen: &Listen) -> anyhow::Result<(Listener, String)> {
+    match listen {
+        Listen::Tcp(address) => {
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot listen on {address}"))?;
+            let bound = listener.local_addr()?.to_string();
+            Ok((Listener::Tcp(listener), bound))
+        }
+        Listen::Unix(path) => {
+            free_socket(path)?;
+            let listener = UnixListener::bind(path)
+                .with_context(|| format!("cannot listen on unix:{}", path.display()))?;
+            Ok((Listener::Unix(listener), format!("unix:{}", path.display())))
+        }
+    }
+}
+
+/// Removes a socket that an earlier run has left; one that somebody listens on stays.
+fn free_socket(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    anyhow::ensure!(
+        found.file_type().is_socket(),
+        "cannot listen on unix:{}: there is a file of that name that is not a socket",
+        path.display()
+    );
+    anyhow::ensure!(
+        std::os::unix::net::UnixStream::connect(path).is_err(),
+        "cannot listen on unix:{}: another process listens there",
+        path.display()
+    );
+    std::fs::remove_file(path)
+        .with_context(|| format!("cannot replace the stale socket {}", path.display()))
+}

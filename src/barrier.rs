@@ -1,0 +1,240 @@
+//! The barrier: `enter(resource, token)` waits until no older epoch of the resource is in flight,
+//! and yields a [`Permit`], the right to send one request upstream.
+//!
+//! A check alone does not fence: 41 may pass it and stall, 42 pass and land, and 41 land last. So the
+//! order of arrival is kept here. The last look at the mark and the registration of the permit are
+//! one critical section ([`Ledger::enter`]); after every wait everything is looked at again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::fence::{ResourceKey, Token};
+use crate::marks::lease::Lease;
+use crate::marks::ledger::{Ending, Entered, Ledger, Ticket};
+use crate::marks::watch::Watch;
+
+/// Why there is no permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A newer mark is known: the token is stale.
+    Superseded { mark: Token },
+    /// The epoch is not open here (any more): admit the request again.
+    NotOpen,
+    /// Older work did not end in time. `settling`: all of it has a known end, `retry_after` from now.
+    OlderInFlight {
+        retry_after: Duration,
+        settling: bool,
+    },
+    /// Too many wait for this resource already.
+    QueueFull,
+    /// The lease has lapsed: this instance cannot know what others decided.
+    Lapsed,
+    /// Marks of this resource were lost and are being repaired.
+    Barred { retry_after: Duration },
+}
+
+/// Gives permits. Cheap to clone.
+#[derive(Clone)]
+pub struct Barrier {
+    ledger: Arc<Ledger>,
+    lease: Arc<Lease>,
+    watch: Arc<Watch>,
+    queue: usize,
+}
+
+/// How soon to look again at work elsewhere that should have settled by now.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// What a wait without a known end suggests as Retry-After.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+impl Barrier {
+    /// `queue`: how many may wait at one resource.
+    #[must_use]
+    pub fn new(ledger: Arc<Ledger>, lease: Arc<Lease>, watch: Arc<Watch>, queue: usize) -> Self {
+        Self {
+            ledger,
+            lease,
+            watch,
+            queue,
+        }
+    }
+
+    /// Waits until `deadline` for older epochs of the resource. Dropping the future gives up the place.
+    pub async fn enter(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        deadline: Instant,
+    ) -> Result<Permit, Refusal> {
+        let mut place: Option<Place> = None;
+        loop {
+            // Made before the look: a bell that rings after it is not missed.
+            let rung = place
+                .as_ref()
+                .map(|place| Arc::clone(&place.bell).notified_owned());
+            let known_left = match self.look(key, token)? {
+                Entered::Permit(ticket) => return Ok(self.permit(key, token, ticket)),
+                Entered::Superseded(mark) => return Err(Refusal::Superseded { mark }),
+                Entered::NotOpen => return Err(Refusal::NotOpen),
+                Entered::Barred(retry_after) => return Err(Refusal::Barred { retry_after }),
+                Entered::Wait { known_left } => known_left,
+            };
+            let Some(rung) = rung else {
+                place = Some(Place::take(&self.ledger, key, self.queue).ok_or(Refusal::QueueFull)?);
+                continue;
+            };
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() || known_left.is_some_and(|known| known > left) {
+                // The time is up, or waiting on is pointless: what is left is known to be longer.
+                return Err(Refusal::OlderInFlight {
+                    retry_after: known_left.unwrap_or(TRY_AGAIN),
+                    settling: known_left.is_some(),
+                });
+            }
+            // What ends by time alone rings too, but a little later than it could be seen.
+            let again = known_left.map_or(deadline, |known| now + known.max(LOOK_AGAIN));
+            tokio::select! {
+                () = rung => {}
+                () = tokio::time::sleep_until(again.min(deadline)) => {}
+            }
+        }
+    }
+
+    /// The lease and the critical section.
+    fn look(&self, key: &ResourceKey, token: Token) -> Result<Entered, Refusal> {
+        let generation = self.lease.generation();
+        if !self.lease.holds(generation) {
+            return Err(Refusal::Lapsed);
+        }
+        let now = self.lease.clock().now();
+        Ok(self
+            .ledger
+            .enter(key, token, generation, |id| self.watch.settles_in(id, now)))
+    }
+
+    fn permit(&self, key: &ResourceKey, token: Token, ticket: Ticket) -> Permit {
+        Permit {
+            ledger: Arc::clone(&self.ledger),
+            cutoff: self.lease.identity().cutoff,
+            key: key.clone(),
+            token,
+            ticket: Some(ticket),
+        }
+    }
+}
+
+/// A place in a resource's queue; given up on drop.
+struct Place {
+    ledger: Arc<Ledger>,
+    key: ResourceKey,
+    /// Rings whenever something has changed at the resource.
+    bell: Arc<Notify>,
+}
+
+impl Place {
+    fn take(ledger: &Arc<Ledger>, key: &ResourceKey, limit: usize) -> Option<Self> {
+        let bell = ledger.queue(key, limit)?;
+        Some(Self {
+            ledger: Arc::clone(ledger),
+            key: key.clone(),
+            bell,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.ledger.unqueue(&self.key);
+    }
+}
+
+/// The right to send one request upstream. Dropped before [`Permit::begin`], nothing was sent under it.
+#[must_use = "a permit keeps newer tokens waiting until it ends"]
+pub struct Permit {
+    ledger: Arc<Ledger>,
+    cutoff: CancellationToken,
+    key: ResourceKey,
+    token: Token,
+    ticket: Option<Ticket>,
+}
+
+impl Permit {
+    #[must_use]
+    pub fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// From here on a byte may go upstream.
+    pub fn begin(mut self) -> Sending {
+        let Some(ticket) = self.ticket.take() else {
+            unreachable!("only this and drop take it, and both end the permit")
+        };
+        Sending {
+            ledger: Arc::clone(&self.ledger),
+            cutoff: self.cutoff.clone(),
+            key: self.key.clone(),
+            ticket,
+            ending: Ending::Unknown,
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.ledger.end(&self.key, &ticket, Ending::Settled);
+        }
+    }
+}
+
+/// A permit in use. It ends by [`Sending::settled`]; dropped in any other way (a panic, an aborted
+/// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
+#[must_use = "newer tokens wait until this ends"]
+pub struct Sending {
+    ledger: Arc<Ledger>,
+    cutoff: CancellationToken,
+    key: ResourceKey,
+    ticket: Ticket,
+    ending: Ending,
+}
+
+impl Sending {
+    /// The lease's generation that every write must still be under.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.ticket.generation
+    }
+
+    /// Cancelled once a newer token is known: from then on the exchange is to end within `barrier.drain`.
+    #[must_use]
+    pub fn superseded(&self) -> CancellationToken {
+        self.ticket.superseded.clone()
+    }
+
+    /// Cancelled when the lease has been lapsed for `settle`: the exchange is reset.
+    #[must_use]
+    pub fn cutoff(&self) -> CancellationToken {
+        self.cutoff.clone()
+    }
+
+    /// Nothing was sent, or the upstream's response has been received whole.
+    pub fn settled(mut self) {
+        self.ending = Ending::Settled;
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.ledger.end(&self.key, &self.ticket, self.ending);
+    }
+}

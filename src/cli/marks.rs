@@ -1,0 +1,346 @@
+//! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the store,
+//! so that what an instance holds in memory and what is durable cannot drift apart.
+
+mod render;
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, RequestBuilder, Url, redirect};
+use serde_json::{Value, json};
+
+use crate::fence::{ResourceKey, Token, TokenError, TokenFormat};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the admin port gives a request of its own, so that its answer is heard.
+const TIMEOUT: Duration = Duration::from_secs(35);
+
+/// What stands as it is in a path segment; everything else is escaped, slashes too.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b':');
+
+/// Look at the marks of a running proxy, and correct them.
+#[derive(Debug, Args)]
+pub struct MarksArgs {
+    #[arg(
+        help = "Where the proxy's admin port is: http://…, https://… or unix:/path",
+        long,
+        global = true,
+        env = "FENCEPOST_ADMIN_URL",
+        default_value = "http://127.0.0.1:7081"
+    )]
+    admin: String,
+    #[arg(
+        help = "The file that the proxy's admin.token_file names; writes need it",
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "FENCEPOST_ADMIN_TOKEN_FILE"
+    )]
+    token_file: Option<PathBuf>,
+    /// Print the answer as JSON, as the admin API gives it
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List marks in the order of their keys
+    List {
+        /// Only keys that start with this
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Only keys that sort after this one: the next page
+        #[arg(long)]
+        after: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// Show one mark: who is in flight, what waits, what was refused lately
+    Get {
+        /// The resource key
+        #[arg(value_parser = key)]
+        resource: ResourceKey,
+    },
+    /// Raise a mark, as a newer holder's request would
+    Advance {
+        /// The resource key
+        #[arg(value_parser = key)]
+        resource: ResourceKey,
+        /// The new mark
+        #[arg(value_parser = token)]
+        token: Token,
+        /// Why, for the audit table
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Lower a mark. Refused while requests of the resource may be in flight
+    Override {
+        /// The resource key
+        #[arg(value_parser = key)]
+        resource: ResourceKey,
+        /// The new mark
+        #[arg(value_parser = token)]
+        token: Token,
+        /// Why, for the audit table
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        who: Who,
+    },
+    /// Say that the outcome of a request is known now, so that newer ones need not wait for it
+    Resolve {
+        /// The resource key
+        #[arg(value_parser = key)]
+        resource: ResourceKey,
+        /// The id of the unknown outcome, as `get` shows it
+        id: String,
+        /// How it is known, for the audit table
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        who: Who,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Who {
+    /// Who does this, for the audit table
+    #[arg(long, env = "USER", default_value = "")]
+    actor: String,
+}
+
+fn token(text: &str) -> Result<Token, TokenError> {
+    TokenFormat::Decimal.parse(text.as_bytes())
+}
+
+fn key(text: &str) -> Result<ResourceKey, String> {
+    if text == "." || text == ".." {
+        // URL libraries fold them away, escaped or not (RFC 3986, section 5.2.4; WHATWG URL).
+        return Err(
+            "a key of dots alone cannot be written in a URL; ask with `curl --path-as-is`".into(),
+        );
+    }
+    ResourceKey::new(text).map_err(|error| error.to_string())
+}
+
+/// Runs the command and prints to the standard output.
+pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
+    print(&answer(&args).await?)
+}
+
+/// What to print.
+async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
+    let admin = Admin::new(&args.admin)?;
+    let (request, render): (_, fn(&Value) -> String) = match &args.verb {
+        Verb::List {
+            prefix,
+            after,
+            limit,
+        } => {
+            let mut query = vec![("prefix", prefix.clone()), ("limit", limit.to_string())];
+            query.extend(after.clone().map(|after| ("after", after)));
+            (admin.request(Method::GET, "")?.query(&query), render::list)
+        }
+        Verb::Get { resource } => (
+            admin.request(Method::GET, &format!("/{}", escaped(resource)))?,
+            render::view,
+        ),
+        Verb::Advance {
+            resource,
+            token,
+            reason,
+            who,
+        } => {
+            let body = json!({ "token": token.to_string(), "reason": reason, "actor": who.actor });
+            (
+                write(args, &admin, resource, "advance", &body)?,
+                render::advanced,
+            )
+        }
+        Verb::Override {
+            resource,
+            token,
+            reason,
+            who,
+        } => {
+            let body = json!({ "token": token.to_string(), "reason": reason, "actor": who.actor });
+            (
+                write(args, &admin, resource, "override", &body)?,
+                render::overridden,
+            )
+        }
+        Verb::Resolve {
+            resource,
+            id,
+            reason,
+            who,
+        } => {
+            let body = json!({ "id": id, "reason": reason, "actor": who.actor });
+            (
+                write(args, &admin, resource, "resolve", &body)?,
+                render::resolved,
+            )
+        }
+    };
+    let text = admin.send(request).await?;
+    if args.json {
+        return Ok(format!("{text}\n"));
+    }
+    let value = serde_json::from_str(&text).with_context(|| not_fencepost(&admin.url))?;
+    Ok(render(&value))
+}
+
+/// A write, with the token.
+fn write(
+    args: &MarksArgs,
+    admin: &Admin,
+    resource: &ResourceKey,
+    verb: &str,
+    body: &Value,
+) -> anyhow::Result<RequestBuilder> {
+    let file = args.token_file.as_deref().context(
+        "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the proxy's \
+         admin.token_file names",
+    )?;
+    let request = admin.request(Method::POST, &format!("/{}/{verb}", escaped(resource)))?;
+    Ok(request.bearer_auth(read_token(file)?).json(body))
+}
+
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the token file {}", file.display()))?;
+    let token = text.trim();
+    if token.is_empty() {
+        bail!("the token file {} is empty", file.display());
+    }
+    Ok(token.to_owned())
+}
+
+fn escaped(resource: &ResourceKey) -> String {
+    utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
+}
+
+/// A proxy's admin port.
+struct Admin {
+    client: reqwest::Client,
+    /// As it was given.
+    url: String,
+    /// Without a slash at its end.
+    base: String,
+}
+
+impl Admin {
+    fn new(url: &str) -> anyhow::Result<Self> {
+        // reqwest takes the process's provider; an error says that there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
+            .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")));
+        let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
+            if path.is_empty() {
+                bail!(
+                    "--admin {url}: the path of the socket is missing; unix:/run/fencepost-admin.sock, say"
+                );
+            }
+            (builder.unix_socket(path), "http://localhost".to_owned())
+        } else if url.starts_with("http://") || url.starts_with("https://") {
+            (builder, url.trim_end_matches('/').to_owned())
+        } else {
+            bail!("--admin {url}: begin it with http://, https:// or unix:");
+        };
+        let client = builder.build().context("cannot set up the HTTP client")?;
+        Ok(Self {
+            client,
+            url: url.to_owned(),
+            base,
+        })
+    }
+
+    fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
+        let url = Url::parse(&format!("{}/v1/marks{path}", self.base))
+            .with_context(|| format!("--admin {}: not a URL", self.url))?;
+        Ok(self.client.request(method, url))
+    }
+
+    /// The answer's body; a problem is an error.
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
+        let response = request.send().await.map_err(|error| self.explain(error))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.explain(error))?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let problem: Value = serde_json::from_str(&text)
+            .ok()
+            .filter(Value::is_object)
+            .unwrap_or_default();
+        match (problem["title"].as_str(), problem["detail"].as_str()) {
+            (Some(title), Some(detail)) => {
+                let word = problem["type"]
+                    .as_str()
+                    .and_then(|name| name.rsplit(':').next());
+                let (title, detail) = (render::clean(title), render::clean(detail));
+                let word = render::clean(word.unwrap_or("no type"));
+                bail!("{title} ({}, {word}): {detail}", status.as_u16())
+            }
+            _ => bail!("{} (it answered {status})", not_fencepost(&self.url)),
+        }
+    }
+
+    fn explain(&self, error: reqwest::Error) -> anyhow::Error {
+        let why = if error.is_connect() {
+            format!(
+                "cannot connect to {}. Is fencepost running, and is its admin.listen that address? \
+                 --admin or FENCEPOST_ADMIN_URL names another",
+                self.url
+            )
+        } else if error.is_timeout() {
+            format!(
+                "{} did not answer in time; a write may still take effect: look with `marks get`",
+                self.url
+            )
+        } else {
+            format!(
+                "the exchange with {} broke; a write may have taken effect: look with `marks get`",
+                self.url
+            )
+        };
+        anyhow::Error::new(error.without_url()).context(why)
+    }
+}
+
+fn not_fencepost(url: &str) -> String {
+    format!(
+        "what answers at {url} is not fencepost's admin port (that is admin.listen, not listen)"
+    )
+}
+
+/// Prints; a reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to the standard output")
+        }
+        _ => Ok(()),
+    }
+}

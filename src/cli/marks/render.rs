@@ -1,0 +1,193 @@
+//! The admin API's answers as text for people. What is missing shows as `-`.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// `marks list`.
+pub fn list(answer: &Value) -> String {
+    let marks = items(answer, "marks");
+    if marks.is_empty() {
+        return "no marks\n".to_owned();
+    }
+    let rows = marks
+        .iter()
+        .map(|mark| {
+            vec![
+                text(mark, "resource"),
+                text(mark, "mark"),
+                text(mark, "since"),
+                spent(mark),
+            ]
+        })
+        .collect();
+    let mut out = table(&["RESOURCE", "MARK", "SINCE", "NOTE"], rows);
+    if let Some(next) = answer["next"].as_str() {
+        let _ = writeln!(
+            out,
+            "There are more: --after '{}'",
+            clean(next).replace('\'', "'\\''")
+        );
+    }
+    out
+}
+
+/// `marks get`.
+pub fn view(answer: &Value) -> String {
+    let mut out = String::new();
+    for (label, value) in [
+        ("resource", text(answer, "resource")),
+        (
+            "mark",
+            format!("{} {}", text(answer, "mark"), spent(answer))
+                .trim_end()
+                .to_owned(),
+        ),
+        ("since", text(answer, "since")),
+        ("in flight", text(answer, "in_flight")),
+        ("waiting", text(answer, "waiting")),
+    ] {
+        let _ = writeln!(out, "{label:<10} {value}");
+    }
+    section(
+        &mut out,
+        "Unknown outcomes",
+        &["ID", "TOKEN", "SETTLES IN", "INSTANCE", "NOTE"],
+        items(answer, "unknown").iter().map(|unknown| {
+            let settles = unknown["settles_in_seconds"].as_f64().map_or_else(
+                || "when its instance says".to_owned(),
+                |left| format!("{left:.1} s"),
+            );
+            let note = if unknown["inherited"] == true {
+                "inherited"
+            } else {
+                ""
+            };
+            vec![
+                text(unknown, "id"),
+                text(unknown, "token"),
+                settles,
+                text(unknown, "instance"),
+                note.to_owned(),
+            ]
+        }),
+    );
+    section(
+        &mut out,
+        "Open epochs",
+        &["TOKEN", "INSTANCE", "OPENING"],
+        items(answer, "epochs")
+            .iter()
+            .map(|epoch| columns(epoch, &["token", "instance", "opening"])),
+    );
+    section(
+        &mut out,
+        "Refused lately",
+        &["AT", "OUTCOME", "TOKEN", "MARK", "PEER", "TRACE"],
+        items(answer, "rejections")
+            .iter()
+            .map(|row| columns(row, &["at", "outcome", "token", "mark", "peer", "trace_id"])),
+    );
+    section(
+        &mut out,
+        "What operators did",
+        &["AT", "ACTION", "BEFORE", "AFTER", "ACTOR", "REASON"],
+        items(answer, "audit")
+            .iter()
+            .map(|row| columns(row, &["at", "action", "before", "after", "actor", "reason"])),
+    );
+    out
+}
+
+/// `marks advance`.
+pub fn advanced(answer: &Value) -> String {
+    let (resource, mark) = (text(answer, "resource"), text(answer, "mark"));
+    if answer["outcome"] == "current" {
+        format!("{resource}: the mark was {mark} already\n")
+    } else {
+        format!("{resource}: the mark is {mark} now\n")
+    }
+}
+
+/// `marks override`.
+pub fn overridden(answer: &Value) -> String {
+    format!(
+        "{}: the mark was {} and is {} now, in era {}\n",
+        text(answer, "resource"),
+        text(answer, "before"),
+        text(answer, "mark"),
+        text(answer, "era"),
+    )
+}
+
+/// `marks resolve`.
+pub fn resolved(answer: &Value) -> String {
+    format!(
+        "{}: {} no longer counts as in flight\n",
+        text(answer, "resource"),
+        text(answer, "id")
+    )
+}
+
+fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn columns(row: &Value, names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| text(row, name)).collect()
+}
+
+fn text(value: &Value, name: &str) -> String {
+    match &value[name] {
+        Value::String(text) if !text.is_empty() => clean(text),
+        Value::Number(number) => number.to_string(),
+        _ => "-".to_owned(),
+    }
+}
+
+fn spent(mark: &Value) -> String {
+    if mark["spent"] == true {
+        "spent".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// Without control characters, so that no text from elsewhere can steer the terminal.
+pub fn clean(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+fn section(
+    out: &mut String,
+    title: &str,
+    headings: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) {
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        let _ = write!(out, "\n{title}\n{}", table(headings, rows));
+    }
+}
+
+/// Columns as wide as their widest entry.
+fn table(headings: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut lines: Vec<Vec<String>> = vec![headings.iter().map(ToString::to_string).collect()];
+    lines.extend(rows);
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|column| {
+            let widths = lines.iter().map(|line| line[column].chars().count());
+            widths.max().unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for line in lines {
+        let padded: Vec<_> = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        let _ = writeln!(out, "{}", padded.join("  ").trim_end());
+    }
+    out
+}

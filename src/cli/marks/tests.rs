@@ -1,0 +1,216 @@
+//! The commands against a real admin port over a core that is made up.
+
+use std::path::Path;
+
+use clap::Parser;
+use tokio::net::{TcpListener, UnixListener};
+
+use super::*;
+use crate::admin::tests::fake::Admin as FakeAdmin;
+use crate::admin::{Listener, router, serve};
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    marks: MarksArgs,
+}
+
+/// An admin port on a free port of the loopback, and its URL.
+async fn start(admin: &FakeAdmin) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let router = router(admin.state.clone());
+    tokio::spawn(serve(
+        Listener::Tcp(listener),
+        router,
+        std::future::pending(),
+    ));
+    url
+}
+
+fn parse(words: &[&str]) -> Result<MarksArgs, clap::Error> {
+    let words = std::iter::once("marks").chain(words.iter().copied());
+    Program::try_parse_from(words).map(|program| program.marks)
+}
+
+async fn marks(admin: &str, token_file: Option<&Path>, words: &[&str]) -> anyhow::Result<String> {
+    let file = token_file.map(|file| file.to_str().expect("a path of this test's").to_owned());
+    let mut all = vec!["--admin", admin];
+    all.extend(
+        file.as_deref()
+            .into_iter()
+            .flat_map(|file| ["--token-file", file]),
+    );
+    all.extend(words);
+    answer(&parse(&all).expect("arguments that parse")).await
+}
+
+fn message(result: anyhow::Result<String>) -> String {
+    format!("{:#}", result.expect_err("an error"))
+}
+
+#[tokio::test]
+async fn lists_and_shows() {
+    let admin = FakeAdmin::new();
+    let url = start(&admin).await;
+    let list = marks(&url, None, &["list", "--limit", "2", "--prefix", "a&b"])
+        .await
+        .unwrap();
+    assert_eq!(
+        list,
+        "RESOURCE  MARK              SINCE                     NOTE\n\
+         a         9007199254740993  2023-11-14T22:13:20.123Z\n\
+         b         9007199254740993  2023-11-14T22:13:20.123Z\n\
+         There are more: --after 'b'\n"
+    );
+    let json = marks(&url, None, &["list", "--json"]).await.unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["marks"][2]["mark"], "9007199254740993");
+    assert_eq!(admin.control.calls()[0], r#"list "a&b" None 3"#);
+    let view = marks(&url, None, &["get", "order:42"]).await.unwrap();
+    for line in [
+        "mark       9007199254740993",
+        "waiting    2",
+        "u1  42     1.5 s       i1        inherited",
+    ] {
+        assert!(
+            view.lines().any(|found| found == line),
+            "{line:?} in\n{view}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_key_arrives_as_it_was_given() {
+    let admin = FakeAdmin::new();
+    let url = start(&admin).await;
+    for resource in [
+        "a",
+        "a/b",
+        "/orders/42",
+        "a%2Fb",
+        "a/../b",
+        "ä ö",
+        "a?b#c",
+        "x:y",
+        "a+b",
+        "a/advance",
+        "a\\b",
+        "...",
+    ] {
+        marks(&url, None, &["get", resource]).await.unwrap();
+        assert_eq!(
+            admin.control.calls().last(),
+            Some(&format!("view {resource}"))
+        );
+    }
+    assert!(parse(&["get", ".."]).is_err());
+    assert!(parse(&["get", ""]).is_err());
+}
+
+#[tokio::test]
+async fn writes_carry_the_token_and_who_and_why() {
+    let admin = FakeAdmin::new();
+    let url = start(&admin).await;
+    let file = admin.state.token_file.clone();
+    let file = file.as_deref();
+    let done = marks(&url, file, &["advance", "a/b", "44", "--actor", "ann"])
+        .await
+        .unwrap();
+    assert_eq!(done, "a/b: the mark is 44 now\n");
+    let words = [
+        "override", "a", "7", "--reason", "restored", "--actor", "ann",
+    ];
+    let done = marks(&url, file, &words).await.unwrap();
+    assert_eq!(done, "a: the mark was 43 and is 7 now, in era 5\n");
+    let words = ["resolve", "a", "u1", "--reason", "seen", "--actor", "ann"];
+    let done = marks(&url, file, &words).await.unwrap();
+    assert_eq!(done, "a: u1 no longer counts as in flight\n");
+    let calls = admin.control.calls();
+    for (call, start) in calls.iter().zip([
+        r#"advance a/b 44 "" "ann (admin API, 127.0.0.1:"#,
+        r#"override a 7 "restored" "ann (admin"#,
+        r#"resolve a u1 "seen" "ann (admin"#,
+    ]) {
+        assert!(call.starts_with(start), "{call}");
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let admin = FakeAdmin::new();
+    let url = start(&admin).await;
+    let file = admin.state.token_file.clone();
+    let file = file.as_deref();
+    let no_file = message(marks(&url, None, &["advance", "a", "44"]).await);
+    assert!(no_file.contains("--token-file"), "{no_file}");
+    let stale = message(marks(&url, file, &["advance", "a", "41"]).await);
+    assert_eq!(
+        stale,
+        "The token is stale (412, stale-token): The mark is 43, above 41. Only an override lowers it."
+    );
+    let wrong = admin.dir.path().join("wrong");
+    std::fs::write(&wrong, "not it").unwrap();
+    let wrong = message(marks(&url, Some(&wrong), &["advance", "a", "44"]).await);
+    assert!(wrong.contains("401, unauthorized"), "{wrong}");
+    let missing = message(marks(&url, Some(Path::new("/nowhere")), &["advance", "a", "44"]).await);
+    assert!(missing.contains("/nowhere"), "{missing}");
+    let scheme = message(marks("127.0.0.1:7081", None, &["list"]).await);
+    assert!(scheme.contains("begin it with http://"), "{scheme}");
+    assert!(parse(&["advance", "a", "-1"]).is_err());
+    assert!(parse(&["override", "a", "1"]).is_err());
+    assert!(parse(&["list", "--limit", "0"]).is_err());
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_listens_on_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let refused = message(marks(&url, None, &["list"]).await);
+    assert!(
+        refused.contains("Is fencepost running") && refused.contains(&url),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn another_server_is_not_taken_for_fencepost() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let other =
+        axum::Router::new().fallback(|| async { (axum::http::StatusCode::FOUND, "elsewhere") });
+    tokio::spawn(serve(
+        Listener::Tcp(listener),
+        other,
+        std::future::pending(),
+    ));
+    let error = message(marks(&url, None, &["list"]).await);
+    assert!(error.contains("is not fencepost's admin port"), "{error}");
+}
+
+#[tokio::test]
+async fn speaks_over_a_unix_socket() {
+    let admin = FakeAdmin::new();
+    let path = admin.dir.path().join("admin.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    tokio::spawn(serve(
+        Listener::Unix(listener),
+        router(admin.state.clone()),
+        std::future::pending(),
+    ));
+    let url = format!("unix:{}", path.display());
+    let done = marks(
+        &url,
+        admin.state.token_file.as_deref(),
+        &["advance", "a", "43"],
+    )
+    .await
+    .unwrap();
+    assert_eq!(done, "a: the mark was 43 already\n");
+}
+
+#[test]
+fn no_text_steers_the_terminal() {
+    assert_eq!(render::clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+}

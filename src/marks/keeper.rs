@@ -1,0 +1,250 @@
+//! The keeper: joins the store, renews the lease, watches the other instances, listens to their news,
+//! and does the ledger's upkeep. Runs on connections of its own, so that a busy lane never costs the lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Gauge;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::lane::{LaneHandle, Meters};
+use super::lease::Lease;
+use super::ledger::Ledger;
+use super::store::{Heard, InstanceId, MarkStore, News, Renewal, StoreError};
+use super::watch::Watch;
+
+/// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
+const IDLE: Duration = Duration::from_secs(60);
+/// How often waiters look again at epochs of others, should a notification be lost.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How often own rows below their mark are read, should a notification be lost.
+const POLL: Duration = Duration::from_secs(1);
+/// How often idle epochs are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+/// After a failed round.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// See the module's page.
+pub struct Keeper {
+    pub store: Arc<dyn MarkStore>,
+    pub ledger: Arc<Ledger>,
+    pub lease: Arc<Lease>,
+    pub watch: Arc<Watch>,
+    pub lane: LaneHandle,
+    pub meters: Meters,
+    pub remaining: Gauge,
+    /// The lease's term.
+    pub term: Duration,
+    pub settle: Duration,
+    /// Randomness for the ids of rejoins.
+    pub bits: fn() -> u128,
+}
+
+impl Keeper {
+    /// Records this instance in the store; nothing is forwarded before. The lease runs from before the
+    /// statement was sent.
+    pub async fn join(&self) -> Result<(), StoreError> {
+        let sent = self.lease.clock().now();
+        let identity = self.lease.identity();
+        let era = self
+            .store
+            .join(&identity.instance, self.term, self.settle)
+            .await?;
+        self.ledger.adopt(era, identity.generation);
+        self.lease.renewed(sent);
+        self.meters.answered();
+        Ok(())
+    }
+
+    /// Runs until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let keeper = &self;
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = async {
+                tokio::join!(keeper.renewals(), keeper.upkeep(), keeper.cutoff(), keeper.news());
+            } => {}
+        }
+    }
+
+    async fn renewals(&self) {
+        let pause = (self.term / 3).min(Duration::from_secs(1));
+        let mut failed = false;
+        loop {
+            match self.round().await {
+                Ok(()) => {
+                    if std::mem::take(&mut failed) {
+                        tracing::info!("the store answers again");
+                        // After a failover this instance's rows may be gone.
+                        self.lane.reconcile();
+                        self.lane.poll();
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+                Err(error) => {
+                    self.watch.interrupted();
+                    self.meters.failed(&error);
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::warn!(%error, kind = error.kind(),
+                            "the lease could not be renewed; open epochs go on until it ends");
+                    }
+                    tokio::time::sleep(RETRY.min(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// One renewal and one look at the others, each bounded so that the next try comes in time.
+    async fn round(&self) -> Result<(), StoreError> {
+        if self.store.shared() {
+            self.renew().await?;
+        }
+        let me = self.lease.identity().instance;
+        let clock = self.lease.clock();
+        let sent = clock.now();
+        let mut rows = self.bounded(self.store.instances()).await?;
+        self.meters.answered();
+        if !self.store.shared() {
+            // Only one process can have the file: every other instance is dead.
+            for row in rows.iter_mut().filter(|row| row.id != me && !row.dead) {
+                row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
+            }
+        }
+        let verdict = self.watch.observe(&me, &rows, sent, clock.now());
+        for (id, renewals) in verdict.silent {
+            if self.bounded(self.store.declare_dead(&id, renewals)).await? {
+                tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
+                self.watch.declared(&id, clock.now());
+                self.ledger.ring_all();
+            }
+        }
+        for id in verdict.settled {
+            let freed = self.bounded(self.store.bury(&id)).await?;
+            tracing::info!(instance = %id, resources = freed.len(), "a dead instance's work has settled");
+            for key in freed {
+                self.lane.look(key);
+            }
+        }
+        Ok(())
+    }
+
+    async fn renew(&self) -> Result<(), StoreError> {
+        let clock = self.lease.clock();
+        let identity = self.lease.identity();
+        let sent = clock.now();
+        match self.bounded(self.store.renew(&identity.instance)).await? {
+            Renewal::Alive(era) => {
+                let lapsed = !self.lease.valid();
+                self.lease.renewed(sent);
+                self.ledger.adopt(era, identity.generation);
+                if lapsed {
+                    tracing::info!("the lease had lapsed and runs again, under the same id");
+                    self.ledger.ring_all();
+                }
+            }
+            Renewal::Dead => {
+                let lapsed = self.lease.lapsed_for().unwrap_or_default();
+                let id = InstanceId::from_bits((self.bits)());
+                let sent = clock.now();
+                let era = self
+                    .bounded(self.store.join(&id, self.term, self.settle))
+                    .await?;
+                let old = self.lease.rejoined(id.clone(), sent);
+                self.ledger.retire_before(self.lease.generation());
+                self.ledger.adopt(era, self.lease.generation());
+                tracing::warn!(old = %old.instance, new = %id,
+                    "this instance was declared dead and goes on under a new id");
+                let left = self.settle.saturating_sub(lapsed);
+                tokio::spawn(async move {
+                    tokio::time::sleep(left).await;
+                    old.cutoff.cancel();
+                });
+            }
+        }
+        self.remaining
+            .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
+        Ok(())
+    }
+
+    async fn bounded<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let limit = (self.term / 2).max(Duration::from_millis(250));
+        tokio::time::timeout(limit, call)
+            .await
+            .unwrap_or(Err(StoreError::Timeout(limit)))
+    }
+
+    /// Resets exchanges that still run when the lease has been lapsed for `settle`.
+    async fn cutoff(&self) {
+        if !self.store.shared() {
+            return;
+        }
+        let mut tick = tokio::time::interval(LOOK_AGAIN.min(self.settle / 4).max(RETRY / 4));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.remaining
+                .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
+            if self
+                .lease
+                .lapsed_for()
+                .is_some_and(|lapsed| lapsed >= self.settle)
+            {
+                self.lease.identity().cutoff.cancel();
+            }
+        }
+    }
+
+    async fn upkeep(&self) {
+        let mut tick = tokio::time::interval(LOOK_AGAIN);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut polled, mut swept) = (Instant::now(), Instant::now());
+        loop {
+            tick.tick().await;
+            for key in self.ledger.waiting_for_others() {
+                self.lane.look(key);
+            }
+            if self.store.shared() && polled.elapsed() >= POLL {
+                polled = Instant::now();
+                self.lane.poll();
+            }
+            if swept.elapsed() >= SWEEP {
+                swept = Instant::now();
+                self.ledger.sweep(IDLE);
+            }
+        }
+    }
+
+    async fn news(&self) {
+        let Some(mut heard) = self.store.listen() else {
+            return;
+        };
+        while let Some(item) = heard.recv().await {
+            match item {
+                Heard::News(News::Newer {
+                    resource,
+                    token,
+                    era,
+                }) => {
+                    if !self.ledger.learn(&resource, token, era, true) {
+                        self.lane.poll();
+                    }
+                }
+                Heard::News(News::Closed { resource }) => {
+                    if self.ledger.waits_for_others(&resource) {
+                        self.lane.look(resource);
+                    }
+                }
+                Heard::Resumed => {
+                    self.lane.poll();
+                    for key in self.ledger.waiting_for_others() {
+                        self.lane.look(key);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The lane: one task that brings what many requests want to the store in shared statements.
+//!
+//! While one batch commits, the next one gathers; nothing is waited for when the lane is idle (*group
+//! commit*). A batch names each resource once: requests for the same resource fold into the
+//! highest of their tokens. One task owns the order of things: an answer is entered in the
+//! [`Ledger`] before the next statement is sent, so an opening is always either unanswered (and known
+//! here as such), registered, or nobody's.
+//!
+//! What can go wrong stays with those it went wrong for: an error answers exactly the requests whose
+//! statement it was; a batch that runs into a row lock is taken apart and each resource asked in a
+//! statement of its own, beside the lane, so that one locked row stops nobody else.
+
+mod batch;
+mod task;
+
+use std::sync::Arc;
+
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
+use tokio::sync::{mpsc, oneshot};
+
+use super::store::{EpochRow, StoreError};
+use crate::fence::{ResourceKey, Token};
+pub use task::{Lane, LaneSetup};
+
+/// What a request wants of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Raise the mark and open an epoch, to forward under it.
+    Open,
+    /// Raise the mark, forward nothing under it.
+    Raise,
+    /// Spend the token under this name (`reuse: once`).
+    Spend(String),
+}
+
+/// What became of it, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The mark is at the token (and the epoch open, if that was wanted). `advanced`: this request raised it.
+    Granted { advanced: bool },
+    /// The mark is above the token.
+    Stale { mark: Token },
+    /// The token was spent by somebody else.
+    Spent,
+}
+
+/// Why the lane cannot say. The statement may still commit: conclude nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct LaneError {
+    pub kind: &'static str,
+    pub message: Arc<str>,
+}
+
+impl LaneError {
+    pub(super) fn new(error: &StoreError) -> Self {
+        Self {
+            kind: error.kind(),
+            message: error.to_string().into(),
+        }
+    }
+
+    pub(super) fn other(kind: &'static str, message: &str) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+/// What the lane counts.
+#[derive(Clone, Debug)]
+pub struct Meters {
+    pub batch_size: Histogram,
+    pub commit_seconds: Histogram,
+    /// Label: kind.
+    pub errors: IntCounterVec,
+    pub regressions: IntCounter,
+    /// 1 while the store answers.
+    pub up: IntGauge,
+}
+
+impl Meters {
+    pub(super) fn failed(&self, error: &StoreError) {
+        self.errors.with_label_values(&[error.kind()]).inc();
+        if !matches!(error, StoreError::LockTimeout(_)) {
+            self.up.set(0);
+        }
+    }
+
+    pub(super) fn answered(&self) {
+        self.up.set(1);
+    }
+}
+
+struct Waiter {
+    pub token: Token,
+    pub want: Want,
+    pub reply: oneshot::Sender<Result<Answer, LaneError>>,
+    /// How often an era has sent it back.
+    pub tries: u8,
+}
+
+enum Command {
+    Ask(ResourceKey, Waiter),
+    GiveBack {
+        spend: (ResourceKey, Token, String),
+        reply: oneshot::Sender<bool>,
+    },
+    /// Read again which epochs of the resource are open elsewhere.
+    Look(ResourceKey),
+    /// Read which own epochs are below their mark.
+    Poll,
+    /// Check that every epoch open here is still on record.
+    Reconcile,
+    /// Delete what is drained, and end.
+    Stop(oneshot::Sender<()>),
+    /// A resource asked beside the lane has its answer.
+    Aside(Box<batch::Outcome>),
+}
+
+/// Hands work to the lane. Cheap to clone.
+#[derive(Clone)]
+pub struct LaneHandle {
+    tx: mpsc::UnboundedSender<Command>,
+}
+
+impl LaneHandle {
+    /// Asks the store. Bound the wait outside: the lane answers late when the store is slow, and a caller
+    /// that has gone is passed over if its statement has not been sent yet.
+    pub async fn ask(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        want: Want,
+    ) -> Result<Answer, LaneError> {
+        let (reply, answer) = oneshot::channel();
+        let waiter = Waiter {
+            token,
+            want,
+            reply,
+            tries: 0,
+        };
+        let stopped = || LaneError::other("connection", "the proxy is stopping");
+        self.tx
+            .send(Command::Ask(key.clone(), waiter))
+            .map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Gives a spent token back that is known not to have been used. `false`: it counts as spent.
+    pub async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let spend = (key.clone(), token, name);
+        self.tx.send(Command::GiveBack { spend, reply }).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    /// See [`Command::Look`].
+    pub fn look(&self, key: ResourceKey) {
+        let _ = self.tx.send(Command::Look(key));
+    }
+
+    /// Reads, soon, which own epochs are below their mark, and closes those nobody uses.
+    pub fn poll(&self) {
+        let _ = self.tx.send(Command::Poll);
+    }
+
+    /// Checks, soon, that every epoch open here is still on record.
+    pub fn reconcile(&self) {
+        let _ = self.tx.send(Command::Reconcile);
+    }
+
+    /// Deletes every drained epoch and ends the lane.
+    pub async fn stop(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.tx.send(Command::Stop(reply)).is_ok() {
+            let _ = done.await;
+        }
+    }
+}
+
+/// Rows in the order of their keys, each once.
+pub(super) fn keys_of(rows: &[EpochRow]) -> Vec<ResourceKey> {
+    let mut keys: Vec<ResourceKey> = rows.iter().map(|row| row.resource.clone()).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}

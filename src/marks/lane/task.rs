@@ -1,0 +1,622 @@
+//! The lane's own task: gather, send, enter the answers in the ledger, answer, clean up.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::batch::{self, Group, Outcome};
+use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want, keys_of};
+use crate::fence::{ResourceKey, Token};
+use crate::marks::lease::Lease;
+use crate::marks::ledger::{Drained, Ledger};
+use crate::marks::store::{Ask, EpochRow, MarkStore, News, Opening, StoreError};
+use crate::marks::watch::Watch;
+
+/// The most resources that one statement names.
+const MOST_PER_BATCH: usize = 1024;
+/// The most statements that are under way beside the lane at once.
+const MOST_ASIDE: usize = 8;
+/// How long a resource that ran into a row lock is asked about beside the lane.
+const TROUBLE: Duration = Duration::from_secs(30);
+/// The least time between two polls of this instance's own rows.
+const BETWEEN_POLLS: Duration = Duration::from_millis(100);
+/// How long the deletion of drained epochs may be put off while requests keep the lane busy.
+const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
+/// How often failed upkeep is tried again.
+const TICK: Duration = Duration::from_millis(250);
+/// How often an era may send a request back before it is given up.
+const MOST_TRIES: u8 = 4;
+
+/// What the lane works with.
+pub struct LaneSetup {
+    pub store: Arc<dyn MarkStore>,
+    pub ledger: Arc<Ledger>,
+    pub lease: Arc<Lease>,
+    pub watch: Arc<Watch>,
+    pub meters: Meters,
+    pub drained: mpsc::UnboundedReceiver<Drained>,
+}
+
+/// See the module's page. [`Lane::run`] is the task.
+pub struct Lane {
+    store: Arc<dyn MarkStore>,
+    ledger: Arc<Ledger>,
+    lease: Arc<Lease>,
+    watch: Arc<Watch>,
+    meters: Meters,
+    tx: mpsc::WeakUnboundedSender<Command>,
+    rx: mpsc::UnboundedReceiver<Command>,
+    drained: mpsc::UnboundedReceiver<Drained>,
+    openings: Opening,
+    /// Openings whose statement has no answer yet: their rows are not nobody's.
+    unanswered: HashSet<Opening>,
+    waiting: VecDeque<(ResourceKey, Waiter)>,
+    looks: HashSet<ResourceKey>,
+    gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
+    closes: Vec<Drained>,
+    closes_since: Option<Instant>,
+    /// Resources that ran into a row lock, with those who wait until their own statement is answered.
+    aside: HashMap<ResourceKey, Vec<Waiter>>,
+    aside_room: Arc<Semaphore>,
+    /// Resources that lately ran into a row lock, and until when they are kept off the lane.
+    trouble: HashMap<ResourceKey, Instant>,
+    repairs: HashSet<ResourceKey>,
+    poll: bool,
+    polled: Instant,
+    reconcile: bool,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Lane {
+    #[must_use]
+    pub fn new(setup: LaneSetup) -> (Self, LaneHandle) {
+        let (tx, rx) = mpsc::unbounded_channel();
+        let lane = Self {
+            store: setup.store,
+            ledger: setup.ledger,
+            lease: setup.lease,
+            watch: setup.watch,
+            meters: setup.meters,
+            tx: tx.downgrade(),
+            rx,
+            drained: setup.drained,
+            openings: 0,
+            unanswered: HashSet::new(),
+            waiting: VecDeque::new(),
+            looks: HashSet::new(),
+            gives: Vec::new(),
+            closes: Vec::new(),
+            closes_since: None,
+            aside: HashMap::new(),
+            aside_room: Arc::new(Semaphore::new(MOST_ASIDE)),
+            trouble: HashMap::new(),
+            repairs: HashSet::new(),
+            poll: false,
+            polled: Instant::now(),
+            reconcile: false,
+            stop: None,
+        };
+        (lane, LaneHandle { tx })
+    }
+
+    /// Runs until [`LaneHandle::stop`], or until every handle is gone.
+    pub async fn run(mut self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut upkeep = false;
+            if self.waiting.is_empty() {
+                tokio::select! {
+                    command = self.rx.recv() => match command {
+                        Some(command) => self.take(command),
+                        None => return,
+                    },
+                    Some(drained) = self.drained.recv() => self.drain(drained),
+                    _ = tick.tick() => upkeep = true,
+                }
+            }
+            while self.waiting.len() < MOST_PER_BATCH {
+                match self.rx.try_recv() {
+                    Ok(command) => self.take(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.turn(upkeep).await;
+            if let Some(done) = self.stop.take() {
+                self.drain_all();
+                self.close_now().await;
+                let _ = done.send(());
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Ask(key, waiter) => {
+                if self.aside.contains_key(&key) || self.trouble.contains_key(&key) {
+                    self.set_aside(key, vec![waiter]);
+                } else {
+                    self.waiting.push_back((key, waiter));
+                }
+            }
+            Command::GiveBack { spend, reply } => self.gives.push((spend, reply)),
+            Command::Look(key) => {
+                self.looks.insert(key);
+            }
+            Command::Poll => self.poll = true,
+            Command::Reconcile => self.reconcile = true,
+            Command::Stop(done) => self.stop = Some(done),
+            Command::Aside(outcome) => self.aside_done(*outcome),
+        }
+    }
+
+    fn drain(&mut self, drained: Drained) {
+        self.closes.push(drained);
+        self.closes_since.get_or_insert_with(Instant::now);
+    }
+
+    fn drain_all(&mut self) {
+        while let Ok(drained) = self.drained.try_recv() {
+            self.drain(drained);
+        }
+    }
+
+    async fn turn(&mut self, upkeep: bool) {
+        let groups = self.gather();
+        let looks: Vec<ResourceKey> = self.looks.drain().collect();
+        if !groups.is_empty() || !looks.is_empty() {
+            let era = self.ledger.era();
+            let by = self.lease.identity();
+            let outcome = batch::send(&self.store, &self.meters, groups, looks, era, by).await;
+            let news = self.enter(outcome, false);
+            self.announce(news).await;
+        }
+        self.give_back().await;
+        self.drain_all();
+        if self.closes_due(upkeep) {
+            self.close_now().await;
+        }
+        if self.poll && self.polled.elapsed() >= BETWEEN_POLLS {
+            self.poll_own().await;
+            self.poll = false;
+            self.polled = Instant::now();
+        }
+        if std::mem::take(&mut self.reconcile) {
+            self.reconcile_own().await;
+        }
+        if upkeep {
+            let now = Instant::now();
+            self.trouble.retain(|_, until| *until > now);
+            self.repair().await;
+        }
+    }
+
+    /// Folds what waits into a batch. What memory knows to be stale by now needs no statement.
+    fn gather(&mut self) -> Vec<Group> {
+        let mut fresh = Vec::with_capacity(self.waiting.len());
+        for (key, waiter) in self.waiting.drain(..) {
+            if waiter.reply.is_closed() {
+                continue;
+            }
+            match self.ledger.known(&key) {
+                Some(mark) if mark > waiter.token => {
+                    let _ = waiter.reply.send(Ok(Answer::Stale { mark }));
+                }
+                _ => fresh.push((key, waiter)),
+            }
+        }
+        self.fold(fresh)
+    }
+
+    fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
+        let mut groups = batch::fold(waiting, || {
+            self.openings += 1;
+            self.unanswered.insert(self.openings);
+            self.openings
+        });
+        for group in &mut groups {
+            group.known = self.ledger.known(&group.ask.resource);
+        }
+        groups
+    }
+
+    /// Enters a batch's answers in the ledger and answers those who wait. Returns whom to tell.
+    fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
+        let Outcome {
+            groups,
+            era,
+            by,
+            result,
+            epochs,
+            looks,
+        } = outcome;
+        for opening in groups.iter().filter_map(|group| group.ask.opening) {
+            self.unanswered.remove(&opening);
+        }
+        let mut news = Vec::new();
+        if let Ok(rows) = &epochs {
+            for key in &looks {
+                let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
+                for (older, token) in self.ledger.looked(key, rows) {
+                    self.tell(&mut news, &older, token);
+                }
+            }
+        }
+        match result {
+            Ok(found) => {
+                for (group, found) in groups.into_iter().zip(found) {
+                    let rows = match &epochs {
+                        Ok(rows) => {
+                            Ok(rows.get(&group.ask.resource).map_or(&[][..], Vec::as_slice))
+                        }
+                        Err(error) => Err(error),
+                    };
+                    self.enter_one(group, &found, era, &by, rows, &mut news);
+                }
+            }
+            Err(StoreError::LockTimeout(message)) if !aside => {
+                tracing::warn!(%message, resources = groups.len(), "a batch ran into a row lock and is taken apart");
+                for group in groups {
+                    self.set_aside(group.ask.resource, group.waiters);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, kind = error.kind(), "the store did not take a batch");
+                if matches!(error, StoreError::LockTimeout(_)) {
+                    let until = Instant::now() + TROUBLE;
+                    let keys = groups.iter().map(|group| group.ask.resource.clone());
+                    self.trouble.extend(keys.map(|key| (key, until)));
+                }
+                let error = LaneError::new(&error);
+                for waiter in groups.into_iter().flat_map(|group| group.waiters) {
+                    let _ = waiter.reply.send(Err(error.clone()));
+                }
+            }
+        }
+        news
+    }
+
+    fn enter_one(
+        &mut self,
+        group: Group,
+        found: &crate::marks::store::Found,
+        era: crate::marks::store::Era,
+        by: &crate::marks::lease::Identity,
+        rows: Result<&[EpochRow], &StoreError>,
+        news: &mut Vec<News>,
+    ) {
+        let Group {
+            ask,
+            waiters,
+            known,
+        } = group;
+        if found.era > era {
+            self.ledger.adopt(found.era, by.generation);
+            self.send_back(&ask.resource, waiters);
+            return;
+        }
+        let lost = known.is_some_and(|known| found.before < Some(known));
+        if lost && self.ledger.era() == era {
+            self.lost(&ask.resource, known, found.before);
+            let error = LaneError::other("lost", "the store has lost marks of this resource");
+            for waiter in waiters {
+                let _ = waiter.reply.send(Err(error.clone()));
+            }
+            return;
+        }
+        let mark = found
+            .before
+            .map_or(ask.token, |before| before.max(ask.token));
+        let mut doubt = None;
+        if let Some(opening) = ask.opening.filter(|_| mark == ask.token) {
+            let row = EpochRow {
+                resource: ask.resource.clone(),
+                instance: by.instance.clone(),
+                opening,
+                token: ask.token,
+            };
+            match rows {
+                Ok(_) if self.lease.generation() != by.generation => {
+                    let why = "this proxy has rejoined the store meanwhile";
+                    doubt = Some(LaneError::other("rejoined", why));
+                    self.drain(Drained { row, wanted: false });
+                }
+                Ok(rows) => {
+                    let others = rows.iter().filter(|other| other.instance != by.instance);
+                    let older: Vec<EpochRow> = others
+                        .filter(|other| other.token < ask.token)
+                        .cloned()
+                        .collect();
+                    for older in &older {
+                        self.tell(news, older, ask.token);
+                    }
+                    self.ledger.opened(row, by.generation, older);
+                }
+                Err(error) => doubt = Some(LaneError::new(error)),
+            }
+        }
+        self.ledger.learn(&ask.resource, mark, era, false);
+        let mut advanced = found.before < Some(ask.token);
+        for waiter in waiters {
+            let answer = if waiter.token < mark {
+                Ok(Answer::Stale { mark })
+            } else {
+                match &waiter.want {
+                    Want::Spend(name) if found.spent_by.as_ref() != Some(name) => Ok(Answer::Spent),
+                    Want::Open if doubt.is_some() => Err(doubt.clone().unwrap_or_else(|| {
+                        LaneError::other("statement", "the store's answer is in doubt")
+                    })),
+                    Want::Open | Want::Raise | Want::Spend(_) => Ok(Answer::Granted {
+                        advanced: std::mem::take(&mut advanced),
+                    }),
+                }
+            };
+            let _ = waiter.reply.send(answer);
+        }
+    }
+
+    /// The row is of a later era than the statement knew: nothing was changed; ask again.
+    fn send_back(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
+        for mut waiter in waiters {
+            waiter.tries += 1;
+            if waiter.tries >= MOST_TRIES {
+                let error = LaneError::other("era", "the mark is being overridden");
+                let _ = waiter.reply.send(Err(error));
+            } else {
+                self.waiting.push_back((key.clone(), waiter));
+            }
+        }
+    }
+
+    /// Whom to tell that somebody waits for its older epoch: the owner, if it lives.
+    fn tell(&self, news: &mut Vec<News>, older: &EpochRow, token: Token) {
+        if self.store.shared() && !self.watch.is_dead(&older.instance) {
+            let item = News::Newer {
+                resource: older.resource.clone(),
+                token,
+                era: self.ledger.era(),
+            };
+            if !news.contains(&item) {
+                news.push(item);
+            }
+        }
+    }
+
+    async fn announce(&self, news: Vec<News>) {
+        if news.is_empty() || !self.store.shared() {
+            return;
+        }
+        if let Err(error) = self.store.announce(&news).await {
+            self.meters.failed(&error);
+            tracing::debug!(%error, "an announcement was lost; the other instances will poll");
+        }
+    }
+
+    // --- beside the lane ---
+
+    fn set_aside(&mut self, key: ResourceKey, waiters: Vec<Waiter>) {
+        if let Some(already) = self.aside.get_mut(&key) {
+            already.extend(waiters);
+            return;
+        }
+        self.aside.insert(key.clone(), Vec::new());
+        self.ask_aside(&key, waiters);
+    }
+
+    /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
+    /// to the lane as a command, so that only the lane ever enters one in the ledger.
+    fn ask_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
+        let waiting = waiters
+            .into_iter()
+            .map(|waiter| (key.clone(), waiter))
+            .collect();
+        let groups = self.fold(waiting);
+        let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
+        let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
+        let room = Arc::clone(&self.aside_room);
+        tokio::spawn(async move {
+            let _place = room.acquire_owned().await;
+            let outcome = batch::send(&store, &meters, groups, Vec::new(), era, by).await;
+            if let Some(tx) = tx.upgrade() {
+                let _ = tx.send(Command::Aside(Box::new(outcome)));
+            }
+        });
+    }
+
+    fn aside_done(&mut self, outcome: Outcome) {
+        let Some(key) = outcome
+            .groups
+            .first()
+            .map(|group| group.ask.resource.clone())
+        else {
+            return;
+        };
+        for news in self.enter(outcome, true) {
+            // Told with the next look, which also finds out whether it is still needed.
+            if let News::Newer { resource, .. } = news {
+                self.looks.insert(resource);
+            }
+        }
+        match self.aside.remove(&key) {
+            Some(waiters) if !waiters.is_empty() => {
+                self.aside.insert(key.clone(), Vec::new());
+                self.ask_aside(&key, waiters);
+            }
+            _ => {}
+        }
+    }
+
+    // --- upkeep ---
+
+    async fn give_back(&mut self) {
+        if self.gives.is_empty() {
+            return;
+        }
+        let (spends, replies): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.gives).into_iter().unzip();
+        let done = match self.store.give_back(&spends).await {
+            Ok(()) => true,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::warn!(%error, "unused tokens could not be given back and count as spent");
+                false
+            }
+        };
+        for reply in replies {
+            let _ = reply.send(done);
+        }
+    }
+
+    fn closes_due(&self, upkeep: bool) -> bool {
+        let Some(since) = self.closes_since else {
+            return false;
+        };
+        upkeep
+            || self.closes.iter().any(|drained| drained.wanted)
+            || (self.waiting.is_empty() && self.rx.is_empty())
+            || since.elapsed() >= PUT_OFF_CLOSES
+    }
+
+    /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
+    /// is deleted again, by its opening, which nobody else can have.
+    async fn close_now(&mut self) {
+        if self.closes.is_empty() {
+            self.closes_since = None;
+            return;
+        }
+        let rows: Vec<EpochRow> = self
+            .closes
+            .iter()
+            .map(|drained| drained.row.clone())
+            .collect();
+        match self.store.close(&rows).await {
+            Ok(()) => {
+                self.meters.answered();
+                self.closes_since = None;
+                let closed = std::mem::take(&mut self.closes);
+                let wanted = closed.into_iter().filter(|drained| drained.wanted);
+                let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
+                let news = keys_of(&wanted)
+                    .into_iter()
+                    .map(|resource| News::Closed { resource })
+                    .collect();
+                self.announce(news).await;
+            }
+            Err(error) => {
+                self.meters.failed(&error);
+                for drained in &mut self.closes {
+                    // Tried again with the next tick, not at once.
+                    drained.wanted = false;
+                }
+                self.closes_since = Some(Instant::now() + TICK);
+                tracing::debug!(%error, "drained epochs could not be closed yet");
+            }
+        }
+    }
+
+    /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
+    /// one that is not, and whose statement is not unanswered, is an opening whose answer was lost.
+    async fn poll_own(&mut self) {
+        let era = self.ledger.era();
+        let by = self.lease.identity();
+        let rows = match self.store.superseded(&by.instance).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                return;
+            }
+        };
+        self.meters.answered();
+        for (row, mark) in rows {
+            self.ledger.learn(&row.resource, mark, era, true);
+            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
+            if !mine && !self.closes.iter().any(|drained| drained.row == row) {
+                self.drain(Drained { row, wanted: true });
+            }
+        }
+        self.drain_all();
+        self.close_now().await;
+    }
+
+    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
+    /// was lost with the marks (a failover to a replica that was behind, an old backup).
+    async fn reconcile_own(&mut self) {
+        let by = self.lease.identity();
+        let open = self.ledger.open_rows(by.generation);
+        if open.is_empty() {
+            return;
+        }
+        match self.store.own(&by.instance).await {
+            Ok(rows) => {
+                let rows: HashSet<EpochRow> = rows.into_iter().collect();
+                for row in open.into_iter().filter(|row| !rows.contains(row)) {
+                    tracing::error!(resource = %row.resource, token = %row.token,
+                        "an open epoch is not on record any more; the resource is refused until it is repaired");
+                    self.ledger.bar(&row.resource);
+                    self.repairs.insert(row.resource);
+                }
+                self.repair().await;
+            }
+            Err(error) => {
+                self.meters.failed(&error);
+                self.reconcile = true;
+            }
+        }
+    }
+
+    fn lost(&mut self, key: &ResourceKey, known: Option<Token>, found: Option<Token>) {
+        let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
+        tracing::error!(resource = %key, known = text(known), found = text(found),
+            "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
+        self.meters.regressions.inc();
+        self.ledger.bar(key);
+        self.repairs.insert(key.clone());
+    }
+
+    /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
+    async fn repair(&mut self) {
+        let by = self.lease.identity();
+        let era = self.ledger.era();
+        for key in self.repairs.clone() {
+            let mut repaired = Ok(());
+            if let Some(token) = self.ledger.known(&key) {
+                let ask = Ask {
+                    resource: key.clone(),
+                    token,
+                    opening: None,
+                    spend: None,
+                };
+                match self.store.advance(&by.instance, era, &[ask]).await {
+                    Ok(found) => {
+                        let before = found.first().and_then(|found| found.before);
+                        let later = found.first().is_some_and(|found| found.era > era);
+                        if before < Some(token) && !later {
+                            self.meters.regressions.inc();
+                        }
+                    }
+                    Err(error) => repaired = Err(error),
+                }
+            }
+            let rows = self.ledger.rows_of(&key);
+            if repaired.is_ok() && !rows.is_empty() {
+                repaired = self.store.reopen(&rows).await;
+            }
+            match repaired {
+                Ok(()) => {
+                    self.ledger.repaired(&key);
+                    self.repairs.remove(&key);
+                }
+                Err(error) => {
+                    self.meters.failed(&error);
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One resource in the ledger: its known mark, the epochs this instance has open for it, and who waits.
+//!
+//! Everything here runs under the lock of the resource's shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Drained;
+use crate::fence::Token;
+use crate::marks::store::{EpochRow, InstanceId, Opening};
+
+#[derive(Clone, Debug)]
+pub(super) struct Unknown {
+    pub(super) number: u64,
+    pub(super) until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct OwnEpoch {
+    pub(super) row: EpochRow,
+    pub(super) generation: u64,
+    pub(super) permits: usize,
+    pub(super) unknown: Vec<Unknown>,
+    /// Asked to close: never gives another permit.
+    pub(super) closing: bool,
+    /// Another instance waits for it.
+    pub(super) wanted: bool,
+    /// Older epochs open elsewhere; none of them can be opened anew, so once empty it stays empty.
+    pub(super) foreign: Vec<EpochRow>,
+    pub(super) superseded: CancellationToken,
+    pub(super) used: Instant,
+}
+
+impl OwnEpoch {
+    pub(super) fn idle(&self) -> bool {
+        self.permits == 0 && self.unknown.is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bar {
+    Repairing,
+    Until(Instant),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) known: Option<Token>,
+    pub(super) epochs: Vec<OwnEpoch>,
+    pub(super) waiting: usize,
+    pub(super) bell: Option<Arc<Notify>>,
+    pub(super) bar: Option<Bar>,
+}
+
+impl Entry {
+    pub(super) fn idle(&self) -> bool {
+        self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
+    }
+
+    /// The epoch that can give a permit for this token.
+    pub(super) fn usable(&self, token: Token, generation: u64) -> Option<usize> {
+        self.epochs.iter().position(|epoch| {
+            epoch.row.token == token && epoch.generation == generation && !epoch.closing
+        })
+    }
+
+    pub(super) fn epoch(
+        &mut self,
+        instance: &InstanceId,
+        opening: Opening,
+    ) -> Option<&mut OwnEpoch> {
+        self.epochs
+            .iter_mut()
+            .find(|epoch| epoch.row.opening == opening && epoch.row.instance == *instance)
+    }
+
+    pub(super) fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.notify_waiters();
+        }
+    }
+
+    pub(super) fn barred(&mut self, repair_left: Duration) -> Option<Duration> {
+        match self.bar? {
+            Bar::Repairing => Some(repair_left),
+            Bar::Until(end) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    self.bar = None;
+                    return None;
+                }
+                Some(left)
+            }
+        }
+    }
+
+    /// Raises the known mark and asks every older epoch to close.
+    pub(super) fn learn(&mut self, mark: Token) {
+        if self.known.is_none_or(|known| known < mark) {
+            self.known = Some(mark);
+        }
+        let known = self.known;
+        let mut changed = false;
+        for epoch in &mut self.epochs {
+            if known > Some(epoch.row.token) && !epoch.superseded.is_cancelled() {
+                epoch.closing = true;
+                epoch.superseded.cancel();
+                changed = true;
+            }
+        }
+        if changed {
+            self.ring();
+        }
+    }
+
+    /// Takes out the epochs that were asked to close and have nothing in flight any more.
+    pub(super) fn drained(&mut self, out: &mut Vec<Drained>) {
+        let before = self.epochs.len();
+        self.epochs.retain(|epoch| {
+            if epoch.closing && epoch.idle() {
+                out.push(Drained {
+                    row: epoch.row.clone(),
+                    wanted: epoch.wanted,
+                });
+                return false;
+            }
+            true
+        });
+        if self.epochs.len() != before {
+            self.ring();
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! The ledger: what this instance knows of marks, which epochs it has open, and what is in flight
+//! under each. It is memory only; [`super::lane`] keeps it in step with the store.
+//!
+//! Invariants, each kept inside one critical section (a shard's lock):
+//!
+//! - A permit is given only by [`Ledger::enter`]: the epoch is open in the store and of this generation,
+//!   no newer mark is known here, no older permit is out here, and no older epoch is open elsewhere.
+//! - An epoch that was asked to close never gives another permit. It leaves this map when its
+//!   last permit has ended and settled, and only then its row is handed to the lane for deletion.
+//! - A known mark only rises, but for a new era (an operator's override), which makes the ledger
+//!   forget what it refused from memory.
+//! - Forgetting is always safe: what is not here is asked of the store, under its lock.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lru::LruCache;
+use prometheus::IntGauge;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::store::{EpochRow, Era, InstanceId, Opening};
+use crate::fence::{ResourceKey, Token};
+use entry::{Bar, Entry, OwnEpoch, Unknown};
+
+mod entry;
+
+const SHARDS: usize = 64;
+
+/// How long an epoch may be without a permit while more are open than are to be remembered. Not zero: the
+/// request that opened it must get to the barrier first.
+const CROWDED_IDLE: Duration = Duration::from_secs(1);
+
+/// An epoch row whose work is over: to be deleted from the store.
+#[derive(Debug)]
+pub struct Drained {
+    pub row: EpochRow,
+    /// Another instance waits for it.
+    pub wanted: bool,
+}
+
+/// What a look from memory says about a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Below a mark that is known here.
+    Stale(Token),
+    /// The epoch is open: no trip to the store is needed.
+    Open,
+    /// Memory cannot tell.
+    Ask,
+    /// Marks of this resource were lost and are being repaired.
+    Barred(Duration),
+}
+
+/// What the critical section of the barrier says.
+#[derive(Debug)]
+pub enum Entered {
+    Permit(Ticket),
+    /// A newer mark is known.
+    Superseded(Token),
+    /// The epoch is not open here (any more): ask the store.
+    NotOpen,
+    Barred(Duration),
+    /// Older work is out. `known_left` is set when all of it has a known end.
+    Wait {
+        known_left: Option<Duration>,
+    },
+}
+
+/// Names one given permit.
+#[derive(Debug)]
+pub struct Ticket {
+    pub opening: Opening,
+    pub instance: InstanceId,
+    pub generation: u64,
+    /// Cancelled once a newer token is known.
+    pub superseded: CancellationToken,
+}
+
+/// How a permit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing was sent, or the whole response has arrived.
+    Settled,
+    /// A byte may have been sent and no whole response came back.
+    Unknown,
+}
+
+struct Shard {
+    /// Resources with an epoch, a waiter or a bar.
+    active: HashMap<ResourceKey, Entry>,
+    /// Marks of the others; bounded.
+    remembered: LruCache<ResourceKey, Token>,
+}
+
+/// One unknown outcome, for people.
+#[derive(Clone, Debug)]
+pub struct UnknownOutcome {
+    /// Names it in a resolve.
+    pub number: u64,
+    pub token: Token,
+    pub instance: InstanceId,
+    pub settles_in: Duration,
+}
+
+/// What is going on at one resource here, for people.
+#[derive(Clone, Debug, Default)]
+pub struct Activity {
+    pub in_flight: usize,
+    pub waiting: usize,
+    pub unknown: Vec<UnknownOutcome>,
+}
+
+/// See the module's page.
+pub struct Ledger {
+    /// Short sections, never across an await.
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    era: AtomicI64,
+    capacity: usize,
+    active: AtomicUsize,
+    numbers: AtomicU64,
+    settle: Duration,
+    drained: mpsc::UnboundedSender<Drained>,
+    open_epochs: IntGauge,
+    unknown_outcomes: IntGauge,
+}
+
+impl Ledger {
+    /// `capacity`: how many idle resources are remembered. Epochs that are done go to `drained`.
+    #[must_use]
+    pub fn new(
+        capacity: usize,
+        settle: Duration,
+        drained: mpsc::UnboundedSender<Drained>,
+        open_epochs: IntGauge,
+        unknown_outcomes: IntGauge,
+    ) -> Self {
+        let shards = (0..SHARDS)
+            .map(|_| {
+                Mutex::new(Shard {
+                    active: HashMap::new(),
+                    // Unbounded, so that it grows as it fills; `remember` keeps the bound.
+                    remembered: LruCache::unbounded(),
+                })
+            })
+            .collect();
+        Self {
+            shards,
+            hasher: RandomState::new(),
+            era: AtomicI64::new(0),
+            capacity,
+            active: AtomicUsize::new(0),
+            numbers: AtomicU64::new(1),
+            settle,
+            drained,
+            open_epochs,
+            unknown_outcomes,
+        }
+    }
+
+    // --- the request path ---
+
+    /// What memory alone can say about a request.
+    #[must_use]
+    pub fn look(&self, key: &ResourceKey, token: Token, generation: u64) -> Look {
+        let mut shard = self.shard(key);
+        if let Some(entry) = shard.active.get_mut(key) {
+            if let Some(known) = entry.known.filter(|known| *known > token) {
+                return Look::Stale(known);
+            }
+            if let Some(left) = entry.barred(self.settle) {
+                return Look::Barred(left);
+            }
+            return match entry.usable(token, generation) {
+                Some(_) => Look::Open,
+                None => Look::Ask,
+            };
+        }
+        match shard.remembered.get(key) {
+            Some(known) if *known > token => Look::Stale(*known),
+            _ => Look::Ask,
+        }
+    }
+
+    /// The critical section of the barrier: the last look at everything, and the registration of the
+    /// permit, under one lock.
+    #[must_use]
+    pub fn enter(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        generation: u64,
+        foreign_left: impl Fn(&InstanceId) -> Option<Duration>,
+    ) -> Entered {
+        let mut shard = self.shard(key);
+        let Some(entry) = shard.active.get_mut(key) else {
+            return Entered::NotOpen;
+        };
+        if let Some(known) = entry.known.filter(|known| *known > token) {
+            return Entered::Superseded(known);
+        }
+        if let Some(left) = entry.barred(self.settle) {
+            return Entered::Barred(left);
+        }
+        let Some(index) = entry.usable(token, generation) else {
+            return Entered::NotOpen;
+        };
+        let mut clear = entry.epochs[index].foreign.is_empty();
+        let mut known_left = Some(Duration::ZERO);
+        for row in &entry.epochs[index].foreign {
+            known_left = known_left.and_then(|left| Some(left.max(foreign_left(&row.instance)?)));
+        }
+        let now = Instant::now();
+        for older in entry.epochs.iter().filter(|epoch| epoch.row.token < token) {
+            if older.idle() {
+                continue;
+            }
+            clear = false;
+            if older.permits > 0 {
+                known_left = None;
+            }
+            for unknown in &older.unknown {
+                let left = unknown.until.saturating_duration_since(now);
+                known_left = known_left.map(|known| known.max(left));
+            }
+        }
+        if !clear {
+            return Entered::Wait { known_left };
+        }
+        let epoch = &mut entry.epochs[index];
+        epoch.permits += 1;
+        Entered::Permit(Ticket {
+            opening: epoch.row.opening,
+            instance: epoch.row.instance.clone(),
+            generation: epoch.generation,
+            superseded: epoch.superseded.clone(),
+        })
+    }
+
+    /// One more waits at this resource: the bell that rings there on every change. `None` where `limit`
+    /// wait already.
+    #[must_use]
+    pub fn queue(&self, key: &ResourceKey, limit: usize) -> Option<Arc<Notify>> {
+        self.with(key, |entry, _| {
+            if entry.waiting >= limit {
+                return None;
+            }
+            entry.waiting += 1;
+            Some(Arc::clone(entry.bell.get_or_insert_with(Arc::default)))
+        })
+    }
+
+    /// One less waits at this resource.
+    pub fn unqueue(&self, key: &ResourceKey) {
+        self.with(key, |entry, _| {
+            entry.waiting = entry.waiting.saturating_sub(1);
+            if entry.waiting == 0 {
+                entry.bell = None;
+            }
+        });
+    }
+
+    /// A permit has ended.
+    pub fn end(self: &Arc<Self>, key: &ResourceKey, ticket: &Ticket, ending: Ending) {
+        let settle = self.with(key, |entry, drained| {
+            let epoch = entry.epoch(&ticket.instance, ticket.opening)?;
+            epoch.permits = epoch.permits.saturating_sub(1);
+            epoch.used = Instant::now();
+            let mut unknown = None;
+            if ending == Ending::Unknown {
+                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+                let until = Instant::now() + self.settle;
+                epoch.unknown.push(Unknown { number, until });
+                self.unknown_outcomes.inc();
+                unknown = Some((number, until));
+            }
+            entry.drained(drained);
+            entry.ring();
+            unknown
+        });
+        if let Some((number, until)) = settle
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let ledger = Arc::clone(self);
+            let key = key.clone();
+            runtime.spawn(async move {
+                tokio::time::sleep_until(until).await;
+                ledger.settled(&key, number);
+            });
+        }
+    }
+
+    /// An unknown outcome has settled, or an operator knows it now. `false`: there is none of that number.
+    pub fn settled(&self, key: &ResourceKey, number: u64) -> bool {
+        self.with(key, |entry, drained| {
+            let mut found = false;
+            for epoch in &mut entry.epochs {
+                let before = epoch.unknown.len();
+                epoch.unknown.retain(|unknown| unknown.number != number);
+                if epoch.unknown.len() != before {
+                    found = true;
+                    epoch.used = Instant::now();
+                    self.unknown_outcomes.dec();
+                }
+            }
+            if found {
+                entry.drained(drained);
+                entry.ring();
+            }
+            found
+        })
+    }
+
+    // --- what the lane brings from the store ---
+
+    /// The era this instance knows.
+    #[must_use]
+    pub fn era(&self) -> Era {
+        self.era.load(Ordering::Acquire)
+    }
+
+    /// Learns of a later era: what was refused from memory is forgotten, but for resources with an epoch
+    /// open here, which no override can have touched.
+    pub fn adopt(&self, era: Era, generation: u64) {
+        if self.era.fetch_max(era, Ordering::AcqRel) >= era {
+            return;
+        }
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.remembered.clear();
+            for entry in shard.active.values_mut() {
+                let held = |epoch: &OwnEpoch| epoch.generation == generation;
+                if !entry.epochs.iter().any(held) {
+                    entry.known = None;
+                    entry.ring();
+                }
+            }
+        }
+    }
+
+    /// The mark known here, if any.
+    #[must_use]
+    pub fn known(&self, key: &ResourceKey) -> Option<Token> {
+        let shard = self.shard(key);
+        match shard.active.get(key) {
+            Some(entry) => entry.known,
+            None => shard.remembered.peek(key).copied(),
+        }
+    }
+
+    /// A mark is durable. Ignored if the era has moved on since `era`, under which it was read.
+    /// `wanted`: another instance waits for the older epochs. Returns whether there were any here.
+    pub fn learn(&self, key: &ResourceKey, mark: Token, era: Era, wanted: bool) -> bool {
+        self.with(key, |entry, drained| {
+            if self.era() != era {
+                return false;
+            }
+            entry.learn(mark);
+            let mut older = false;
+            for epoch in entry
+                .epochs
+                .iter_mut()
+                .filter(|epoch| epoch.row.token < mark)
+            {
+                older = true;
+                epoch.wanted |= wanted;
+            }
+            entry.drained(drained);
+            older
+        })
+    }
+
+    /// An epoch was opened in the store, with the older ones of other instances that were seen after
+    /// its commit.
+    pub fn opened(&self, row: EpochRow, generation: u64, foreign: Vec<EpochRow>) {
+        let key = row.resource.clone();
+        self.with(&key, |entry, drained| {
+            let token = row.token;
+            entry.epochs.push(OwnEpoch {
+                row,
+                generation,
+                permits: 0,
+                unknown: Vec::new(),
+                closing: false,
+                wanted: false,
+                foreign,
+                superseded: CancellationToken::new(),
+                used: Instant::now(),
+            });
+            // Nobody can lower the mark below an open epoch, whatever the era.
+            entry.learn(token);
+            entry.drained(drained);
+            entry.ring();
+        });
+    }
+
+    /// The epoch rows of a resource were read again: what is older and elsewhere, and still there.
+    /// Returns the older ones that somebody here waits for.
+    pub fn looked(&self, key: &ResourceKey, rows: &[EpochRow]) -> Vec<(EpochRow, Token)> {
+        self.with(key, |entry, _| {
+            let mut left = Vec::new();
+            for epoch in &mut entry.epochs {
+                epoch.foreign.retain(|foreign| rows.contains(foreign));
+                left.extend(
+                    epoch
+                        .foreign
+                        .iter()
+                        .map(|row| (row.clone(), epoch.row.token)),
+                );
+            }
+            entry.ring();
+            left
+        })
+    }
+
+    /// Whether an epoch of this opening is registered here.
+    #[must_use]
+    pub fn holds(&self, row: &EpochRow) -> bool {
+        let mut shard = self.shard(&row.resource);
+        shard
+            .active
+            .get_mut(&row.resource)
+            .is_some_and(|entry| entry.epoch(&row.instance, row.opening).is_some())
+    }
+
+    // --- upkeep ---
+
+    /// Resources at which somebody waits for epochs of other instances.
+    #[must_use]
+    pub fn waiting_for_others(&self) -> Vec<ResourceKey> {
+        self.collect(|key, entry| {
+            let foreign = entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty());
+            (entry.waiting > 0 && foreign).then(|| key.clone())
+        })
+    }
+
+    /// Whether somebody waits at this resource for epochs of other instances.
+    #[must_use]
+    pub fn waits_for_others(&self, key: &ResourceKey) -> bool {
+        let shard = self.shard(key);
+        shard.active.get(key).is_some_and(|entry| {
+            entry.waiting > 0 && entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty())
+        })
+    }
+
+    /// Every epoch row of `generation` that is registered here.
+    #[must_use]
+    pub fn open_rows(&self, generation: u64) -> Vec<EpochRow> {
+        self.collect(|_, entry| {
+            let rows = entry.epochs.iter();
+            let rows = rows.filter(|epoch| epoch.generation == generation);
+            Some(rows.map(|epoch| epoch.row.clone()).collect::<Vec<_>>())
+        })
+        .concat()
+    }
+
+    /// The rows of a resource that is registered here, for recording them again.
+    #[must_use]
+    pub fn rows_of(&self, key: &ResourceKey) -> Vec<EpochRow> {
+        let shard = self.shard(key);
+        shard.active.get(key).map_or_else(Vec::new, |entry| {
+            entry.epochs.iter().map(|epoch| epoch.row.clone()).collect()
+        })
+    }
+
+    /// Closes epochs without a permit for `idle`, or at once while more are open than are to be
+    /// remembered; also all that are of an earlier generation and drained.
+    pub fn sweep(&self, idle: Duration) {
+        let crowded = self.active.load(Ordering::Relaxed) > self.capacity;
+        let idle = if crowded { CROWDED_IDLE } else { idle };
+        let now = Instant::now();
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let keys: Vec<ResourceKey> = shard.active.keys().cloned().collect();
+            for key in keys {
+                self.within(&mut shard, &key, |entry, drained| {
+                    if let Some(Bar::Until(end)) = entry.bar
+                        && end <= now
+                    {
+                        entry.bar = None;
+                    }
+                    for epoch in &mut entry.epochs {
+                        let unused = now.saturating_duration_since(epoch.used) >= idle;
+                        if unused && epoch.idle() && entry.waiting == 0 {
+                            epoch.closing = true;
+                        }
+                    }
+                    entry.drained(drained);
+                });
+            }
+        }
+    }
+
+    /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more.
+    pub fn retire_before(&self, generation: u64) {
+        self.every(|entry, drained| {
+            for epoch in &mut entry.epochs {
+                epoch.closing |= epoch.generation < generation;
+            }
+            entry.drained(drained);
+            entry.ring();
+        });
+    }
+
+    /// The end of the run: every epoch is asked to close.
+    pub fn retire_all(&self) {
+        self.every(|entry, drained| {
+            for epoch in &mut entry.epochs {
+                epoch.closing = true;
+            }
+            entry.drained(drained);
+        });
+    }
+
+    /// Asks the idle epochs of one resource to close.
+    pub fn release(&self, key: &ResourceKey) {
+        self.with(key, |entry, drained| {
+            for epoch in entry.epochs.iter_mut().filter(|epoch| epoch.idle()) {
+                epoch.closing = true;
+            }
+            entry.drained(drained);
+        });
+    }
+
+    /// Whether an epoch of the resource has anything in flight or settling here.
+    #[must_use]
+    pub fn busy(&self, key: &ResourceKey) -> bool {
+        let shard = self.shard(key);
+        let entry = shard.active.get(key);
+        entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.idle()))
+    }
+
+    /// Wakes everybody who waits, to look again (at the lease, say).
+    pub fn ring_all(&self) {
+        self.every(|entry, _| entry.ring());
+    }
+
+    /// Marks of this resource were lost: nothing of it is let through until [`Self::repaired`].
+    pub fn bar(&self, key: &ResourceKey) {
+        self.with(key, |entry, _| entry.bar = Some(Bar::Repairing));
+    }
+
+    /// The higher mark and the open epochs are on record again; `settle` runs from now.
+    pub fn repaired(&self, key: &ResourceKey) {
+        let until = Instant::now() + self.settle;
+        self.with(key, |entry, _| entry.bar = Some(Bar::Until(until)));
+    }
+
+    /// What goes on at one resource here.
+    #[must_use]
+    pub fn activity(&self, key: &ResourceKey) -> Activity {
+        let shard = self.shard(key);
+        let Some(entry) = shard.active.get(key) else {
+            return Activity::default();
+        };
+        let now = Instant::now();
+        Activity {
+            in_flight: entry.epochs.iter().map(|epoch| epoch.permits).sum(),
+            waiting: entry.waiting,
+            unknown: entry
+                .epochs
+                .iter()
+                .flat_map(|epoch| {
+                    epoch.unknown.iter().map(|unknown| UnknownOutcome {
+                        number: unknown.number,
+                        token: epoch.row.token,
+                        instance: epoch.row.instance.clone(),
+                        settles_in: unknown.until.saturating_duration_since(now),
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    // --- plumbing ---
+
+    fn with<R>(&self, key: &ResourceKey, f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R) -> R {
+        let mut shard = self.shard(key);
+        self.within(&mut shard, key, f)
+    }
+
+    /// Runs `f` on the entry (made if need be), hands what it drained to the lane, and lets the entry go
+    /// if nothing holds it any more.
+    fn within<R>(
+        &self,
+        shard: &mut Shard,
+        key: &ResourceKey,
+        f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R,
+    ) -> R {
+        if !shard.active.contains_key(key) {
+            let known = shard.remembered.pop(key);
+            let entry = Entry {
+                known,
+                ..Entry::default()
+            };
+            shard.active.insert(key.clone(), entry);
+            self.active.fetch_add(1, Ordering::Relaxed);
+        }
+        let Some(entry) = shard.active.get_mut(key) else {
+            unreachable!("it was inserted above, under the same lock")
+        };
+        let mut drained = Vec::new();
+        let open = entry.epochs.len();
+        let result = f(entry, &mut drained);
+        let change = i64::try_from(entry.epochs.len()).unwrap_or(i64::MAX)
+            - i64::try_from(open).unwrap_or(i64::MAX);
+        if change != 0 {
+            self.open_epochs.add(change);
+        }
+        if entry.idle() {
+            let known = entry.known;
+            shard.active.remove(key);
+            self.active.fetch_sub(1, Ordering::Relaxed);
+            if let Some(known) = known {
+                shard.remembered.put(key.clone(), known);
+                if shard.remembered.len() > self.capacity.div_ceil(SHARDS) {
+                    shard.remembered.pop_lru();
+                }
+            }
+        }
+        for row in drained {
+            // The lane is gone only when the process ends; the row stays recorded then.
+            let _ = self.drained.send(row);
+        }
+        result
+    }
+
+    fn every(&self, f: impl Fn(&mut Entry, &mut Vec<Drained>)) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let keys: Vec<ResourceKey> = shard.active.keys().cloned().collect();
+            for key in keys {
+                self.within(&mut shard, &key, &f);
+            }
+        }
+    }
+
+    fn collect<R>(&self, f: impl Fn(&ResourceKey, &Entry) -> Option<R>) -> Vec<R> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            all.extend(shard.active.iter().filter_map(|(key, entry)| f(key, entry)));
+        }
+        all
+    }
+
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
+        let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

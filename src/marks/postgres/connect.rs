@@ -1,0 +1,234 @@
+//! [`Connector`]: connections that are fit to hold marks, or none.
+//!
+//! Every connection, first or hundredth, is proven before it is used: the session's settings have
+//! reached the server itself (which a pooler that changes servers between transactions does not
+//! let them), commits are flushed and wait for synchronous standbys, and the server can be
+//! written to. `synchronous_commit` is set by statement, which outranks a later reload of the
+//! server's configuration; `remote_apply`, which is stronger than `on`, is left.
+//!
+//! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
+//! commit waits for its standby makes the server report success without the standby.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
+
+use super::url;
+use crate::config::settings::Secret;
+use crate::marks::rows::Failure;
+use crate::marks::store::StoreError;
+
+const POOLER: &str = "the session's settings did not reach the server. If this is PgBouncer or \
+    another pooler, its transaction mode cannot be used for marks: point store.url at Postgres \
+    itself";
+
+/// When a connection is asked for. What an operator must mend is [`StoreError::Unfit`] at the
+/// start; later the same may be a failover, which passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Start,
+    Running,
+}
+
+#[derive(Debug)]
+pub(super) struct Connector {
+    url: Secret,
+    timeout: Duration,
+    lock_timeout: Duration,
+    /// Which host of the URL answered last; tried first the next time.
+    last: AtomicUsize,
+}
+
+/// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
+/// and whether the startup options have taken effect.
+type Proof = (String, Option<String>, Option<String>, bool, bool);
+
+impl Connector {
+    /// `timeout` bounds the connecting (over all hosts); rows are waited for half as long, so that
+    /// the server's answer arrives before the caller gives up.
+    pub(super) fn new(url: Secret, timeout: Duration, lock_timeout: Duration) -> Self {
+        Self {
+            url,
+            timeout,
+            lock_timeout,
+            last: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The options for each host; a file is read anew, since a mounted secret may have changed.
+    pub(super) async fn hosts(&self) -> Result<Vec<PgConnectOptions>, StoreError> {
+        let url = match &self.url {
+            Secret::Literal(url) => url.clone(),
+            Secret::File(path) => tokio::fs::read_to_string(path).await.map_err(|error| {
+                StoreError::Unfit(format!(
+                    "store.url_file {} cannot be read: {error}",
+                    path.display()
+                ))
+            })?,
+        };
+        let millis = |span: Duration| span.as_millis().clamp(1, i32::MAX as u128).to_string();
+        let options = url::parse(url.trim())?.into_iter().map(|options| {
+            options
+                .application_name("fencepost")
+                .options([
+                    ("lock_timeout", millis(self.lock_timeout)),
+                    ("default_transaction_isolation", "read committed".to_owned()),
+                    // A client that is frozen within an override must not keep the row.
+                    ("idle_in_transaction_session_timeout", millis(self.timeout)),
+                ])
+                .disable_statement_logging()
+        });
+        Ok(options.collect())
+    }
+
+    /// Connects to the first host that is fit, beginning with the one that was last.
+    pub(super) async fn connect(&self, phase: Phase) -> Result<PgConnection, StoreError> {
+        let hosts = self.hosts().await?;
+        let count = hosts.len();
+        let share = self.timeout / u32::try_from(count).unwrap_or(u32::MAX);
+        let first = self.last.load(Ordering::Relaxed);
+        let mut errors = Vec::new();
+        for offset in 0..count {
+            let at = (first + offset) % count;
+            let Some(options) = hosts.get(at) else {
+                continue;
+            };
+            let tried = tokio::time::timeout(share, prove(options, phase))
+                .await
+                .unwrap_or(Err(StoreError::Timeout(share)));
+            match tried {
+                Ok(connection) => {
+                    self.last.store(at, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Err(error) => errors.push((name(options), error)),
+            }
+        }
+        Err(combine(errors))
+    }
+}
+
+/// `host:port`, for messages.
+pub(super) fn name(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(directory) => format!("{}:{}", directory.display(), options.get_port()),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
+    if errors.len() == 1
+        && let Some((name, error)) = errors.pop()
+    {
+        return match error {
+            StoreError::Connection(why) => StoreError::Connection(format!("{name}: {why}")),
+            StoreError::Unfit(why) => StoreError::Unfit(format!("{name}: {why}")),
+            other => other,
+        };
+    }
+    let unfit = errors
+        .iter()
+        .all(|(_, error)| matches!(error, StoreError::Unfit(_)));
+    let said = errors
+        .iter()
+        .map(|(name, error)| format!("{name}: {error}"))
+        .collect::<Vec<_>>()
+        .join("; ");
+    if unfit {
+        StoreError::Unfit(said)
+    } else {
+        StoreError::Connection(said)
+    }
+}
+
+async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<PgConnection, StoreError> {
+    let mut connection = options.connect().await.map_err(|error| {
+        let said = error.to_string();
+        if said.contains("unsupported startup parameter") {
+            StoreError::Unfit(format!("{said}: {POOLER}"))
+        } else {
+            error_of(error)
+        }
+    })?;
+    sqlx::query(
+        "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
+         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)",
+    )
+    .execute(&mut connection)
+    .await
+    .map_err(error_of)?;
+    let mut rows: Vec<Proof> = sqlx::query_as(
+        "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
+         current_setting('full_page_writes', true), \
+         pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
+         (SELECT count(*) FROM pg_settings WHERE source = 'client' AND name IN \
+         ('lock_timeout', 'default_transaction_isolation', \
+         'idle_in_transaction_session_timeout')) = 3",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .map_err(error_of)?;
+    let Some((commit, fsync, pages, read_only, took_effect)) = rows.pop() else {
+        return Err(StoreError::Connection("the proving query is empty".into()));
+    };
+    if !took_effect || !["on", "remote_apply"].contains(&commit.as_str()) {
+        return Err(StoreError::Unfit(POOLER.to_owned()));
+    }
+    if read_only {
+        let why = "the server is a standby or read-only: name the primary in store.url";
+        return Err(match phase {
+            Phase::Start => StoreError::Unfit(why.to_owned()),
+            Phase::Running => StoreError::Connection(why.to_owned()),
+        });
+    }
+    if fsync.as_deref() == Some("off") {
+        return Err(StoreError::Unfit(
+            "the server runs with fsync=off and would lose marks in a crash: turn it on".to_owned(),
+        ));
+    }
+    if pages.as_deref() == Some("off") && phase == Phase::Start {
+        tracing::warn!(
+            "the server runs with full_page_writes=off: safe only where the file system never \
+             tears a page"
+        );
+    }
+    Ok(connection)
+}
+
+/// Sorts an engine's error. Never holds a password: sqlx's messages do not.
+pub(super) fn error_of(error: sqlx::Error) -> StoreError {
+    let sqlx::Error::Database(error) = error else {
+        return StoreError::Connection(error.to_string());
+    };
+    let code = error.code().unwrap_or_default().into_owned();
+    let said = error.message().to_owned();
+    match code.as_str() {
+        // lock_not_available, deadlock_detected, serialization_failure
+        "55P03" | "40P01" | "40001" => StoreError::LockTimeout(said),
+        // invalid_catalog_name
+        "3D000" => StoreError::Unfit(format!("{said}: create it first")),
+        // read_only_sql_transaction, too_many_connections: a failover, or a crowd
+        "25006" | "53300" => StoreError::Connection(said),
+        // connection exceptions; operator intervention (a shutdown, a crash, starting up)
+        code if code.starts_with("08") || code.starts_with("57P") => StoreError::Connection(said),
+        // invalid authorization
+        code if code.starts_with("28") => {
+            StoreError::Unfit(format!("{said}: see user and password in store.url"))
+        }
+        _ => StoreError::Statement(format!("{said} (SQLSTATE {code})")),
+    }
+}
+
+/// The same for work that may fail by a row of its own.
+pub(super) fn failure_of(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Sql(error) => error_of(error),
+        Failure::Store(error) => error,
+    }
+}

@@ -1,0 +1,255 @@
+//! The request path's statements, one function each.
+
+use std::collections::HashMap;
+
+use sqlx::PgConnection;
+
+use crate::fence::{ResourceKey, Token};
+use crate::marks::rows::{self, EpochColumns, Failure};
+use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
+
+/// One statement, so that no half of it can be seen or lost.
+///
+/// `ON CONFLICT DO UPDATE` waits for the row's lock and then sees the row as it is, however old the
+/// statement's snapshot (READ COMMITTED); a SELECT joined in the same statement would see the old
+/// one. So what was there before is carried out by a column, `previous`. There is no WHERE: the
+/// row is written even if nothing changes, so that the commit waits for standbys as any other. The
+/// rows are inserted, and so locked, in the order of the SELECT.
+const ADVANCE: &str = r#"
+WITH ask AS (
+    SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[])
+        AS a(resource, token, opening, spend)
+), up AS (
+    INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
+    SELECT $1, a.resource, a.token, NULL, a.spend, $2, now()
+    FROM ask AS a
+    ORDER BY a.resource COLLATE "C"
+    ON CONFLICT (namespace, resource) DO UPDATE SET
+        previous = m.token,
+        token = CASE WHEN m.era > $2 THEN m.token ELSE GREATEST(m.token, EXCLUDED.token) END,
+        spent_by = CASE
+            WHEN m.era > $2 OR EXCLUDED.token < m.token THEN m.spent_by
+            WHEN EXCLUDED.token > m.token THEN EXCLUDED.spent_by
+            ELSE COALESCE(m.spent_by, EXCLUDED.spent_by) END,
+        changed_at = CASE
+            WHEN m.era <= $2 AND EXCLUDED.token > m.token THEN EXCLUDED.changed_at
+            ELSE m.changed_at END
+    RETURNING m.resource, m.token, m.previous, m.era, m.spent_by
+), opened AS (
+    INSERT INTO epochs (namespace, resource, instance, opening, token)
+    SELECT $1, up.resource, $7, a.opening, a.token
+    FROM up JOIN ask AS a ON a.resource = up.resource
+    WHERE up.era <= $2 AND up.token = a.token AND a.opening IS NOT NULL
+)
+SELECT resource, token, previous, era, spent_by FROM up
+"#;
+
+/// `(resource, token, previous, era, spent_by)`.
+type Advanced = (String, i64, Option<i64>, i64, Option<String>);
+
+pub(super) async fn advance(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+    era: Era,
+    asks: &[Ask],
+) -> Result<Vec<Found>, Failure> {
+    let column = asks.iter();
+    let rows: Vec<Advanced> = sqlx::query_as(ADVANCE)
+        .bind(namespace)
+        .bind(era)
+        .bind(texts(column.clone().map(|ask| ask.resource.as_str())))
+        .bind(
+            column
+                .clone()
+                .map(|ask| ask.token.get())
+                .collect::<Vec<_>>(),
+        )
+        .bind(column.clone().map(|ask| ask.opening).collect::<Vec<_>>())
+        .bind(column.map(|ask| ask.spend.clone()).collect::<Vec<_>>())
+        .bind(instance.as_str())
+        .fetch_all(connection)
+        .await?;
+    let rows: HashMap<&str, &Advanced> = rows.iter().map(|row| (row.0.as_str(), row)).collect();
+    let found = asks.iter().map(|ask| {
+        let (_, mark, previous, row_era, spent_by) = rows
+            .get(ask.resource.as_str())
+            .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
+        Ok(Found {
+            before: previous.map(rows::number).transpose()?,
+            era: *row_era,
+            spent_by: spent_by.clone().filter(|_| *mark == ask.token.get()),
+        })
+    });
+    found
+        .collect::<Result<_, StoreError>>()
+        .map_err(Failure::from)
+}
+
+pub(super) async fn epochs(
+    connection: &mut PgConnection,
+    namespace: &str,
+    resources: &[ResourceKey],
+) -> Result<Vec<EpochRow>, Failure> {
+    let rows: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs \
+         WHERE namespace = $1 AND resource = ANY($2)",
+    )
+    .bind(namespace)
+    .bind(texts(resources.iter().map(ResourceKey::as_str)))
+    .fetch_all(connection)
+    .await?;
+    super::people::all(rows, rows::epoch)
+}
+
+/// Locks in key order first, as whoever buries this instance does.
+pub(super) async fn close(
+    connection: &mut PgConnection,
+    namespace: &str,
+    epochs: &[EpochRow],
+) -> Result<(), Failure> {
+    let (resources, instances, openings, _) = columns(epochs);
+    sqlx::query(
+        "WITH done AS ( \
+             SELECT e.resource, e.instance, e.opening FROM epochs AS e \
+             JOIN unnest($2::text[], $3::text[], $4::bigint[]) \
+                 AS d(resource, instance, opening) \
+                 ON e.resource = d.resource AND e.instance = d.instance \
+                 AND e.opening = d.opening \
+             WHERE e.namespace = $1 \
+             ORDER BY e.resource, e.instance, e.opening FOR UPDATE OF e) \
+         DELETE FROM epochs AS e USING done \
+         WHERE e.namespace = $1 AND e.resource = done.resource \
+         AND e.instance = done.instance AND e.opening = done.opening",
+    )
+    .bind(namespace)
+    .bind(resources)
+    .bind(instances)
+    .bind(openings)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn superseded(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<Vec<(EpochRow, Token)>, Failure> {
+    let rows: Vec<(String, String, i64, i64, i64)> = sqlx::query_as(
+        "SELECT e.resource, e.instance, e.opening, e.token, m.token FROM epochs AS e \
+         JOIN marks AS m ON m.namespace = e.namespace AND m.resource = e.resource \
+         WHERE e.namespace = $1 AND e.instance = $2 AND e.token < m.token",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    super::people::all(rows, |(resource, instance, opening, token, mark)| {
+        Ok((
+            rows::epoch((resource, instance, opening, token))?,
+            rows::number(mark)?,
+        ))
+    })
+}
+
+pub(super) async fn own(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<Vec<EpochRow>, Failure> {
+    let rows: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs \
+         WHERE namespace = $1 AND instance = $2",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    super::people::all(rows, rows::epoch)
+}
+
+pub(super) async fn reopen(
+    connection: &mut PgConnection,
+    namespace: &str,
+    epochs: &[EpochRow],
+) -> Result<(), Failure> {
+    let (resources, instances, openings, tokens) = columns(epochs);
+    sqlx::query(
+        "INSERT INTO epochs (namespace, resource, instance, opening, token) \
+         SELECT $1, e.resource, e.instance, e.opening, e.token \
+         FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
+             AS e(resource, instance, opening, token) \
+         ORDER BY e.resource COLLATE \"C\", e.instance COLLATE \"C\", e.opening \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(namespace)
+    .bind(resources)
+    .bind(instances)
+    .bind(openings)
+    .bind(tokens)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Locks in key order first: these are the rows that advances lock. Both halves look at the name,
+/// since each sees the row as it is when its lock is had.
+pub(super) async fn give_back(
+    connection: &mut PgConnection,
+    namespace: &str,
+    spends: &[(ResourceKey, Token, String)],
+) -> Result<(), Failure> {
+    sqlx::query(
+        "WITH mine AS ( \
+             SELECT m.resource, s.token, s.name FROM marks AS m \
+             JOIN unnest($2::text[], $3::bigint[], $4::text[]) AS s(resource, token, name) \
+                 ON m.resource = s.resource AND m.token = s.token AND m.spent_by = s.name \
+             WHERE m.namespace = $1 \
+             ORDER BY m.resource FOR UPDATE OF m) \
+         UPDATE marks AS m SET spent_by = NULL FROM mine \
+         WHERE m.namespace = $1 AND m.resource = mine.resource \
+         AND m.token = mine.token AND m.spent_by = mine.name",
+    )
+    .bind(namespace)
+    .bind(texts(spends.iter().map(|(resource, ..)| resource.as_str())))
+    .bind(
+        spends
+            .iter()
+            .map(|(_, token, _)| token.get())
+            .collect::<Vec<_>>(),
+    )
+    .bind(texts(spends.iter().map(|(.., name)| name.as_str())))
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn notify(
+    connection: &mut PgConnection,
+    channel: &str,
+    payloads: &[String],
+) -> Result<(), Failure> {
+    sqlx::query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload")
+        .bind(channel)
+        .bind(payloads)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+fn texts<'a>(column: impl Iterator<Item = &'a str>) -> Vec<String> {
+    column.map(str::to_owned).collect()
+}
+
+/// Resources, instances, openings, tokens.
+type Columns = (Vec<String>, Vec<String>, Vec<i64>, Vec<i64>);
+
+fn columns(epochs: &[EpochRow]) -> Columns {
+    (
+        texts(epochs.iter().map(|epoch| epoch.resource.as_str())),
+        texts(epochs.iter().map(|epoch| epoch.instance.as_str())),
+        epochs.iter().map(|epoch| epoch.opening).collect(),
+        epochs.iter().map(|epoch| epoch.token.get()).collect(),
+    )
+}

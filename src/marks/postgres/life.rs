@@ -1,0 +1,141 @@
+//! The statements about instances: who lives, who is dead, whose epochs may go.
+//!
+//! Parts of one statement share one snapshot, so "dead, or not recorded" and the deletion that
+//! rests on it cannot fall apart.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use super::people::{all, only};
+use crate::fence::ResourceKey;
+use crate::marks::rows::{self, Failure, InstanceColumns};
+use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal};
+
+pub(super) async fn join(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+    lease: Duration,
+    settle: Duration,
+) -> Result<Era, Failure> {
+    let eras: Vec<Era> = sqlx::query_scalar(
+        "WITH born AS ( \
+             INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+             VALUES ($1, $2, 0, $3, $4, false)) \
+         INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 0) \
+         ON CONFLICT (namespace) DO UPDATE SET era = n.era RETURNING n.era",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(rows::millis(lease))
+    .bind(rows::millis(settle))
+    .fetch_all(connection)
+    .await?;
+    only(eras)
+}
+
+pub(super) async fn renew(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<Renewal, Failure> {
+    let eras: Vec<Era> = sqlx::query_scalar(
+        "UPDATE instances SET renewals = renewals + 1 \
+         WHERE namespace = $1 AND id = $2 AND NOT dead \
+         RETURNING COALESCE((SELECT n.era FROM namespaces AS n WHERE n.namespace = $1), 0)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    Ok(eras
+        .first()
+        .map_or(Renewal::Dead, |era| Renewal::Alive(*era)))
+}
+
+pub(super) async fn instances(
+    connection: &mut PgConnection,
+    namespace: &str,
+) -> Result<Vec<InstanceRow>, Failure> {
+    let rows: Vec<InstanceColumns> = sqlx::query_as(
+        "SELECT id, renewals, lease_ms, settle_ms, dead FROM instances WHERE namespace = $1 \
+         UNION ALL \
+         SELECT DISTINCT e.instance, 0::bigint, 0::bigint, 0::bigint, true FROM epochs AS e \
+         WHERE e.namespace = $1 AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = e.instance)",
+    )
+    .bind(namespace)
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::instance)
+}
+
+/// An UPDATE that had to wait for a renewal looks at the counter again when it has the row.
+pub(super) async fn declare_dead(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+    renewals: i64,
+) -> Result<bool, Failure> {
+    let dead: Vec<bool> = sqlx::query_scalar(
+        "WITH declared AS ( \
+             UPDATE instances SET dead = true \
+             WHERE namespace = $1 AND id = $2 AND (renewals = $3 OR dead) RETURNING 1) \
+         SELECT EXISTS (SELECT 1 FROM declared) OR NOT EXISTS ( \
+             SELECT 1 FROM instances WHERE namespace = $1 AND id = $2)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(renewals)
+    .fetch_all(connection)
+    .await?;
+    only(dead)
+}
+
+/// Epoch rows are locked in key order first, as [`super::lane::close`] does.
+pub(super) async fn bury(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<Vec<ResourceKey>, Failure> {
+    let mut resources: Vec<String> = sqlx::query_scalar(
+        "WITH gone AS ( \
+             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead), \
+         doomed AS ( \
+             SELECT e.resource, e.opening FROM epochs AS e \
+             WHERE e.namespace = $1 AND e.instance = $2 AND NOT EXISTS ( \
+                 SELECT 1 FROM instances AS i \
+                 WHERE i.namespace = $1 AND i.id = $2 AND NOT i.dead) \
+             ORDER BY e.resource, e.instance, e.opening FOR UPDATE OF e) \
+         DELETE FROM epochs AS e USING doomed \
+         WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = doomed.resource \
+         AND e.opening = doomed.opening RETURNING e.resource",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    resources.sort();
+    resources.dedup();
+    all(resources, |resource| rows::key(&resource))
+}
+
+pub(super) async fn leave(
+    connection: &mut PgConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "WITH gone AS ( \
+             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND NOT EXISTS ( \
+                 SELECT 1 FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2)) \
+         UPDATE instances SET dead = true WHERE namespace = $1 AND id = $2 AND EXISTS ( \
+             SELECT 1 FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .execute(connection)
+    .await?;
+    Ok(())
+}

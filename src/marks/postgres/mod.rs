@@ -1,0 +1,398 @@
+//! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
+//!
+//! Each call is one statement, committed by itself ([`override_mark`](MarkStore::override_mark)
+//! excepted), on a dedicated connection: one for the lane, one for the keeper of the lease, so that
+//! a busy lane never costs the lease, and one for people. An answer counts only when it has been
+//! read to its end: the server reports a statement complete *before* it commits it, and ready for
+//! the next one after. So rows are always fetched to the last (`fetch_all`, `execute`), never by
+//! `fetch_one` and its kin, which return at the first.
+//!
+//! Of sqlx's `begin` and `commit` no use is made: `begin` is not safe to cancel, and `commit` takes
+//! a ROLLBACK for an answer.
+
+mod connect;
+mod lane;
+mod life;
+mod news;
+mod people;
+mod slot;
+mod url;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::PgConnection;
+use sqlx::migrate::{MigrateError, Migrator};
+use tokio::sync::mpsc;
+
+use self::connect::{Connector, Phase, error_of, failure_of};
+use self::slot::Slot;
+use super::rows::{self, Applied, Failure, Schema};
+use super::store::{
+    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
+    Override, Renewal, StoreError,
+};
+use crate::config::settings::Secret;
+use crate::fence::{ResourceKey, Token};
+
+/// How long a migration may take, waiting for another one included.
+const MIGRATION: Duration = Duration::from_secs(60);
+
+/// News that nobody has taken yet; after that the listening waits.
+const NEWS: usize = 1024;
+
+/// Marks in a Postgres.
+#[derive(Debug)]
+pub struct PostgresStore {
+    namespace: Arc<str>,
+    channel: String,
+    timeout: Duration,
+    url: Secret,
+    migrate: bool,
+    connector: Arc<Connector>,
+    lane: Slot,
+    keeper: Slot,
+    people: Slot,
+}
+
+impl PostgresStore {
+    /// Connects to nothing yet: see [`MarkStore::prepare`]. `timeout` bounds each call; row locks are
+    /// waited for half as long.
+    #[must_use]
+    pub fn new(url: Secret, namespace: &str, timeout: Duration, migrate: bool) -> Self {
+        let connector = Arc::new(Connector::new(url.clone(), timeout, timeout / 2));
+        let slot = || Slot::new(Arc::clone(&connector));
+        Self {
+            namespace: namespace.into(),
+            channel: news::channel(namespace),
+            timeout,
+            url,
+            migrate,
+            lane: slot(),
+            keeper: slot(),
+            people: slot(),
+            connector: Arc::clone(&connector),
+        }
+    }
+
+    /// [`Self::new`] and [`MarkStore::prepare`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unfit`] for what an operator must mend; [`StoreError::Connection`] or
+    /// [`StoreError::Timeout`] where it may help to try again.
+    pub async fn open(
+        url: Secret,
+        namespace: &str,
+        timeout: Duration,
+        migrate: bool,
+    ) -> Result<Self, StoreError> {
+        let store = Self::new(url, namespace, timeout, migrate);
+        store.prepare().await?;
+        Ok(store)
+    }
+
+    /// Proves a new connection, and looks at the schema; `write` proves too that rows may be
+    /// written.
+    async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
+        let mut turn = self.people.fresh(Phase::Start).await?;
+        let schema = schema(turn.connection()).await?;
+        if write && schema == Schema::Current {
+            people::touch(turn.connection(), &self.namespace)
+                .await
+                .map_err(failure_of)?;
+        }
+        turn.done();
+        Ok(schema)
+    }
+
+    /// Runs work on a slot's connection, within the timeout. A future that is dropped, and work
+    /// that fails or takes too long, closes the connection.
+    async fn on<T>(
+        &self,
+        slot: &Slot,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        self.bounded(async {
+            let mut turn = slot.turn().await?;
+            let done = work(turn.connection()).await.map_err(failure_of)?;
+            turn.done();
+            Ok(done)
+        })
+        .await
+    }
+
+    async fn bounded<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        tokio::time::timeout(self.timeout, work)
+            .await
+            .unwrap_or(Err(StoreError::Timeout(self.timeout)))
+    }
+}
+
+/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`.
+///
+/// # Errors
+///
+/// As [`PostgresStore::open`].
+pub async fn migrate(url: Secret) -> Result<(), StoreError> {
+    let connector = Connector::new(url, MIGRATION, MIGRATION / 2);
+    let work = async {
+        let mut connection = connector.connect(Phase::Start).await?;
+        // A role that may not change the schema need not, as long as nothing is to be changed.
+        if schema(&mut connection).await? == Schema::Current {
+            return Ok(());
+        }
+        // `run` asks for an `Acquire` that holds for any lifetime, which no future of a trait's can give.
+        migrator()
+            .run_direct(None, &mut connection, false)
+            .await
+            .map_err(|error| match error {
+                MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                    error_of(error)
+                }
+                other => StoreError::Unfit(format!(
+                    "the schema could not be brought up to date: {other}"
+                )),
+            })
+        // Dropped here, the connection gives up the migrator's lock, whatever has happened.
+    };
+    tokio::time::timeout(MIGRATION, work)
+        .await
+        .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
+}
+
+fn migrator() -> Migrator {
+    let mut migrator = sqlx::migrate!("src/marks/migrations/postgres");
+    migrator.dangerous_set_table_name(rows::MIGRATIONS_TABLE);
+    migrator
+}
+
+async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
+    let known: Vec<bool> =
+        sqlx::query_scalar("SELECT to_regclass('fencepost_migrations') IS NOT NULL")
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(error_of)?;
+    if known != [true] {
+        return Ok(Schema::Behind);
+    }
+    let applied: Vec<Applied> =
+        sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
+            .fetch_all(connection)
+            .await
+            .map_err(error_of)?;
+    rows::judge_schema(&migrator(), &applied)
+}
+
+#[async_trait]
+impl MarkStore for PostgresStore {
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn shared(&self) -> bool {
+        true
+    }
+
+    async fn advance(
+        &self,
+        instance: &InstanceId,
+        era: Era,
+        asks: &[Ask],
+    ) -> Result<Vec<Found>, StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::advance(c, &self.namespace, instance, era, asks).await
+        })
+        .await
+    }
+
+    async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::epochs(c, &self.namespace, resources).await
+        })
+        .await
+    }
+
+    async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::close(c, &self.namespace, epochs).await
+        })
+        .await
+    }
+
+    async fn superseded(
+        &self,
+        instance: &InstanceId,
+    ) -> Result<Vec<(EpochRow, Token)>, StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::superseded(c, &self.namespace, instance).await
+        })
+        .await
+    }
+
+    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::own(c, &self.namespace, instance).await
+        })
+        .await
+    }
+
+    async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::reopen(c, &self.namespace, epochs).await
+        })
+        .await
+    }
+
+    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
+        self.on(&self.lane, async |c| {
+            lane::give_back(c, &self.namespace, spends).await
+        })
+        .await
+    }
+
+    async fn announce(&self, news: &[News]) -> Result<(), StoreError> {
+        let payloads: Vec<String> = news.iter().filter_map(news::encode).collect();
+        self.on(&self.lane, async |c| {
+            lane::notify(c, &self.channel, &payloads).await
+        })
+        .await
+    }
+
+    async fn join(
+        &self,
+        instance: &InstanceId,
+        lease: Duration,
+        settle: Duration,
+    ) -> Result<Era, StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::join(c, &self.namespace, instance, lease, settle).await
+        })
+        .await
+    }
+
+    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::renew(c, &self.namespace, instance).await
+        })
+        .await
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::instances(c, &self.namespace).await
+        })
+        .await
+    }
+
+    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::declare_dead(c, &self.namespace, instance, renewals).await
+        })
+        .await
+    }
+
+    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::bury(c, &self.namespace, instance).await
+        })
+        .await
+    }
+
+    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::leave(c, &self.namespace, instance).await
+        })
+        .await
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        match self.bounded(self.prove(false)).await? {
+            Schema::Current => {}
+            Schema::Behind if self.migrate => self::migrate(self.url.clone()).await?,
+            Schema::Behind => return Err(rows::schema_behind()),
+        }
+        self.check().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.bounded(self.prove(true)).await? {
+            Schema::Current => Ok(()),
+            Schema::Behind => Err(rows::schema_behind()),
+        }
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError> {
+        let Some(span) = rows::span(prefix, after) else {
+            return Ok(Vec::new());
+        };
+        self.on(&self.people, async |c| {
+            people::list(c, &self.namespace, &span, limit).await
+        })
+        .await
+    }
+
+    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::mark(c, &self.namespace, resource).await
+        })
+        .await
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, StoreError> {
+        self.on(&self.people, async |c| {
+            people::override_mark(c, &self.namespace, resource, token, reason, actor).await
+        })
+        .await
+    }
+
+    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
+        self.on(&self.people, async |c| {
+            people::record_audit(c, &self.namespace, row).await
+        })
+        .await
+    }
+
+    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::audit(c, &self.namespace, resource, limit).await
+        })
+        .await
+    }
+
+    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::templates(c, &self.namespace).await
+        })
+        .await
+    }
+
+    async fn record_templates(&self, templates: &[(String, String)]) -> Result<(), StoreError> {
+        self.on(&self.people, async |c| {
+            people::record_templates(c, &self.namespace, templates).await
+        })
+        .await
+    }
+
+    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
+        let (heard, receiver) = mpsc::channel(NEWS);
+        let listening = news::listen(Arc::clone(&self.connector), self.channel.clone(), heard);
+        tokio::spawn(listening);
+        Some(receiver)
+    }
+}

@@ -1,0 +1,202 @@
+//! What instances tell each other over NOTIFY. Anything here may get lost; polling covers that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::mpsc::Sender;
+
+use super::connect::{Connector, error_of};
+use crate::fence::{ResourceKey, Token};
+use crate::marks::store::{Era, Heard, News, StoreError};
+
+/// Between attempts to subscribe: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// A subscription that has been silent for so long is asked for a sign of life, since a peer that
+/// vanished without a word closes nothing.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// The channel of a namespace: a name of any length and spelling would not do as an identifier.
+pub(super) fn channel(namespace: &str) -> String {
+    use std::fmt::Write as _;
+
+    let digest = Sha256::digest(namespace.as_bytes());
+    let mut name = "fencepost_".to_owned();
+    for byte in digest.iter().take(8) {
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "k", rename_all = "lowercase")]
+enum Payload {
+    Newer { r: String, t: String, e: Era },
+    Closed { r: String },
+}
+
+pub(super) fn encode(news: &News) -> Option<String> {
+    let payload = match news {
+        News::Newer {
+            resource,
+            token,
+            era,
+        } => Payload::Newer {
+            r: resource.as_str().to_owned(),
+            t: token.to_string(),
+            e: *era,
+        },
+        News::Closed { resource } => Payload::Closed {
+            r: resource.as_str().to_owned(),
+        },
+    };
+    serde_json::to_string(&payload).ok()
+}
+
+/// `None` for what no fencepost sends; anybody with a login may notify.
+fn decode(payload: &str) -> Option<News> {
+    Some(match serde_json::from_str(payload).ok()? {
+        Payload::Newer { r, t, e } => News::Newer {
+            resource: ResourceKey::new(r).ok()?,
+            token: Token::new(t.parse().ok()?)?,
+            era: e,
+        },
+        Payload::Closed { r } => News::Closed {
+            resource: ResourceKey::new(r).ok()?,
+        },
+    })
+}
+
+/// Listens until the receiver is gone.
+pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Sender<Heard>) {
+    let listening = async {
+        let mut pause = BACKOFF.0;
+        loop {
+            match subscribe(&connector, &channel).await {
+                Ok(listener) => {
+                    pause = BACKOFF.0;
+                    if heard.send(Heard::Resumed).await.is_err() {
+                        return;
+                    }
+                    if let Err(error) = relay(listener, &connector, &heard).await {
+                        tracing::debug!(%error, "the subscription to news broke; subscribing again");
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "no subscription to news; trying again");
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    };
+    tokio::select! {
+        () = listening => {}
+        () = heard.closed() => {}
+    }
+}
+
+/// Subscribes at the first host that lets it; a standby refuses LISTEN.
+async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, StoreError> {
+    let mut last = StoreError::Unfit("store.url names no host".to_owned());
+    for options in connector.hosts().await? {
+        let subscribing = async {
+            // PgListener takes its connection from a pool; this one never holds another.
+            let pool = PgPoolOptions::new()
+                .max_connections(1)
+                .max_lifetime(None)
+                .idle_timeout(None)
+                .connect_lazy_with(options);
+            let mut listener = PgListener::connect_with(&pool).await?;
+            // A reconnect of its own would hide that something may have been missed.
+            listener.eager_reconnect(false);
+            listener.listen(channel).await?;
+            Ok(listener)
+        };
+        match tokio::time::timeout(connector.timeout(), subscribing).await {
+            Ok(Ok(listener)) => return Ok(listener),
+            Ok(Err(error)) => last = error_of(error),
+            Err(_) => last = StoreError::Timeout(connector.timeout()),
+        }
+    }
+    Err(last)
+}
+
+/// Hands news on until the connection is lost or the receiver is gone.
+async fn relay(
+    mut listener: PgListener,
+    connector: &Connector,
+    heard: &Sender<Heard>,
+) -> Result<(), StoreError> {
+    loop {
+        match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) => {
+                let Some(news) = decode(notification.payload()) else {
+                    tracing::debug!("news that no fencepost sends was ignored");
+                    continue;
+                };
+                if heard.send(Heard::News(news)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(error)) => return Err(error_of(error)),
+            Err(_) => {
+                let alive = sqlx::query("SELECT 1").execute(&mut listener);
+                tokio::time::timeout(connector.timeout(), alive)
+                    .await
+                    .map_err(|_| StoreError::Timeout(connector.timeout()))?
+                    .map_err(error_of)?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_survives_the_wire_and_nothing_else_is_read() {
+        let resource = ResourceKey::new("order:ü\"7\\").expect("a good key");
+        for news in [
+            News::Newer {
+                resource: resource.clone(),
+                token: Token::MAX,
+                era: 3,
+            },
+            News::Closed { resource },
+        ] {
+            let wire = encode(&news).expect("news can be written");
+            assert_eq!(decode(&wire), Some(news));
+        }
+        for odd in [
+            "",
+            "{}",
+            r#"{"k":"newer","r":"","t":"1","e":0}"#,
+            r#"{"k":"newer","r":"a","t":"-1","e":0}"#,
+        ] {
+            assert_eq!(decode(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_longest_key_fits_into_a_notification() {
+        let news = News::Newer {
+            resource: ResourceKey::new("\"".repeat(1024)).expect("a good key"),
+            token: Token::MAX,
+            era: i64::MAX,
+        };
+        assert!(encode(&news).expect("news can be written").len() < 8000);
+    }
+
+    #[test]
+    fn a_channel_is_an_identifier() {
+        let name = channel("orders; DROP TABLE marks");
+        assert_eq!(name.len(), "fencepost_".len() + 16);
+        assert_ne!(name, channel("orders"));
+    }
+}

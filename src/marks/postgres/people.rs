@@ -1,0 +1,242 @@
+//! The statements for people and for the start: lists, overrides, the audit, templates.
+
+use sqlx::PgConnection;
+
+use crate::fence::{ResourceKey, Token};
+use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Span};
+use crate::marks::store::{AuditRow, Era, MarkRow, Override, StoreError};
+
+/// Writes the namespace's row as it is: proof that rows may be written.
+pub(super) async fn touch(connection: &mut PgConnection, namespace: &str) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 0) \
+         ON CONFLICT (namespace) DO UPDATE SET era = n.era",
+    )
+    .bind(namespace)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn list(
+    connection: &mut PgConnection,
+    namespace: &str,
+    span: &Span,
+    limit: u32,
+) -> Result<Vec<MarkRow>, Failure> {
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, \
+         floor(extract(epoch FROM changed_at) * 1000)::bigint FROM marks \
+         WHERE namespace = $1 AND resource >= $2 \
+         AND ($3::text IS NULL OR resource > $3) AND ($4::text IS NULL OR resource < $4) \
+         ORDER BY resource LIMIT $5",
+    )
+    .bind(namespace)
+    .bind(&span.from)
+    .bind(&span.after)
+    .bind(&span.until)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::mark)
+}
+
+pub(super) async fn mark(
+    connection: &mut PgConnection,
+    namespace: &str,
+    resource: &ResourceKey,
+) -> Result<Option<MarkRow>, Failure> {
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, \
+         floor(extract(epoch FROM changed_at) * 1000)::bigint FROM marks \
+         WHERE namespace = $1 AND resource = $2",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .fetch_all(connection)
+    .await?;
+    Ok(all(rows, rows::mark)?.pop())
+}
+
+/// The mark's row is locked *first*. An advance holds that lock before it opens an epoch, so when
+/// the lock is had no epoch can be opened any more before this commits; and the look at the epochs
+/// is a statement of its own after that, whose snapshot shows all that were.
+///
+/// Any error leaves the transaction open: the caller then drops the connection, which ends it.
+pub(super) async fn override_mark(
+    connection: &mut PgConnection,
+    namespace: &str,
+    resource: &ResourceKey,
+    token: Token,
+    reason: &str,
+    actor: &str,
+) -> Result<Override, Failure> {
+    run(connection, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let before: Vec<i64> = sqlx::query_scalar(
+        "SELECT token FROM marks WHERE namespace = $1 AND resource = $2 FOR UPDATE",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .fetch_all(&mut *connection)
+    .await?;
+    let Some(before) = before.first().copied() else {
+        run(connection, "ROLLBACK").await?;
+        return Ok(Override::Absent);
+    };
+    let open: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs \
+         WHERE namespace = $1 AND resource = $2 ORDER BY instance, opening",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .fetch_all(&mut *connection)
+    .await?;
+    if !open.is_empty() {
+        run(connection, "ROLLBACK").await?;
+        return Ok(Override::EpochsOpen(all(open, rows::epoch)?));
+    }
+    let era: Era = only(
+        sqlx::query_scalar(
+            "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
+             ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING n.era",
+        )
+        .bind(namespace)
+        .fetch_all(&mut *connection)
+        .await?,
+    )?;
+    sqlx::query(
+        "UPDATE marks SET previous = token, token = $3, spent_by = NULL, era = $4, \
+         changed_at = now() WHERE namespace = $1 AND resource = $2",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .bind(token.get())
+    .bind(era)
+    .execute(&mut *connection)
+    .await?;
+    let entry: i64 = only(
+        sqlx::query_scalar(
+            "INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at) \
+             VALUES ($1, $2, 'override', $3, $4, $5, $6, now()) RETURNING id",
+        )
+        .bind(namespace)
+        .bind(resource.as_str())
+        .bind(before)
+        .bind(token.get())
+        .bind(reason)
+        .bind(actor)
+        .fetch_all(&mut *connection)
+        .await?,
+    )?;
+    run(connection, "COMMIT").await?;
+    // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
+    let kept: bool = only(
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1)")
+            .bind(entry)
+            .fetch_all(connection)
+            .await?,
+    )?;
+    if !kept {
+        return Err(StoreError::Statement("the override was rolled back".to_owned()).into());
+    }
+    Ok(Override::Done {
+        before: rows::number(before)?,
+        era,
+    })
+}
+
+pub(super) async fn record_audit(
+    connection: &mut PgConnection,
+    namespace: &str,
+    row: &AuditRow,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, now())",
+    )
+    .bind(namespace)
+    .bind(row.resource.as_str())
+    .bind(&row.action)
+    .bind(row.before.map(Token::get))
+    .bind(row.after.map(Token::get))
+    .bind(&row.reason)
+    .bind(&row.actor)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn audit(
+    connection: &mut PgConnection,
+    namespace: &str,
+    resource: &ResourceKey,
+    limit: u32,
+) -> Result<Vec<AuditRow>, Failure> {
+    let rows: Vec<AuditColumns> = sqlx::query_as(
+        "SELECT resource, action, before, after, reason, actor, \
+         floor(extract(epoch FROM at) * 1000)::bigint FROM audit \
+         WHERE namespace = $1 AND resource = $2 ORDER BY id DESC LIMIT $3",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::audit)
+}
+
+pub(super) async fn templates(
+    connection: &mut PgConnection,
+    namespace: &str,
+) -> Result<Vec<(String, String)>, Failure> {
+    Ok(
+        sqlx::query_as("SELECT path, template FROM templates WHERE namespace = $1 ORDER BY path")
+            .bind(namespace)
+            .fetch_all(connection)
+            .await?,
+    )
+}
+
+pub(super) async fn record_templates(
+    connection: &mut PgConnection,
+    namespace: &str,
+    templates: &[(String, String)],
+) -> Result<(), Failure> {
+    let (paths, templates): (Vec<String>, Vec<String>) = templates.iter().cloned().unzip();
+    sqlx::query(
+        "INSERT INTO templates (namespace, path, template) \
+         SELECT $1, t.path, t.template FROM unnest($2::text[], $3::text[]) AS t(path, template) \
+         ORDER BY t.path COLLATE \"C\" \
+         ON CONFLICT (namespace, path) DO UPDATE SET template = EXCLUDED.template",
+    )
+    .bind(namespace)
+    .bind(paths)
+    .bind(templates)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), Failure> {
+    sqlx::raw_sql(statement).execute(connection).await?;
+    Ok(())
+}
+
+/// The one row of a statement that always returns one.
+pub(super) fn only<T>(rows: Vec<T>) -> Result<T, Failure> {
+    let mut rows = rows.into_iter();
+    match (rows.next(), rows.next()) {
+        (Some(row), None) => Ok(row),
+        _ => Err(StoreError::Statement("not the one row that was asked for".to_owned()).into()),
+    }
+}
+
+pub(super) fn all<R, T>(
+    rows: Vec<R>,
+    turn: impl Fn(R) -> Result<T, StoreError>,
+) -> Result<Vec<T>, Failure> {
+    rows.into_iter()
+        .map(turn)
+        .collect::<Result<_, _>>()
+        .map_err(Failure::from)
+}

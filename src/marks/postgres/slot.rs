@@ -1,0 +1,82 @@
+//! [`Slot`]: a dedicated connection, used by one call at a time, and never again after a doubt.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::Instant;
+
+use super::connect::{Connector, Phase};
+use crate::marks::store::StoreError;
+
+/// A connection that has been idle for longer is asked for a sign of life before a statement is
+/// entrusted to it: a server that was restarted then costs a reconnect, and not a refusal.
+const STALE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    connector: Arc<Connector>,
+    /// The connection while nobody uses it, and since when. Never held across an await.
+    idle: Mutex<Option<(PgConnection, Instant)>>,
+}
+
+/// The use of a slot's connection. Dropped before [`Turn::done`], for whatever reason, it closes
+/// the connection: the socket is closed at once, nothing is cancelled, and what the server was told
+/// may still happen there.
+#[must_use]
+pub(super) struct Turn<'a> {
+    slot: &'a Slot,
+    connection: PgConnection,
+}
+
+impl Slot {
+    pub(super) fn new(connector: Arc<Connector>) -> Self {
+        Self {
+            connector,
+            idle: Mutex::new(None),
+        }
+    }
+
+    /// Takes the idle connection, or makes one.
+    pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
+        let idle = self.lock().take();
+        if let Some((mut connection, since)) = idle {
+            let fresh = since.elapsed() < STALE
+                || tokio::time::timeout(self.connector.timeout() / 4, connection.ping())
+                    .await
+                    .is_ok_and(|pinged| pinged.is_ok());
+            if fresh {
+                return Ok(Turn {
+                    slot: self,
+                    connection,
+                });
+            }
+        }
+        self.fresh(Phase::Running).await
+    }
+
+    /// Makes a new connection, whatever there is.
+    pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
+        let connection = self.connector.connect(phase).await?;
+        Ok(Turn {
+            slot: self,
+            connection,
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(PgConnection, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn<'_> {
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
+    /// Gives the connection back. Only after every answer has been read to its end, and none of
+    /// them was an error.
+    pub(super) fn done(self) {
+        *self.slot.lock() = Some((self.connection, Instant::now()));
+    }
+}

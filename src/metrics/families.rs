@@ -1,0 +1,140 @@
+//! Every metric the program has. A field's doc comment *is* its help text: the macro below hands the
+//! one text to both, so that they cannot differ.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
+};
+
+/// Seconds, from what memory answers in to what a timeout ends.
+const SECONDS: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0,
+];
+/// Seconds that a wait or an upstream takes; finer ones would be noise.
+const COARSE_SECONDS: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
+/// Asks in a batch.
+const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+/// Mark minus token. 0 is a spent token; lock services that count revisions leave wide gaps.
+const GAP: &[f64] = &[0.0, 1.0, 2.0, 3.0, 5.0, 10.0, 100.0, 1e3, 1e4, 1e6, 1e9];
+
+macro_rules! families {
+    ($(
+        $(#[doc = $help:literal])+
+        $field:ident: $type:ty = $make:ident($name:literal $(, $arg:expr)*);
+    )+) => {
+        /// The metrics, each registered.
+        #[derive(Debug)]
+        pub(super) struct Families {
+            $($(#[doc = $help])+ pub(super) $field: $type,)+
+        }
+
+        impl Families {
+            /// Makes and registers each.
+            pub(super) fn register(registry: &Registry) -> Self {
+                Self {
+                    $($field: registered(registry, $make($name, concat!($($help),+).trim() $(, $arg)*)),)+
+                }
+            }
+
+            /// The name and help text of each.
+            #[cfg(test)]
+            pub(super) const NAMES: &[(&str, &str)] = &[$(($name, concat!($($help),+)),)+];
+        }
+    };
+}
+
+families! {
+    /// Requests, each counted once, by the last thing that became of it.
+    requests: IntCounterVec = counters("fencepost_requests_total", &["route", "outcome"]);
+    /// Requests refused because their token is stale, by what knew it: a mark in memory, the store, or
+    /// a newer token that came while the request waited at the barrier.
+    stale_rejections: IntCounterVec =
+        counters("fencepost_stale_rejections_total", &["route", "decided_by"]);
+    /// How far below the mark refused tokens were: mark minus token; 0 is a token already spent.
+    stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
+    /// Distinct resources that had a stale request refused in the last 5 minutes, estimated to within a few percent.
+    stale_resources: IntGauge = gauge("fencepost_stale_resources");
+    /// Seconds that checking a token against the marks took, with the store's share and without the wait at the barrier.
+    check_seconds: HistogramVec = histograms("fencepost_check_seconds", SECONDS, &["result"]);
+    /// Resources in one transaction of the store.
+    store_batch_size: Histogram = histogram("fencepost_store_batch_size", BATCH);
+    /// Seconds from sending a batch to the store to its durable answer.
+    store_commit_seconds: Histogram = histogram("fencepost_store_commit_seconds", SECONDS);
+    /// Failed calls to the store, by kind.
+    store_errors: IntCounterVec = counters("fencepost_store_errors_total", &["kind"]);
+    /// Whether the last call to the store succeeded: 1 or 0.
+    store_up: IntGauge = gauge("fencepost_store_up");
+    /// Seconds that requests waited for older ones of their resource.
+    barrier_wait_seconds: HistogramVec =
+        histograms("fencepost_barrier_wait_seconds", COARSE_SECONDS, &["route"]);
+    /// Requests that hold a permit, or pass unfenced, and whose exchange with the upstream runs.
+    in_flight: IntGaugeVec = gauges("fencepost_in_flight", &["route"]);
+    /// Requests that were sent, got no whole answer, and are counted as in flight until they settle or are resolved.
+    unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
+    /// Epochs that this instance has open in the store.
+    open_epochs: IntGauge = gauge("fencepost_open_epochs");
+    /// Seconds from sending a request upstream to the end of the answer, by the class of its status code.
+    upstream_seconds: HistogramVec =
+        histograms("fencepost_upstream_seconds", COARSE_SECONDS, &["route", "code"]);
+    /// Requests forwarded without an idempotency key because none could be made for them.
+    idempotency_keyless: IntCounterVec =
+        counters("fencepost_idempotency_keyless_total", &["route"]);
+    /// Marks that the store was found to have lost: it answered with less than this instance knew to be durable.
+    mark_regressions: IntCounter = counter("fencepost_mark_regressions_total");
+    /// Marks that operators lowered through this instance.
+    overrides: IntCounter = counter("fencepost_overrides_total");
+    /// 1 for the mode that a route is in, 0 for the others.
+    route_mode: IntGaugeVec = gauges("fencepost_route_mode", &["route", "mode"]);
+    /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing else.
+    config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
+    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none.
+    lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
+    /// 1, with the version in the label.
+    build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
+}
+
+/// Why the constructors below cannot fail: names, labels and buckets are constants.
+const CONSTANT: &str = "names, labels and buckets are constants that a test goes through";
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
+    registry
+        .register(Box::new(collector.clone()))
+        .expect(CONSTANT);
+    collector
+}
+
+fn counter(name: &str, help: &str) -> IntCounter {
+    IntCounter::new(name, help).expect(CONSTANT)
+}
+
+fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    IntCounterVec::new(Opts::new(name, help), labels).expect(CONSTANT)
+}
+
+fn gauge(name: &str, help: &str) -> IntGauge {
+    IntGauge::new(name, help).expect(CONSTANT)
+}
+
+fn float_gauge(name: &str, help: &str) -> Gauge {
+    Gauge::new(name, help).expect(CONSTANT)
+}
+
+fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    IntGaugeVec::new(Opts::new(name, help), labels).expect(CONSTANT)
+}
+
+fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())).expect(CONSTANT)
+}
+
+fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+    HistogramVec::new(
+        HistogramOpts::new(name, help).buckets(buckets.to_vec()),
+        labels,
+    )
+    .expect(CONSTANT)
+}

@@ -1,0 +1,222 @@
+//! The words that stand in labels: every value a label can have is a variant here, so that no
+//! resource key, token or path can get into one.
+
+/// Declares a label's values: the enum, its words in kebab case, and the list of them all.
+macro_rules! label {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The value as it stands in the label.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+label! {
+    /// What became of a request. One request counts once, by the *last* thing that became of it: a
+    /// request that was admitted (advanced) and whose exchange broke counts as
+    /// [`Self::OutcomeUnknown`] and not as advanced; one that was admitted and superseded while it
+    /// waited counts as [`Self::Stale`].
+    ///
+    /// The words of the refusals are those of the problem types and of `X-Fencing-Outcome`.
+    Outcome {
+        /// Forwarded; its token raised the mark; a whole answer came back.
+        Advanced = "advanced",
+        /// Forwarded; its token was the mark; a whole answer came back.
+        Current = "current",
+        /// Refused: below the mark, or spent under `reuse: once`.
+        Stale = "stale",
+        /// Refused: a fenced request without a token.
+        TokenRequired = "token-required",
+        /// Refused: the token does not parse.
+        MalformedToken = "malformed-token",
+        /// Refused: the request or its key can be read in two ways, or not at all.
+        AmbiguousRequest = "ambiguous-request",
+        /// Refused: no route matches.
+        NoRoute = "no-route",
+        /// Refused: the route does not take the method, or no route does (TRACE, CONNECT).
+        MethodNotAllowed = "method-not-allowed",
+        /// Refused: the body is over a limit.
+        ContentTooLarge = "content-too-large",
+        /// Refused: too many requests in flight or waiting.
+        Overloaded = "overloaded",
+        /// Refused: the store cannot decide.
+        StoreUnavailable = "store-unavailable",
+        /// Refused: an older epoch was in flight, or settling, for longer than `barrier.wait`.
+        OlderInFlight = "older-in-flight",
+        /// Not forwarded: the upstream refused the connection.
+        UpstreamUnreachable = "upstream-unreachable",
+        /// Forwarded, and no whole answer came back: broken, or too slow.
+        OutcomeUnknown = "outcome-unknown",
+        /// Refused: an upgrade (WebSocket …) on a fenced route.
+        UpgradeRefused = "upgrade-refused",
+        /// The client left, or did not finish its request in time, before anything was forwarded.
+        ClientGone = "client-gone",
+        /// Passed without being judged: a safe method without a token, or a bypass route.
+        Unfenced = "unfenced",
+        /// A claim that was granted.
+        Claimed = "claimed",
+        /// Passed in observe mode; to be refused as stale in enforce mode.
+        ObservedStale = "observed-stale",
+        /// Passed in observe mode without a token.
+        ObservedTokenRequired = "observed-token-required",
+        /// Passed in observe mode with a token that does not parse.
+        ObservedMalformedToken = "observed-malformed-token",
+        /// Passed in observe mode though it is ambiguous.
+        ObservedAmbiguousRequest = "observed-ambiguous-request",
+        /// Passed in observe mode though the route does not take the method.
+        ObservedMethodNotAllowed = "observed-method-not-allowed",
+        /// Passed in observe mode though its body is over a limit.
+        ObservedContentTooLarge = "observed-content-too-large",
+        /// Passed in observe mode while the store could not decide.
+        ObservedStoreUnavailable = "observed-store-unavailable",
+        /// Tunnelled in observe mode; an upgrade is refused in enforce mode.
+        ObservedUpgradeRefused = "observed-upgrade-refused",
+    }
+}
+
+impl Outcome {
+    /// What a would-be refusal is counted as in observe mode; everything that observe mode does not
+    /// let pass, or would not refuse, stays what it is.
+    #[must_use]
+    pub const fn observed(self) -> Self {
+        match self {
+            Self::Stale => Self::ObservedStale,
+            Self::TokenRequired => Self::ObservedTokenRequired,
+            Self::MalformedToken => Self::ObservedMalformedToken,
+            Self::AmbiguousRequest => Self::ObservedAmbiguousRequest,
+            Self::MethodNotAllowed => Self::ObservedMethodNotAllowed,
+            Self::ContentTooLarge => Self::ObservedContentTooLarge,
+            Self::StoreUnavailable => Self::ObservedStoreUnavailable,
+            Self::UpgradeRefused => Self::ObservedUpgradeRefused,
+            other => other,
+        }
+    }
+}
+
+label! {
+    /// What knew that a token is stale.
+    DecidedBy {
+        /// A mark that this instance had seen before: no trip to the store.
+        Memory = "memory",
+        /// The store's answer to this very request.
+        Store = "store",
+        /// A newer token that came while the request waited for older ones.
+        Barrier = "barrier",
+    }
+}
+
+label! {
+    /// How a check of a token against the marks ended.
+    CheckResult {
+        /// The token raised the mark.
+        Advanced = "advanced",
+        /// The token was the mark.
+        Current = "current",
+        /// The token was stale.
+        Stale = "stale",
+        /// No answer: the store failed, or took too long.
+        Unavailable = "unavailable",
+    }
+}
+
+label! {
+    /// The class of an upstream's status code.
+    CodeClass {
+        /// 100 to 199: a tunnel that was opened (101).
+        Informational = "1xx",
+        /// 200 to 299.
+        Success = "2xx",
+        /// 300 to 399.
+        Redirection = "3xx",
+        /// 400 to 499.
+        ClientError = "4xx",
+        /// 500 to 599.
+        ServerError = "5xx",
+        /// Anything else that three digits can say.
+        Other = "other",
+    }
+}
+
+impl CodeClass {
+    /// The class of a status code.
+    #[must_use]
+    pub const fn of(status: u16) -> Self {
+        match status / 100 {
+            1 => Self::Informational,
+            2 => Self::Success,
+            3 => Self::Redirection,
+            4 => Self::ClientError,
+            5 => Self::ServerError,
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kebab_case_and_distinct() {
+        let words: Vec<_> = Outcome::ALL
+            .iter()
+            .map(|outcome| outcome.as_str())
+            .collect();
+        let distinct: std::collections::HashSet<_> = words.iter().collect();
+        assert_eq!(distinct.len(), words.len());
+        for word in words {
+            assert!(
+                word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
+                "{word}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_is_in_the_order_of_the_discriminants() {
+        for (index, outcome) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(*outcome as usize, index);
+        }
+    }
+
+    #[test]
+    fn observed_keeps_the_word_behind_a_prefix() {
+        for &outcome in Outcome::ALL {
+            let observed = outcome.observed();
+            if observed != outcome {
+                assert_eq!(observed.as_str(), format!("observed-{outcome}"));
+                assert_eq!(observed.observed(), observed);
+            }
+        }
+        assert_eq!(Outcome::Advanced.observed(), Outcome::Advanced);
+        assert_eq!(Outcome::Overloaded.observed(), Outcome::Overloaded);
+    }
+
+    #[test]
+    fn code_classes() {
+        assert_eq!(CodeClass::of(101).as_str(), "1xx");
+        assert_eq!(CodeClass::of(204).as_str(), "2xx");
+        assert_eq!(CodeClass::of(599).as_str(), "5xx");
+        assert_eq!(CodeClass::of(999).as_str(), "other");
+    }
+}

@@ -1,0 +1,209 @@
+//! Phases 3 and 4: ask the marks, then wait at the barrier. What comes out is a permit or a refusal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::respond::Refusal;
+use crate::barrier::{self, Barrier, Permit};
+use crate::fence::{ResourceKey, Token};
+use crate::marks::lane::{Answer, LaneError, LaneHandle, Want};
+use crate::marks::lease::Lease;
+use crate::marks::ledger::{Ledger, Look};
+use crate::metrics::{CheckResult, DecidedBy, Metrics, RouteMetrics};
+
+/// How often an epoch may close between the store's answer and the barrier before a request is sent
+/// back to its caller.
+const MOST_ROUNDS: usize = 8;
+/// What a store outage suggests as Retry-After.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// What admission needs. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub ledger: Arc<Ledger>,
+    pub lane: LaneHandle,
+    pub lease: Arc<Lease>,
+    pub barrier: Barrier,
+    pub metrics: Arc<Metrics>,
+    /// How long the store may take over an answer.
+    pub timeout: Duration,
+}
+
+/// A permit, and how it was come by.
+pub(crate) struct Admitted {
+    pub permit: Permit,
+    /// The token raised the mark.
+    pub advanced: bool,
+}
+
+impl Gate {
+    /// Refuses a token that is known to be stale, from memory alone.
+    pub(crate) fn glance(&self, key: &ResourceKey, token: Token) -> Result<(), Refusal> {
+        match self.ledger.look(key, token, self.lease.generation()) {
+            Look::Stale(mark) => {
+                self.metrics.check(CheckResult::Stale, Duration::ZERO);
+                Err(stale(key, token, mark, DecidedBy::Memory))
+            }
+            Look::Open | Look::Ask | Look::Barred(_) => Ok(()),
+        }
+    }
+
+    /// Asks the marks and waits at the barrier, up to `wait`.
+    pub(crate) async fn admit(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        wait: Duration,
+        route: &RouteMetrics,
+    ) -> Result<Admitted, Refusal> {
+        let deadline = Instant::now() + wait;
+        let mut advanced = false;
+        for _ in 0..MOST_ROUNDS {
+            advanced |= self.check(key, token).await?;
+            let began = Instant::now();
+            let entered = self.barrier.enter(key, token, deadline).await;
+            route.barrier_wait(began.elapsed());
+            return match entered {
+                Ok(permit) => Ok(Admitted { permit, advanced }),
+                // Closed in between: ask again.
+                Err(barrier::Refusal::NotOpen) => continue,
+                Err(refusal) => Err(at_the_barrier(key, token, refusal)),
+            };
+        }
+        Err(unavailable(
+            "The epoch was closed again and again while this request waited",
+        ))
+    }
+
+    /// Whether the token may go on to the barrier: its epoch is open here, from memory if it can be told
+    /// from there. Returns whether this request raised the mark.
+    async fn check(&self, key: &ResourceKey, token: Token) -> Result<bool, Refusal> {
+        let began = Instant::now();
+        let checked = match self.ledger.look(key, token, self.lease.generation()) {
+            Look::Stale(mark) => Err(stale(key, token, mark, DecidedBy::Memory)),
+            Look::Open => Ok(false),
+            Look::Barred(left) => Err(barred(left)),
+            Look::Ask if !self.lease.valid() => Err(lapsed()),
+            Look::Ask => match self.ask(key, token, Want::Open).await {
+                Ok(Answer::Granted { advanced }) => Ok(advanced),
+                Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
+                Ok(Answer::Spent) => Err(Refusal::Spent {
+                    key: key.clone(),
+                    token,
+                }),
+                Err(error) => Err(unavailable(&error.to_string())),
+            },
+        };
+        let result = match &checked {
+            Ok(true) => CheckResult::Advanced,
+            Ok(false) => CheckResult::Current,
+            Err(Refusal::Stale { .. } | Refusal::Spent { .. }) => CheckResult::Stale,
+            Err(_) => CheckResult::Unavailable,
+        };
+        self.metrics.check(result, began.elapsed());
+        checked
+    }
+
+    /// One question to the lane, within the store's timeout.
+    pub(crate) async fn ask(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        want: Want,
+    ) -> Result<Answer, LaneError> {
+        let late = || LaneError {
+            kind: "timeout",
+            message: format!("the store did not answer within {:?}", self.timeout).into(),
+        };
+        tokio::time::timeout(self.timeout, self.lane.ask(key, token, want))
+            .await
+            .unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Spends the permit's token (`reuse: once`) under `name`. Doubt counts as spent, and the answer says so.
+    pub(crate) async fn spend(&self, permit: &Permit, name: &str) -> Result<(), Refusal> {
+        let (key, token) = (permit.key(), permit.token());
+        match self.ask(key, token, Want::Spend(name.to_owned())).await {
+            Ok(Answer::Granted { .. }) => Ok(()),
+            Ok(Answer::Spent) => Err(Refusal::Spent {
+                key: key.clone(),
+                token,
+            }),
+            Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
+            Err(error) => Err(Refusal::StoreUnavailable {
+                why: sentence(&error.to_string()),
+                retry_after: TRY_AGAIN,
+                spent: true,
+            }),
+        }
+    }
+
+    /// Gives a spent token back whose request was not sent. `false`: it counts as spent.
+    pub(crate) async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
+        let given = self.lane.give_back(key, token, name);
+        tokio::time::timeout(self.timeout, given)
+            .await
+            .unwrap_or(false)
+    }
+}
+
+fn at_the_barrier(key: &ResourceKey, token: Token, refusal: barrier::Refusal) -> Refusal {
+    match refusal {
+        barrier::Refusal::Superseded { mark } => stale(key, token, mark, DecidedBy::Barrier),
+        barrier::Refusal::OlderInFlight {
+            retry_after,
+            settling,
+        } => Refusal::OlderInFlight {
+            key: key.clone(),
+            token,
+            retry_after,
+            settling,
+        },
+        barrier::Refusal::QueueFull => Refusal::Overloaded(
+            "Too many requests already wait for older work on this resource to end. Nothing was forwarded.",
+        ),
+        barrier::Refusal::Lapsed | barrier::Refusal::NotOpen => lapsed(),
+        barrier::Refusal::Barred { retry_after } => barred(retry_after),
+    }
+}
+
+fn stale(key: &ResourceKey, token: Token, mark: Token, decided_by: DecidedBy) -> Refusal {
+    Refusal::Stale {
+        key: key.clone(),
+        token,
+        mark,
+        decided_by,
+    }
+}
+
+fn lapsed() -> Refusal {
+    unavailable(
+        "this proxy's lease on the store has lapsed, so it cannot know what others have decided",
+    )
+}
+
+fn barred(left: Duration) -> Refusal {
+    Refusal::StoreUnavailable {
+        why: "The store has lost marks of this resource; they are being repaired and settle".into(),
+        retry_after: left,
+        spent: false,
+    }
+}
+
+fn unavailable(why: &str) -> Refusal {
+    Refusal::StoreUnavailable {
+        why: sentence(why),
+        retry_after: TRY_AGAIN,
+        spent: false,
+    }
+}
+
+/// With a capital at its start.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}

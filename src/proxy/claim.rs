@@ -1,0 +1,152 @@
+//! The claim: advance the mark and drain, forward nothing. After its 204 no write of an older holder is
+//! in flight or will ever be accepted, so a new holder that claims before it reads cannot be
+//! overtaken between its read and its first write.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderName, Method, Uri};
+use hyper::body::Incoming;
+
+use super::body::Upload;
+use super::classify::{self, Class, Fenced};
+use super::headers::{self, RESOURCE, TARGET};
+use super::respond::{self, Refusal};
+use super::table::Route;
+use super::{Done, Live, Proxy, body_refusal, too_long_for_key};
+use crate::fence::{ResourceKey, Token};
+use crate::metrics::Outcome;
+
+/// What a claim is for.
+struct Claim {
+    route: Arc<Route>,
+    key: ResourceKey,
+    token: Token,
+}
+
+impl Proxy {
+    pub(super) async fn claim(
+        &self,
+        live: &Live,
+        head: Parts,
+        body: Incoming,
+    ) -> Result<Done, Refusal> {
+        let _place = Arc::clone(&self.in_flight)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::Overloaded("Nothing was claimed. See limits.in_flight."))?;
+        let field = |name: &HeaderName| {
+            headers::text(&head.headers, name)
+                .map_err(|error| Refusal::Ambiguous(error.to_string()))
+        };
+        let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
+            (Some(target), None) => by_target(live, target, &head, body).await?,
+            (None, Some(key)) => by_resource(live, key, &head)?,
+            (Some(_), Some(_)) => {
+                let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
+                return Err(Refusal::Ambiguous(why.into()));
+            }
+            (None, None) => {
+                let why = "Say what is claimed: X-Fencing-Target: PUT /orders/7, or X-Fencing-Resource: <key>.";
+                return Err(Refusal::Ambiguous(why.into()));
+            }
+        };
+        self.gate.glance(&claim.key, claim.token)?;
+        let wait = claim.route.settings.barrier_wait;
+        let metrics = &live.table.claim_metrics;
+        let admitted = self
+            .gate
+            .admit(&claim.key, claim.token, wait, metrics)
+            .await?;
+        // Nothing is sent under it: the wait was the point.
+        drop(admitted.permit);
+        Ok(Done {
+            response: respond::claimed(),
+            outcome: Outcome::Claimed,
+        })
+    }
+}
+
+/// The route of the request that is to come derives the key and the token's format.
+async fn by_target(
+    live: &Live,
+    target: &str,
+    head: &Parts,
+    body: Incoming,
+) -> Result<Claim, Refusal> {
+    let malformed = || {
+        Refusal::Ambiguous(
+            "X-Fencing-Target is a method, one space, and a path: PUT /orders/7".into(),
+        )
+    };
+    let (method, path) = target.split_once(' ').ok_or_else(malformed)?;
+    if !path.starts_with('/') || path.contains('#') {
+        return Err(malformed());
+    }
+    let mut aimed = head.clone();
+    aimed.method = Method::from_bytes(method.as_bytes()).map_err(|_| malformed())?;
+    // The authority of the claim itself stays: `{host}` is the same for both.
+    let mut parts = aimed.uri.clone().into_parts();
+    parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
+    aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
+    let fenced = match classify::classify(&live.table, &aimed) {
+        Class::Fenced(fenced) => fenced,
+        Class::Refused(_, refusal) => return Err(refusal),
+        Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
+            let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
+            return Err(Refusal::Ambiguous(why.into()));
+        }
+    };
+    let key = if fenced.template()?.uses_json() {
+        key_from_body(&fenced, &aimed, body).await?
+    } else {
+        fenced.key(&aimed, None)?
+    };
+    Ok(Claim {
+        route: fenced.route,
+        key,
+        token: fenced.token,
+    })
+}
+
+async fn key_from_body(
+    fenced: &Fenced,
+    aimed: &Parts,
+    body: Incoming,
+) -> Result<ResourceKey, Refusal> {
+    let limits = fenced.route.settings.body;
+    let read = Upload::read(
+        body,
+        &aimed.headers,
+        limits.buffer,
+        limits.max,
+        limits.timeout,
+    );
+    let upload = read.await.map_err(body_refusal)?;
+    let whole = upload
+        .whole()
+        .ok_or_else(|| too_long_for_key(limits.buffer))?;
+    fenced.key(aimed, Some(&whole))
+}
+
+/// A key by name. One that no enforcing route can yield protects nothing, and is refused.
+fn by_resource(live: &Live, key: &str, head: &Parts) -> Result<Claim, Refusal> {
+    let key = headers::resource_of(key)
+        .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
+    let route = live.table.could_yield(key.as_str()).ok_or_else(|| {
+        let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
+        Refusal::Ambiguous(why)
+    })?;
+    let token = headers::fencing_token(&head.headers)
+        .map_err(|error| Refusal::MalformedToken(error.to_string()))?
+        .ok_or(Refusal::TokenRequired)?;
+    let token = route
+        .settings
+        .token_format
+        .parse(token.as_bytes())
+        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    Ok(Claim {
+        route: Arc::clone(route),
+        key,
+        token,
+    })
+}

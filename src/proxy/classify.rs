@@ -1,0 +1,271 @@
+//! Phase 1: what a request is, from its head alone. Pure, no I/O.
+//!
+//! Malformed and ambiguous requests end here; so do those that no route takes, and those whose token
+//! does not parse. What is left is passed unfenced, observed, claimed, or fenced.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+use super::headers;
+use super::respond::Refusal;
+use super::table::{Route, Table};
+use crate::config::{Mode, SafeMethods, Unmatched};
+use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value};
+
+/// What is to become of a request.
+pub(crate) enum Class {
+    /// Passed without being judged. `upgrade`: its tunnel may be opened.
+    Pass {
+        route: Option<Arc<Route>>,
+        upgrade: bool,
+    },
+    /// To be judged.
+    Fenced(Fenced),
+    /// Observe mode: forwarded whatever is found.
+    Observed(Arc<Route>, Result<Fenced, Refusal>),
+    /// A claim.
+    Claim,
+    /// Refused.
+    Refused(Option<Arc<Route>>, Refusal),
+}
+
+/// A request that carries a token for a route.
+pub(crate) struct Fenced {
+    pub route: Arc<Route>,
+    pub token: Token,
+    pub path: CheckedPath,
+    pub captures: Captures,
+    /// The method can change something: its token is spent under `reuse: once`, and it gets a key.
+    pub unsafe_method: bool,
+}
+
+/// Classifies a request by its head.
+pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
+    if let Err(refusal) = whole_head(head) {
+        return Class::Refused(None, refusal);
+    }
+    if table.claim.as_deref() == Some(head.uri.path()) {
+        return if head.method == Method::POST {
+            Class::Claim
+        } else {
+            Class::Refused(None, Refusal::MethodNotAllowed("POST".into()))
+        };
+    }
+    let path = match CheckedPath::parse(head.uri.path()) {
+        Ok(path) => path,
+        Err(_) if !table.enforcing => return pass(None, head),
+        Err(ambiguity) => return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string())),
+    };
+    let Some((route, captures)) = table.find(&path) else {
+        return unmatched(table, head, &path);
+    };
+    let route = Arc::clone(route);
+    // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
+    // the upstream.
+    if table.enforcing
+        && let Some(ambiguity) = path.oddity_not_in(route.settings.allow)
+    {
+        return Class::Refused(Some(route), Refusal::Ambiguous(ambiguity.to_string()));
+    }
+    match route.settings.mode {
+        Mode::Bypass => pass(Some(route), head),
+        Mode::Observe => match judge(&route, head, path, captures) {
+            Ok(Some(fenced)) => Class::Observed(route, Ok(fenced)),
+            Ok(None) => pass(Some(route), head),
+            Err(refusal) => Class::Observed(route, Err(refusal)),
+        },
+        Mode::Enforce => match judge(&route, head, path, captures) {
+            Ok(Some(fenced)) => Class::Fenced(fenced),
+            Ok(None) => Class::Pass {
+                route: Some(route),
+                upgrade: false,
+            },
+            Err(refusal) => Class::Refused(Some(route), refusal),
+        },
+    }
+}
+
+fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
+    Class::Pass {
+        route,
+        upgrade: wants_upgrade(&head.headers),
+    }
+}
+
+/// The rules that hold for every request, whatever its route.
+fn whole_head(head: &Parts) -> Result<(), Refusal> {
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::MethodNotAllowed(String::new()));
+    }
+    if !head.uri.path().starts_with('/') {
+        let why = "The request target names no path (asterisk-form or authority-form).";
+        return Err(Refusal::Ambiguous(why.into()));
+    }
+    host(head).map(|_| ())
+}
+
+/// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
+    let mut lines = head.headers.get_all(header::HOST).iter();
+    let first = lines.next();
+    if lines.next().is_some() {
+        return Err(Refusal::Ambiguous("There is more than one Host.".into()));
+    }
+    let authority = head.uri.authority().map(http::uri::Authority::as_str);
+    match (first, authority) {
+        (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
+        (Some(host), None) => Ok(host.clone()),
+        (Some(host), Some(authority))
+            if !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) =>
+        {
+            let why = "Host and the target's authority differ.";
+            Err(Refusal::Ambiguous(why.into()))
+        }
+        (_, Some(authority)) => HeaderValue::from_str(authority)
+            .map_err(|_| Refusal::Ambiguous("The target's authority is not a host.".into())),
+    }
+}
+
+fn unmatched(table: &Table, head: &Parts, path: &CheckedPath) -> Class {
+    if let Some(ambiguity) = path.oddity_not_in(crate::fence::Allow::default())
+        && table.enforcing
+    {
+        return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
+    }
+    if table.unmatched == Unmatched::SafeOnly && is_safe(head) {
+        return Class::Pass {
+            route: None,
+            upgrade: false,
+        };
+    }
+    Class::Refused(None, Refusal::NoRoute)
+}
+
+/// What an enforcing route says: `None` passes unfenced.
+fn judge(
+    route: &Arc<Route>,
+    head: &Parts,
+    path: CheckedPath,
+    captures: Captures,
+) -> Result<Option<Fenced>, Refusal> {
+    let settings = &route.settings;
+    if let Some(ambiguity) = path.oddity_not_in(settings.allow) {
+        return Err(Refusal::Ambiguous(ambiguity.to_string()));
+    }
+    if wants_upgrade(&head.headers) {
+        return Err(Refusal::UpgradeRefused);
+    }
+    let safe = is_safe(head);
+    if safe && settings.safe_methods == SafeMethods::Ignored {
+        return Ok(None);
+    }
+    if !safe
+        && let Some(allowed) = &settings.methods
+        && !allowed.contains(head.method.as_str())
+        && !is_safe_method(&head.method)
+    {
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        return Err(Refusal::MethodNotAllowed(allowed.join(", ")));
+    }
+    let token = headers::fencing_token(&head.headers)
+        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    let Some(token) = token else {
+        return if safe && settings.safe_methods == SafeMethods::Optional {
+            Ok(None)
+        } else {
+            Err(Refusal::TokenRequired)
+        };
+    };
+    let token = settings
+        .token_format
+        .parse(token.as_bytes())
+        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    Ok(Some(Fenced {
+        route: Arc::clone(route),
+        token,
+        path,
+        captures,
+        unsafe_method: !safe,
+    }))
+}
+
+/// GET, HEAD, OPTIONS: those of RFC 9110 section 9.2.1 that this proxy forwards.
+fn is_safe_method(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// A safe method that no header overrides.
+pub(crate) fn is_safe(head: &Parts) -> bool {
+    is_safe_method(&head.method) && !headers::method_override(&head.headers)
+}
+
+/// The client asks to leave HTTP. `h2c` does not count: RFC 9113 has retired it, and a server may pass
+/// it over (RFC 9110 section 7.8).
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.get_all(header::UPGRADE).iter().any(|line| {
+        line.as_bytes()
+            .split(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .any(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case(b"h2c"))
+    })
+}
+
+impl Fenced {
+    /// The route's template. Every route that fences has one.
+    pub(crate) fn template(&self) -> Result<&KeyTemplate, Refusal> {
+        self.route
+            .settings
+            .key
+            .as_ref()
+            .ok_or_else(|| Refusal::Ambiguous("This route has no resource key.".into()))
+    }
+
+    /// Derives the resource key. `body`: the whole body, where the template reads it.
+    pub(crate) fn key(&self, head: &Parts, body: Option<&[u8]>) -> Result<ResourceKey, Refusal> {
+        let template = self.template()?;
+        let json = json_parts(template, body)?;
+        let mut json = json.into_iter();
+        template
+            .render(&self.captures, &self.path, &mut |source| match source {
+                Source::Host => {
+                    let host = host(head).map_err(|_| "there is no single Host".to_owned())?;
+                    text(&host, "Host").map(|host| Some(host.to_owned()))
+                }
+                Source::Header(name) => header_part(&head.headers, name),
+                Source::Query(name) => query_value(head.uri.query().unwrap_or_default(), name),
+                Source::Json(_) => Ok(json.next().flatten()),
+                Source::Path(_) | Source::WholePath => Ok(None),
+            })
+            .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
+    }
+}
+
+/// The values of a template's JSON parts, in its order.
+fn json_parts(template: &KeyTemplate, body: Option<&[u8]>) -> Result<Vec<Option<String>>, Refusal> {
+    if !template.uses_json() {
+        return Ok(Vec::new());
+    }
+    let wanted: Vec<&[String]> = template
+        .parts()
+        .filter_map(|source| match source {
+            Source::Json(path) => Some(path.as_slice()),
+            _ => None,
+        })
+        .collect();
+    super::jsonkey::members(body.unwrap_or_default(), &wanted)
+        .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
+}
+
+/// A header's one value (see [`headers::text`] for what is refused).
+fn header_part(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
+    let value = headers::text(headers, &name).map_err(|error| error.to_string())?;
+    Ok(value.map(|value| value.trim_matches([' ', '\t']).to_owned()))
+}
+
+fn text<'a>(value: &'a HeaderValue, name: &str) -> Result<&'a str, String> {
+    std::str::from_utf8(value.as_bytes())
+        .map_err(|_| format!("the header {name} is not UTF-8; send it in UTF-8"))
+}

@@ -1,0 +1,412 @@
+//! One exchange with the upstream, in a task of its own that owns the permit.
+//!
+//! The task is not the request handler: hyper drops a handler's future when its client leaves, and an
+//! exchange that has begun must be followed to its end. [`forward`] consumes the [`Permit`], so that
+//! nothing fenced can be sent without one, and nothing can be sent twice.
+//!
+//! From [`Permit::begin`] on, the permit ends as settled when nothing was sent or the response has
+//! arrived whole. In every other case (a break, a timeout, a reset, a panic) it is dropped, and
+//! counts as an unknown outcome.
+
+use std::collections::VecDeque;
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Version};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admit::Gate;
+use super::body::{BoxError, ClientBody, UpstreamBody};
+use super::headers;
+use super::respond::Refusal;
+use super::upstream::Upstream;
+use crate::barrier::Permit;
+use crate::metrics::RouteMetrics;
+
+/// Frames between the upstream and a client that reads them.
+const WINDOW: usize = 16;
+/// What is kept for a client that has stalled while a newer token waits; beyond it, the client's
+/// response is cut, so that the newer token is not held up.
+const KEPT_FOR_STALLED: usize = 1 << 20;
+
+/// The limits of one exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// From the last byte of the request to the response head.
+    pub timeout: Duration,
+    /// For the upload as a whole.
+    pub upload: Duration,
+    /// From the moment a newer token is known to the end of the exchange.
+    pub drain: Duration,
+}
+
+/// An exchange that is ready to begin.
+pub(crate) struct Exchange<G> {
+    pub request: Request<UpstreamBody>,
+    /// Cancelled when nothing more of the request's body will be sent.
+    pub sent: CancellationToken,
+    pub limits: Limits,
+    pub upstream: Arc<Upstream>,
+    pub metrics: Arc<RouteMetrics>,
+    /// `reuse: once`: the name to spend the permit's token under before the send.
+    pub spend: Option<String>,
+    /// Held until the exchange is over: places, guards.
+    pub held: G,
+}
+
+type Head = oneshot::Sender<Result<Response<ClientBody>, Refusal>>;
+
+/// Sends one request under its permit, and returns the upstream's response head with a body that
+/// follows. Dropping this future, or the body, does not end the exchange.
+pub(crate) async fn forward<G: Send + 'static>(
+    permit: Permit,
+    exchange: Exchange<G>,
+    gate: &Gate,
+    tasks: &TaskTracker,
+) -> Result<Response<ClientBody>, Refusal> {
+    let (tx, head) = oneshot::channel();
+    tasks.spawn(follow(permit, exchange, gate.clone(), tx));
+    head.await
+        .unwrap_or_else(|_| Err(Refusal::Broken("The exchange was aborted".into())))
+}
+
+/// The whole of an exchange: spend the token, send, follow the response to its end.
+async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
+    let Exchange {
+        request,
+        sent,
+        limits,
+        upstream,
+        metrics,
+        spend,
+        held,
+    } = exchange;
+    if let Some(name) = &spend
+        && let Err(refusal) = gate.spend(&permit, name).await
+    {
+        drop(permit);
+        let _ = head.send(Err(refusal));
+        return;
+    }
+    let (key, token) = (permit.key().clone(), permit.token());
+    let in_flight = metrics.in_flight();
+    let sending = permit.begin();
+    let cuts = Cuts {
+        superseded: sending.superseded(),
+        cutoff: sending.cutoff(),
+        drain: limits.drain,
+    };
+    let began = Instant::now();
+    let answered = match upstream.fenced(sending.generation()) {
+        Ok(client) => tokio::select! {
+            answered = client.request(request) => answered.map_err(|error| {
+                if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
+            }),
+            () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
+            cut = cuts.due() => Err(Failed::Cut(cut)),
+        },
+        Err(error) => Err(Failed::NotSent(error.to_string())),
+    };
+    let response = match answered {
+        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            let why = "The upstream switched protocols unasked";
+            let _ = head.send(Err(Refusal::Broken(why.into())));
+            return;
+        }
+        Ok(response) => response,
+        Err(Failed::NotSent(why)) => {
+            sending.settled();
+            let given = match spend {
+                Some(name) => gate.give_back(&key, token, name).await,
+                None => true,
+            };
+            let why = format!("The upstream cannot be reached: {why}");
+            let _ = head.send(Err(Refusal::Unreachable { why, spent: !given }));
+            return;
+        }
+        Err(Failed::Broken(why)) => {
+            let why = format!("The exchange with the upstream broke: {why}");
+            let _ = head.send(Err(Refusal::Broken(why)));
+            return;
+        }
+        Err(Failed::Cut(cut)) => {
+            let _ = head.send(Err(cut.refusal(limits)));
+            return;
+        }
+    };
+    metrics.upstream(began.elapsed(), response.status().as_u16());
+    let (mut parts, mut body) = response.into_parts();
+    headers::response_for_client(&mut parts.headers, parts.version);
+    parts.version = Version::default();
+    let (frames, receiver) = mpsc::channel(WINDOW);
+    let followed = Followed {
+        frames: receiver,
+        over: body.is_end_stream(),
+        hint: body.size_hint(),
+    };
+    let _ = head.send(Ok(Response::from_parts(parts, followed.boxed_unsync())));
+    let mut client = Client {
+        frames: Some(frames),
+        kept: VecDeque::new(),
+        bytes: 0,
+    };
+    let mut whole = pump(&mut body, &mut client, &cuts).await;
+    if whole && !sent.is_cancelled() {
+        // The upstream has answered early and the client still uploads: the connection still carries
+        // bytes of this request.
+        whole = tokio::select! {
+            () = sent.cancelled() => true,
+            _ = cuts.due() => false,
+        };
+    }
+    if whole {
+        sending.settled();
+    } else {
+        // The connection first, so that nothing more is written when the settling starts.
+        drop(body);
+        drop(sending);
+        client.frames = None;
+    }
+    drop((in_flight, held));
+    client.finish().await;
+}
+
+/// Why there is no response head.
+enum Failed {
+    NotSent(String),
+    Broken(String),
+    Cut(Cut),
+}
+
+/// Follows the response to its end; `false` if it broke or was cut.
+async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
+    let cut = cuts.due();
+    let mut cut = std::pin::pin!(cut);
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            _ = &mut cut => return false,
+        };
+        match frame {
+            None => return true,
+            Some(Err(_)) => return false,
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    headers::strip_forbidden_trailers(trailers);
+                }
+                let last = body.is_end_stream();
+                if last {
+                    // Whole already: the rest is between the proxy and its client.
+                    client.keep(frame);
+                    return true;
+                }
+                tokio::select! {
+                    () = client.give(frame, &cuts.superseded) => {}
+                    _ = &mut cut => return false,
+                }
+            }
+        }
+    }
+}
+
+/// Why an exchange was cut short.
+enum Cut {
+    Drain,
+    Lease,
+    TooSlow,
+}
+
+/// When an exchange is cut short, whatever its peer does.
+struct Cuts {
+    superseded: CancellationToken,
+    cutoff: CancellationToken,
+    drain: Duration,
+}
+
+impl Cuts {
+    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for `settle`.
+    async fn due(&self) -> Cut {
+        let drained = async {
+            self.superseded.cancelled().await;
+            tokio::time::sleep(self.drain).await;
+        };
+        tokio::select! {
+            () = drained => Cut::Drain,
+            () = self.cutoff.cancelled() => Cut::Lease,
+        }
+    }
+}
+
+impl Cut {
+    fn refusal(&self, limits: Limits) -> Refusal {
+        match self {
+            Self::TooSlow => Refusal::TooSlow(limits.timeout),
+            Self::Drain => Refusal::Broken(
+                "A newer token waits, and the exchange did not end within barrier.drain".into(),
+            ),
+            Self::Lease => Refusal::Broken("The proxy lost its lease on the store".into()),
+        }
+    }
+}
+
+/// Resolves `timeout` after the request was handed over whole; an upload that does not get that far is
+/// bounded by both limits together.
+async fn too_slow(sent: &CancellationToken, limits: Limits) {
+    let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
+    tokio::time::sleep(limits.timeout).await;
+}
+
+/// Whether the request is known not to have begun: no connection was made, or hyper handed it back.
+pub(super) fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
+    let handed_back = error
+        .source()
+        .and_then(|source| source.downcast_ref::<hyper::Error>())
+        .is_some_and(hyper::Error::is_canceled);
+    error.is_connect() || handed_back
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// What the pump hands to the client's side.
+enum Piece {
+    Frame(Frame<Bytes>),
+    /// The response was whole.
+    End,
+}
+
+/// The client's side of an exchange, seen from the pump.
+struct Client {
+    /// `None`: the client has left, or its response was cut.
+    frames: Option<mpsc::Sender<Piece>>,
+    /// What the client has not taken since a newer token waits.
+    kept: VecDeque<Frame<Bytes>>,
+    bytes: usize,
+}
+
+impl Client {
+    /// Hands over a frame at the client's pace; once a newer token waits, at the upstream's.
+    async fn give(&mut self, frame: Frame<Bytes>, superseded: &CancellationToken) {
+        let Some(frames) = self.frames.clone() else {
+            return;
+        };
+        if self.kept.is_empty() {
+            tokio::select! {
+                biased;
+                place = frames.reserve() => {
+                    match place {
+                        Ok(place) => place.send(Piece::Frame(frame)),
+                        Err(_) => self.frames = None,
+                    }
+                    return;
+                }
+                () = superseded.cancelled() => {}
+            }
+        }
+        self.keep(frame);
+        while !self.kept.is_empty() {
+            match frames.try_reserve() {
+                Ok(place) => {
+                    if let Some(frame) = self.kept.pop_front() {
+                        self.bytes -= frame.data_ref().map_or(0, Bytes::len);
+                        place.send(Piece::Frame(frame));
+                    }
+                }
+                Err(mpsc::error::TrySendError::Full(())) => break,
+                Err(mpsc::error::TrySendError::Closed(())) => {
+                    self.frames = None;
+                    break;
+                }
+            }
+        }
+        if self.bytes > KEPT_FOR_STALLED {
+            self.frames = None;
+            self.kept.clear();
+            self.bytes = 0;
+        }
+    }
+
+    fn keep(&mut self, frame: Frame<Bytes>) {
+        if self.frames.is_some() {
+            self.bytes += frame.data_ref().map_or(0, Bytes::len);
+            self.kept.push_back(frame);
+        }
+    }
+
+    /// Hands over what is left, and says that it was whole. Nobody's token waits for this any more.
+    async fn finish(self) {
+        let Some(frames) = self.frames else {
+            return;
+        };
+        for frame in self.kept {
+            if frames.send(Piece::Frame(frame)).await.is_err() {
+                return;
+            }
+        }
+        let _ = frames.send(Piece::End).await;
+    }
+}
+
+/// The response's body as the client sees it: ends cleanly only if the upstream's did.
+struct Followed {
+    frames: mpsc::Receiver<Piece>,
+    over: bool,
+    hint: http_body::SizeHint,
+}
+
+impl Body for Followed {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        match self.frames.poll_recv(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Piece::End)) => {
+                self.over = true;
+                Poll::Ready(None)
+            }
+            Poll::Ready(None) => {
+                self.over = true;
+                Poll::Ready(Some(Err("the upstream's response is incomplete".into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        // Only at the start: hyper asks once, to frame the response as the upstream did.
+        self.hint.clone()
+    }
+}

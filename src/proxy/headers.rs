@@ -1,0 +1,423 @@
+//! Header fields on both legs: what is taken off, what is added, and in which order.
+//!
+//! Three attacks decide the shape of this file. A `Connection` header may have several lines, and can
+//! name fields to drop: so all lines are read before any is removed, fields that an upstream decides
+//! by are never dropped on a client's word, and ours are added last. CGI and its heirs know
+//! `X-Fencing-Token`, `X_Fencing_Token` and the like by one name: so names are compared with every
+//! sign taken for `-` ([`same_name`]). And a field given twice is read first, last or joined: so
+//! where one value matters, a second line is malformed, even an equal one ([`single`]).
+//!
+//! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
+//! among the connection's own fields (7.6.1).
+
+pub mod trace;
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+use self::trace::NewTrace;
+use super::idempotency::Choice;
+use crate::fence::{KeyError, ResourceKey, Token};
+
+/// The token of a request; of a claim, too.
+pub const TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+/// The resource key: to the upstream, and of a claim.
+pub const RESOURCE: HeaderName = HeaderName::from_static("x-fencing-resource");
+/// The caller's name for the operation.
+pub const OPERATION: HeaderName = HeaderName::from_static("x-fencing-operation");
+/// The method and target of a claim.
+pub const TARGET: HeaderName = HeaderName::from_static("x-fencing-target");
+/// How the proxy's own answers are told from the upstream's.
+pub const OUTCOME: HeaderName = HeaderName::from_static("x-fencing-outcome");
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+const METHOD_OVERRIDES: [&str; 3] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+];
+
+/// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
+const HOP_BY_HOP: [HeaderName; 10] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    HeaderName::from_static("proxy-authentication-info"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Whether a server that turns headers into variables, as CGI has it (RFC 3875, 4.1.18), knows both
+/// by one name: letters without case, and every sign taken for `-`.
+#[must_use]
+pub fn same_name(name: &HeaderName, dashed: &str) -> bool {
+    name.as_str()
+        .bytes()
+        .map(plain)
+        .eq(dashed.bytes().map(plain))
+}
+
+/// One letter of a name, as [`same_name`] compares it.
+fn plain(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
+}
+
+/// Why a field whose one value matters has none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A second line.
+    #[error("{0} is given more than once; send one line")]
+    Repeated(HeaderName),
+    /// A name that some servers take for the right one, alone or beside it.
+    #[error("{twin} is the same as {name} for some servers; send {name} only")]
+    Twin {
+        /// As it should be written.
+        name: HeaderName,
+        /// As it was.
+        twin: HeaderName,
+    },
+    /// `Connection` names the field, so that the next server would not see it.
+    #[error("{0} is named in Connection, which would take it off the request; leave it out there")]
+    Dropped(HeaderName),
+    /// Neither visible ASCII nor UTF-8.
+    #[error("{0} is not UTF-8; send it in ASCII or UTF-8")]
+    NotText(HeaderName),
+}
+
+/// The only value of a field; `None` if it is absent.
+pub fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a HeaderValue>, FieldError> {
+    if let Some(twin) = headers
+        .keys()
+        .find(|known| *known != name && same_name(known, name.as_str()))
+    {
+        return Err(FieldError::Twin {
+            name: name.clone(),
+            twin: twin.clone(),
+        });
+    }
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next();
+    if lines.next().is_some() {
+        return Err(FieldError::Repeated(name.clone()));
+    }
+    Ok(first)
+}
+
+/// The raw token of a request.
+pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldError> {
+    single(headers, &TOKEN)
+}
+
+/// The text of a field that a key is made of (`{header.x-tenant}`), or that names something: one
+/// line, UTF-8, no white space around it, and sure to reach the upstream.
+pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, FieldError> {
+    let Some(value) = single(headers, name)? else {
+        return Ok(None);
+    };
+    if connection_options(headers)
+        .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
+    {
+        return Err(FieldError::Dropped(name.clone()));
+    }
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(|text| Some(text.trim_matches([' ', '\t'])))
+        .map_err(|_| FieldError::NotText(name.clone()))
+}
+
+/// Whether a method that looks safe may be another one to the upstream.
+#[must_use]
+pub fn method_override(headers: &HeaderMap) -> bool {
+    headers
+        .keys()
+        .any(|name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known)))
+}
+
+/// The members of all `Connection` lines.
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+}
+
+/// Takes off what belongs to one connection: the fields of [`HOP_BY_HOP`] and those that `Connection`
+/// names. A field that is meant for all recipients may not be named there (RFC 9110, 7.6.1), and one
+/// that is (`Connection: host, content-length, if-match`) stays on: see [`end_to_end`].
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = connection_options(headers)
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|name| !end_to_end(name.as_str()))
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
+/// authenticates or decides by them.
+fn end_to_end(name: &str) -> bool {
+    const PREFIXES: [&str; 7] = [
+        "content-",
+        "if-",
+        "accept",
+        "x-forwarded-",
+        "x-fencing-",
+        "access-control-",
+        "sec-",
+    ];
+    const NAMES: [&str; 27] = [
+        "host",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "cache-control",
+        "pragma",
+        "expires",
+        "date",
+        "age",
+        "vary",
+        "etag",
+        "last-modified",
+        "location",
+        "range",
+        "expect",
+        "origin",
+        "referer",
+        "user-agent",
+        "forwarded",
+        "via",
+        "max-forwards",
+        "traceparent",
+        "tracestate",
+        "idempotency-key",
+        "www-authenticate",
+        "trailer",
+        "retry-after",
+    ];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Takes off every `X-Fencing-…`, in dashes, underscores or any mixture.
+pub fn strip_fencing(headers: &mut HeaderMap) {
+    let prefix = b"x-fencing-";
+    remove_where(headers, |name| {
+        name.as_str()
+            .bytes()
+            .map(plain)
+            .take(prefix.len())
+            .eq(prefix.iter().copied())
+    });
+}
+
+fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| unwanted(name))
+        .cloned()
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// Sets a field to one value, and takes off what other servers may know by its name.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    remove_where(headers, |known| same_name(known, name.as_str()));
+    headers.insert(name, value);
+}
+
+/// What goes upstream with a request besides what the client sent.
+#[derive(Debug)]
+pub struct ForUpstream<'a> {
+    /// `None` where the request passes unfenced.
+    pub fenced: Option<(Token, &'a ResourceKey)>,
+    /// `None` where the route sends no keys: what the client sent stays on.
+    pub idempotency: Option<(&'a HeaderName, Choice)>,
+    /// The client's address; `None` on a Unix socket.
+    pub peer: Option<IpAddr>,
+    /// `http` or `https`: how the client reached the proxy.
+    pub scheme: &'static str,
+    /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
+    pub host: Option<HeaderValue>,
+    /// The version of the client's request.
+    pub version: Version,
+    /// The upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be (RFC 9113,
+    /// 8.2.2) and gRPC insists on it.
+    pub http2: bool,
+    /// The ids for a request that brings no valid `traceparent`.
+    pub trace: NewTrace,
+}
+
+/// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
+///
+/// - `X-Forwarded-For`: the peer is appended to what is there.
+/// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
+///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
+/// - `Via`: `1.1 fencepost` is appended (RFC 9110, 7.6.3).
+/// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
+pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
+    let trailers = headers.get_all(TE).iter().any(|line| {
+        let mut members = line.as_bytes().split(|byte| *byte == b',');
+        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    });
+    strip_hop_by_hop(headers);
+    strip_fencing(headers);
+    if trailers && add.http2 {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some((token, resource)) = add.fenced {
+        headers.insert(TOKEN, HeaderValue::from(token.get()));
+        headers.insert(RESOURCE, resource_value(resource));
+    }
+    match add.idempotency {
+        None | Some((_, Choice::KeepClients)) => {}
+        Some((name, Choice::Nothing)) => {
+            remove_where(headers, |known| same_name(known, name.as_str()));
+        }
+        Some((_, Choice::Send(name, value))) => set(headers, name, value),
+    }
+    for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, VIA] {
+        remove_where(headers, |known| {
+            *known != name && same_name(known, name.as_str())
+        });
+    }
+    if let Some(peer) = add.peer {
+        append(headers, FORWARDED_FOR, &peer.to_canonical().to_string());
+    }
+    if !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(add.scheme));
+    }
+    if let Some(host) = add.host
+        && !headers.contains_key(FORWARDED_HOST)
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    append_via(headers, add.version);
+    trace::ensure(headers, add.trace);
+}
+
+/// Makes an upstream's header the client's. `version` is that of the upstream's response.
+pub fn response_for_client(headers: &mut HeaderMap, version: Version) {
+    strip_hop_by_hop(headers);
+    strip_fencing(headers);
+    append_via(headers, version);
+}
+
+fn append_via(headers: &mut HeaderMap, version: Version) {
+    let received = match version {
+        Version::HTTP_09 => "0.9 fencepost",
+        Version::HTTP_10 => "1.0 fencepost",
+        Version::HTTP_2 => "2 fencepost",
+        Version::HTTP_3 => "3 fencepost",
+        _ => "1.1 fencepost",
+    };
+    append(headers, VIA, received);
+}
+
+/// Adds a member to a field that is a list, on one line with those before it.
+fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
+    let mut line = Vec::new();
+    for value in headers.get_all(&name) {
+        let value = value.as_bytes().trim_ascii();
+        if !value.is_empty() {
+            line.extend_from_slice(value);
+            line.extend_from_slice(b", ");
+        }
+    }
+    line.extend_from_slice(member.as_bytes());
+    // Joined of valid values and our own text, so it is valid; if not, ours alone is.
+    let value = HeaderValue::from_bytes(&line).or_else(|_| HeaderValue::from_str(member));
+    if let Ok(value) = value {
+        headers.insert(name, value);
+    }
+}
+
+/// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.
+/// Keys that templates make have no `%` but in escapes of ASCII signs, and no space in their literal
+/// text, so no two of them come out equal, and [`resource_of`] reads them back.
+#[must_use]
+#[expect(clippy::missing_panics_doc, reason = "it cannot panic")]
+pub fn resource_value(key: &ResourceKey) -> HeaderValue {
+    let mut text = String::with_capacity(key.as_str().len());
+    for byte in key.as_str().bytes() {
+        if byte.is_ascii_graphic() {
+            text.push(char::from(byte));
+        } else {
+            text.extend(["%".to_owned(), format!("{byte:02X}")]);
+        }
+    }
+    HeaderValue::from_str(&text).expect("visible ASCII is a header value")
+}
+
+/// The key that a client names in `X-Fencing-Resource`: as the proxy writes it there, or in UTF-8.
+pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = match rest {
+            [b'%', high, low, ..] => std::str::from_utf8(&[*high, *low])
+                .ok()
+                .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok()),
+            _ => None,
+        };
+        // Escapes of visible ASCII belong to the key itself.
+        if let Some(byte) = escaped.filter(|byte| !byte.is_ascii() || *byte == b' ') {
+            bytes.push(byte);
+            rest = &rest[3..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    // What does not decode to UTF-8 was not written by us: take it literally.
+    match String::from_utf8(bytes) {
+        Ok(key) => ResourceKey::new(key),
+        Err(_) => ResourceKey::new(value),
+    }
+}
+
+/// Takes out of a message's trailers what may only stand in its header (RFC 9110, 6.5.1): framing,
+/// routing, authentication, modifiers of the request, controls of the response, and the format of the
+/// content; and whatever this proxy decides by or adds. Digests are what trailers are for (RFC 9530),
+/// and stay, as do `ETag` (RFC 9110,
+/// 8.8.3) and gRPC's status.
+pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
+    strip_hop_by_hop(trailers);
+    strip_fencing(trailers);
+    remove_where(trailers, |name| {
+        let dashed: String = name
+            .as_str()
+            .bytes()
+            .map(|byte| char::from(plain(byte)))
+            .collect();
+        let allowed = ["content-digest", "etag"].contains(&name.as_str());
+        let forbidden = end_to_end(&dashed)
+            || dashed.starts_with("proxy-")
+            || HOP_BY_HOP.iter().any(|field| *field == *dashed)
+            || METHOD_OVERRIDES.contains(&&*dashed);
+        forbidden && !allowed
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,511 @@
+//! What arrives is given line by line; what is left is compared line by line.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn map(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    headers
+}
+
+/// `name: value` lines, sorted.
+fn lines(headers: &HeaderMap) -> Vec<String> {
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    };
+    let mut lines: Vec<String> = headers.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+fn add<'a>() -> ForUpstream<'a> {
+    ForUpstream {
+        fenced: None,
+        idempotency: None,
+        peer: Some(Ipv4Addr::new(192, 0, 2, 7).into()),
+        scheme: "http",
+        host: Some(HeaderValue::from_static("app.example:7080")),
+        version: Version::HTTP_11,
+        http2: false,
+        trace: NewTrace {
+            trace_id: 0xa,
+            parent_id: 0xb,
+        },
+    }
+}
+
+/// The names that [`ForUpstream`] of [`add`] always brings.
+const ALWAYS: [&str; 5] = [
+    "via",
+    "traceparent",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+];
+
+#[test]
+fn every_line_of_connection_counts() {
+    let mut headers = map(&[
+        ("connection", "x-one, X-TWO"),
+        ("connection", "close"),
+        ("connection", " x-three ,, x-four\t"),
+        ("connection", "\u{e9}, x five, "),
+        ("x-one", "1"),
+        ("x-two", "2"),
+        ("x-two", "2 again"),
+        ("x-three", "3"),
+        ("x-four", "4"),
+        ("x-five", "5"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("te", "trailers, deflate"),
+        ("transfer-encoding", "gzip"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("http2-settings", "AAMAAABkAARAAAAAAAIAAAAA"),
+        ("proxy-authenticate", "Basic"),
+        ("proxy-authorization", "Basic Zm9v"),
+        ("proxy-authentication-info", "x"),
+        ("trailer", "x-checksum"),
+        ("authorization", "Bearer x"),
+    ]);
+    strip_hop_by_hop(&mut headers);
+    assert_eq!(
+        lines(&headers),
+        [
+            "authorization: Bearer x",
+            "trailer: x-checksum",
+            "x-five: 5"
+        ]
+    );
+}
+
+#[test]
+fn connection_cannot_take_off_what_an_upstream_decides_by() {
+    let matter = [
+        "host",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "if-match",
+        "if-unmodified-since",
+        "authorization",
+        "cookie",
+        "x-forwarded-for",
+        "cache-control",
+        "range",
+        "idempotency-key",
+        "traceparent",
+        "x-fencing-token",
+        "origin",
+    ];
+    for name in matter {
+        let mut headers = map(&[
+            ("connection", "close"),
+            ("connection", &name.to_uppercase()),
+            (name, "1"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(lines(&headers), [format!("{name}: 1")]);
+    }
+}
+
+#[test]
+fn fencing_fields_go_in_every_spelling() {
+    let mut headers = map(&[
+        ("x-fencing-token", "1"),
+        ("X-Fencing-Token", "2"),
+        ("x_fencing_token", "3"),
+        ("x-fencing_token", "4"),
+        ("x_fencing-anything", "5"),
+        ("x.fencing.token", "6"),
+        ("X-FENCING-", "7"),
+        ("x-fencing", "stays"),
+        ("x-fencingtoken", "stays"),
+        ("fencing-token", "stays"),
+        ("xx-fencing-token", "stays"),
+    ]);
+    strip_fencing(&mut headers);
+    assert_eq!(
+        lines(&headers),
+        [
+            "fencing-token: stays",
+            "x-fencing: stays",
+            "x-fencingtoken: stays",
+            "xx-fencing-token: stays"
+        ]
+    );
+}
+
+#[test]
+fn one_token_in_one_spelling() {
+    assert_eq!(fencing_token(&map(&[])), Ok(None));
+    let one = map(&[("X-Fencing-Token", "42"), ("x-fencing-operation", "o")]);
+    assert_eq!(
+        fencing_token(&one),
+        Ok(Some(&HeaderValue::from_static("42")))
+    );
+    for twice in [["42", "42"], ["41", "42"], ["", "42"]] {
+        let headers = map(&twice.map(|value| ("x-fencing-token", value)));
+        assert_eq!(fencing_token(&headers), Err(FieldError::Repeated(TOKEN)));
+    }
+    for twin in [
+        "x_fencing_token",
+        "x-fencing_token",
+        "X_Fencing-Token",
+        "x.fencing.token",
+    ] {
+        for headers in [
+            map(&[(twin, "42")]),
+            map(&[("x-fencing-token", "42"), (twin, "42")]),
+        ] {
+            let error = fencing_token(&headers).expect_err(twin);
+            assert!(matches!(error, FieldError::Twin { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_text_of_a_field() {
+    let tenant = HeaderName::from_static("x-tenant");
+    let read =
+        |lines: &[(&str, &str)]| text(&map(lines), &tenant).map(|text| text.map(str::to_owned));
+    assert_eq!(read(&[]), Ok(None));
+    assert_eq!(read(&[("x-tenant", " a b\t")]), Ok(Some("a b".to_owned())));
+    assert_eq!(read(&[("x-tenant", "é")]), Ok(Some("é".to_owned())));
+    assert_eq!(
+        read(&[("x-tenant", "a"), ("connection", "close, x-tenants")]),
+        Ok(Some("a".into()))
+    );
+    for (lines, what) in [
+        (
+            &[("x-tenant", "a"), ("x-tenant", "a")] as &[_],
+            "more than once",
+        ),
+        (&[("x-tenant", "a"), ("x_tenant", "b")], "is the same as"),
+        (
+            &[
+                ("x-tenant", "a"),
+                ("connection", "close"),
+                ("connection", "X-Tenant"),
+            ],
+            "in Connection",
+        ),
+    ] {
+        let error = read(lines).expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert(&tenant, HeaderValue::from_bytes(b"\xe9").unwrap());
+    assert_eq!(
+        text(&headers, &tenant),
+        Err(FieldError::NotText(tenant.clone()))
+    );
+}
+
+#[test]
+fn method_overrides() {
+    for name in [
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "x_http_method_override",
+        "x_http-method",
+        "x_method_override",
+    ] {
+        assert!(
+            method_override(&map(&[("accept", "*/*"), (name, "GET")])),
+            "{name}"
+        );
+    }
+    for name in [
+        "x-http-methods",
+        "x-method",
+        "method-override",
+        "x-http-method-override-2",
+    ] {
+        assert!(!method_override(&map(&[(name, "DELETE")])), "{name}");
+    }
+}
+
+#[test]
+fn a_fenced_request() {
+    let resource = ResourceKey::new("order:é 7%3A").unwrap();
+    let name = HeaderName::from_static("idempotency-key");
+    let mut headers = map(&[
+        ("host", "app.example:7080"),
+        ("connection", "x-forwarded-for, x-secret, x-fencing-token"),
+        ("connection", "keep-alive, host, via"),
+        ("x-secret", "1"),
+        ("x-fencing-token", "0042"),
+        ("x_fencing_token", "43"),
+        ("x-fencing-operation", "pay"),
+        ("x-fencing-resource", "forged"),
+        ("idempotency-key", "theirs"),
+        ("idempotency_key", "theirs too"),
+        ("x-forwarded-for", "198.51.100.1, 198.51.100.2"),
+        ("x-forwarded-for", "198.51.100.3"),
+        ("x_forwarded_for", "203.0.113.9"),
+        ("x-forwarded-proto", "https"),
+        ("x_forwarded_host", "evil.example"),
+        ("via", "2 edge"),
+        ("te", "trailers"),
+        (
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ),
+        ("tracestate", "a=b"),
+        ("tracestate", "c=d"),
+    ]);
+    let choice = Choice::Send(name.clone(), HeaderValue::from_static("ours"));
+    request_for_upstream(
+        &mut headers,
+        ForUpstream {
+            fenced: Some((Token::new(42).unwrap(), &resource)),
+            idempotency: Some((&name, choice)),
+            ..add()
+        },
+    );
+    assert_eq!(
+        lines(&headers),
+        [
+            "host: app.example:7080",
+            "idempotency-key: ours",
+            "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "tracestate: a=b",
+            "tracestate: c=d",
+            "via: 2 edge, 1.1 fencepost",
+            "x-fencing-resource: order:%C3%A9%207%3A",
+            "x-fencing-token: 42",
+            "x-forwarded-for: 198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7",
+            "x-forwarded-host: app.example:7080",
+            "x-forwarded-proto: https",
+        ]
+    );
+}
+
+#[test]
+fn a_bare_request() {
+    let mut headers = map(&[("x-fencing-token", "9"), ("te", "trailers")]);
+    request_for_upstream(&mut headers, add());
+    assert_eq!(
+        lines(&headers),
+        [
+            "traceparent: 00-0000000000000000000000000000000a-000000000000000b-01",
+            "via: 1.1 fencepost",
+            "x-forwarded-for: 192.0.2.7",
+            "x-forwarded-host: app.example:7080",
+            "x-forwarded-proto: http",
+        ]
+    );
+    let mapped = Ipv4Addr::new(192, 0, 2, 8).to_ipv6_mapped();
+    for (peer, expected) in [
+        (None, None),
+        (Some(mapped.into()), Some("192.0.2.8")),
+        (Some(Ipv6Addr::LOCALHOST.into()), Some("::1")),
+    ] {
+        let mut headers = HeaderMap::new();
+        request_for_upstream(
+            &mut headers,
+            ForUpstream {
+                peer,
+                host: None,
+                ..add()
+            },
+        );
+        let value = headers
+            .get("x-forwarded-for")
+            .map(|value| value.to_str().unwrap());
+        assert_eq!(value, expected);
+        assert!(!headers.contains_key("x-forwarded-host"));
+    }
+}
+
+#[test]
+fn te_goes_to_http2_only_and_only_for_trailers() {
+    for (te, http2, expected) in [
+        ("trailers", true, Some("trailers")),
+        ("deflate, Trailers", true, Some("trailers")),
+        ("deflate", true, None),
+        ("trailers", false, None),
+    ] {
+        let mut headers = map(&[("te", te), ("connection", "te")]);
+        request_for_upstream(&mut headers, ForUpstream { http2, ..add() });
+        assert_eq!(
+            headers.get("te").map(|value| value.to_str().unwrap()),
+            expected
+        );
+    }
+}
+
+#[test]
+fn whose_idempotency_key_goes() {
+    let name = HeaderName::from_static("idempotency-key");
+    let both = [("idempotency-key", "a"), ("idempotency_key", "b")];
+    for (choice, expected) in [
+        (None, vec!["idempotency-key: a", "idempotency_key: b"]),
+        (
+            Some(Choice::KeepClients),
+            vec!["idempotency-key: a", "idempotency_key: b"],
+        ),
+        (Some(Choice::Nothing), vec![]),
+        (
+            Some(Choice::Send(name.clone(), HeaderValue::from_static("c"))),
+            vec!["idempotency-key: c"],
+        ),
+    ] {
+        let mut headers = map(&both);
+        let idempotency = choice.map(|choice| (&name, choice));
+        request_for_upstream(
+            &mut headers,
+            ForUpstream {
+                idempotency,
+                ..add()
+            },
+        );
+        for name in ALWAYS {
+            headers.remove(name);
+        }
+        assert_eq!(lines(&headers), expected);
+    }
+}
+
+#[test]
+fn a_response() {
+    let mut headers = map(&[
+        ("connection", "x-internal"),
+        ("connection", "close"),
+        ("x-internal", "1"),
+        ("keep-alive", "timeout=5"),
+        ("transfer-encoding", "chunked"),
+        ("x-fencing-outcome", "stale-token"),
+        ("x_fencing_mark", "43"),
+        ("set-cookie", "a=1"),
+        ("set-cookie", "b=2"),
+        ("content-length", "7"),
+        ("trailer", "x-checksum"),
+        ("via", "1.0 app"),
+    ]);
+    response_for_client(&mut headers, Version::HTTP_2);
+    assert_eq!(
+        lines(&headers),
+        [
+            "content-length: 7",
+            "set-cookie: a=1",
+            "set-cookie: b=2",
+            "trailer: x-checksum",
+            "via: 1.0 app, 2 fencepost"
+        ]
+    );
+}
+
+#[test]
+fn trailers() {
+    let forbidden = [
+        "transfer-encoding",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "content-range",
+        "host",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "www-authenticate",
+        "proxy-authorization",
+        "cache-control",
+        "expect",
+        "max-forwards",
+        "pragma",
+        "range",
+        "if-match",
+        "if-none-match",
+        "age",
+        "date",
+        "expires",
+        "location",
+        "retry-after",
+        "vary",
+        "via",
+        "forwarded",
+        "x-forwarded-for",
+        "x-fencing-token",
+        "x_fencing_token",
+        "idempotency-key",
+        "idempotency_key",
+        "x-http-method-override",
+        "content_length",
+        "x_http_method",
+        "traceparent",
+    ];
+    let mut headers = map(&forbidden.map(|name| (name, "1")));
+    for kept in [
+        "grpc-status",
+        "grpc-message",
+        "x-checksum",
+        "content-digest",
+        "etag",
+        "digest",
+    ] {
+        headers.insert(kept, HeaderValue::from_static("1"));
+    }
+    strip_forbidden_trailers(&mut headers);
+    assert_eq!(
+        lines(&headers),
+        [
+            "content-digest: 1",
+            "digest: 1",
+            "etag: 1",
+            "grpc-message: 1",
+            "grpc-status: 1",
+            "x-checksum: 1"
+        ]
+    );
+}
+
+#[test]
+fn resources_in_headers() {
+    for (key, value) in [
+        ("order:42", "order:42"),
+        ("order:a%3Ab", "order:a%3Ab"),
+        ("заказ:1", "%D0%B7%D0%B0%D0%BA%D0%B0%D0%B7:1"),
+        (" a b ", "%20a%20b%20"),
+    ] {
+        let key = ResourceKey::new(key).unwrap();
+        assert_eq!(resource_value(&key), value);
+        assert_eq!(resource_of(value), Ok(key));
+    }
+    for (value, key) in [
+        ("заказ:1", "заказ:1"),
+        ("a%", "a%"),
+        ("%+1", "%+1"),
+        ("%E9", "%E9"),
+    ] {
+        assert_eq!(resource_of(value).unwrap().as_str(), key);
+    }
+    assert!(resource_of("").is_err());
+    assert!(resource_of("%C2%85").is_err(), "a control character");
+}
+
+proptest! {
+    /// Keys as templates make them: `%` only before two digits of an ASCII sign.
+    #[test]
+    fn resources_come_back(key in "([^%\\p{C}]|%[2-7][1-9A-E]){1,24}") {
+        prop_assume!(!key.contains("%7F"));
+        let key = ResourceKey::new(key).unwrap();
+        let value = resource_value(&key);
+        prop_assert_eq!(resource_of(value.to_str().unwrap()), Ok(key));
+    }
+}

@@ -1,0 +1,481 @@
+//! Idempotency keys for the upstream: the same request always has the same key, whichever proxy
+//! sends it and however often it was restarted, and two requests never share one.
+//!
+//! A key is made of the route's template; the signs that stand between its variables are escaped
+//! inside them, so that `a-b` with 7 and `a` with `b-7` differ. Where a template puts two variables
+//! side by side with no sign between them, a `|` is put there. A caller's operation stays readable,
+//! and cannot be taken for a digest: that begins with `%s`, which no escape does.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+
+use super::headers::same_name;
+use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
+use crate::fence::{ResourceKey, Token};
+
+/// The SHA-256 of a request's method, target and body, each behind its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestDigest([u8; 32]);
+
+impl RequestDigest {
+    /// `target` as it goes upstream, byte for byte.
+    #[must_use]
+    pub fn of(method: &str, target: &str, body: &[u8]) -> Self {
+        let mut hash = Sha256::new();
+        for part in [method.as_bytes(), target.as_bytes(), body] {
+            // A usize has at most 64 bits on every platform Rust knows.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// 64 lower-case hexadecimal digits.
+impl fmt::Display for RequestDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0).fmt(f)
+    }
+}
+
+/// Why a request has no idempotency key, or not the right one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdempotencyError {
+    /// The route has `required: true`, and the body was too long to be digested (413).
+    #[error(
+        "this route requires an idempotency key, and the body is too long to make one of; send \
+         X-Fencing-Operation, or a shorter body"
+    )]
+    NoKey,
+    /// The caller's operation is empty (400).
+    #[error("X-Fencing-Operation is empty; name the operation, or leave the header out")]
+    EmptyOperation,
+    /// The route has `client_key: reject` (400).
+    #[error("this route makes its own idempotency keys; leave {0} out")]
+    ClientKey(String),
+    /// The configured header cannot be sent.
+    #[error("the idempotency header {0:?} cannot be sent; correct `idempotency.header`")]
+    Header(String),
+}
+
+/// The key of one request: `None` if the template needs a digest, there is none, and the route does
+/// not require a key.
+///
+/// `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body was not read
+/// whole before the send.
+pub fn key(
+    settings: &IdempotencySettings,
+    resource: &ResourceKey,
+    token: Token,
+    operation: Option<&str>,
+    digest: Option<&RequestDigest>,
+) -> Result<Option<HeaderValue>, IdempotencyError> {
+    if operation.is_some_and(str::is_empty) {
+        return Err(IdempotencyError::EmptyOperation);
+    }
+    let parts = &settings.key.parts;
+    let separators = Separators::of(parts);
+    let mut raw = String::new();
+    // Whether what was written last is a variable that no separator has ended yet.
+    let mut open = false;
+    for part in parts {
+        if let IdempotencyPart::Literal(text) = part {
+            push_literal(&mut raw, text);
+            open &= !text.bytes().any(is_separator);
+            continue;
+        }
+        if open {
+            raw.push('|');
+        }
+        open = true;
+        match (part, operation, digest) {
+            (IdempotencyPart::Literal(_), ..) => {}
+            (IdempotencyPart::Resource, ..) => separators.push(&mut raw, resource.as_str()),
+            (IdempotencyPart::Token, ..) => raw.push_str(&token.to_string()),
+            (IdempotencyPart::Operation, Some(operation), _) => {
+                separators.push(&mut raw, operation);
+            }
+            (IdempotencyPart::Operation, None, Some(digest)) => {
+                raw.push_str("%sha256");
+                raw.push_str(&digest.to_string());
+            }
+            (IdempotencyPart::Digest, _, Some(digest)) => raw.push_str(&digest.to_string()),
+            (IdempotencyPart::Operation | IdempotencyPart::Digest, _, None) => {
+                return if settings.required {
+                    Err(IdempotencyError::NoKey)
+                } else {
+                    Ok(None)
+                };
+            }
+        }
+    }
+    let text = match settings.form {
+        KeyForm::Raw => raw,
+        KeyForm::Uuid => uuid(&raw),
+    };
+    let text = if settings.quoted { quoted(&text) } else { text };
+    match HeaderValue::from_str(&text) {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(IdempotencyError::Header(settings.header.clone())),
+    }
+}
+
+/// What to do about the idempotency header of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// The client's own key, in whatever spelling of the name, goes upstream as it is.
+    KeepClients,
+    /// No key of ours; what the client sent itself has to go (`replace`).
+    Nothing,
+    /// This one, in the place of any that the client sent.
+    Send(HeaderName, HeaderValue),
+}
+
+/// Decides between the client's key and ours; `make` is asked for ours only where it is needed.
+pub fn choose(
+    settings: &IdempotencySettings,
+    request: &HeaderMap,
+    make: impl FnOnce() -> Result<Option<HeaderValue>, IdempotencyError>,
+) -> Result<Choice, IdempotencyError> {
+    let name = HeaderName::from_bytes(settings.header.as_bytes())
+        .map_err(|_| IdempotencyError::Header(settings.header.clone()))?;
+    if request.keys().any(|known| same_name(known, name.as_str())) {
+        match settings.client_key {
+            ClientKey::Keep => return Ok(Choice::KeepClients),
+            ClientKey::Reject => {
+                return Err(IdempotencyError::ClientKey(settings.header.clone()));
+            }
+            ClientKey::Replace => {}
+        }
+    }
+    Ok(make()?.map_or(Choice::Nothing, |value| Choice::Send(name, value)))
+}
+
+/// The signs that end a variable: they are escaped inside all of them.
+struct Separators(u128);
+
+impl Separators {
+    fn of(parts: &[IdempotencyPart]) -> Self {
+        let literals = parts.iter().filter_map(|part| match part {
+            IdempotencyPart::Literal(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let signs = literals
+            .chain(["|"])
+            .flat_map(str::bytes)
+            .filter(|byte| is_separator(*byte));
+        Self(signs.fold(0, |set, byte| set | 1 << byte))
+    }
+
+    fn push(&self, raw: &mut String, text: &str) {
+        for byte in text.bytes() {
+            let plain = byte.is_ascii_graphic() && byte != b'%' && self.0 >> byte & 1 == 0;
+            push_byte(raw, byte, plain);
+        }
+    }
+}
+
+/// A literal stays as it is where a header can carry it.
+fn push_literal(raw: &mut String, text: &str) {
+    for byte in text.bytes() {
+        push_byte(raw, byte, byte.is_ascii_graphic() || byte == b' ');
+    }
+}
+
+/// A visible ASCII sign or a space, but `%`, which begins escapes.
+fn is_separator(byte: u8) -> bool {
+    (byte.is_ascii_punctuation() || byte == b' ') && byte != b'%'
+}
+
+fn push_byte(raw: &mut String, byte: u8, plain: bool) {
+    if plain {
+        raw.push(char::from(byte));
+    } else {
+        raw.push('%');
+        raw.push_str(&hex(&[byte]).to_uppercase());
+    }
+}
+
+/// RFC 9562, 5.8: version 8, whose other 122 bits are of the SHA-256 of the text.
+fn uuid(raw: &str) -> String {
+    let hash: [u8; 32] = Sha256::digest(raw).into();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash[..16]);
+    uuid::Builder::from_custom_bytes(bytes)
+        .into_uuid()
+        .to_string()
+}
+
+/// RFC 9651, 3.3.3: a string of visible ASCII and spaces, quotes and backslashes escaped.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::IdempotencyTemplate;
+    use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
+
+    fn settings(parts: &[IdempotencyPart], form: KeyForm) -> IdempotencySettings {
+        IdempotencySettings {
+            header: "idempotency-key".to_owned(),
+            key: IdempotencyTemplate {
+                parts: parts.to_vec(),
+            },
+            required: false,
+            form,
+            quoted: false,
+            client_key: ClientKey::Keep,
+        }
+    }
+
+    fn literal(text: &str) -> IdempotencyPart {
+        Literal(text.to_owned())
+    }
+
+    fn usual() -> Vec<IdempotencyPart> {
+        vec![Resource, literal("-"), TokenPart, literal("-"), Operation]
+    }
+
+    fn make(
+        settings: &IdempotencySettings,
+        resource: &str,
+        token: i64,
+        operation: Option<&str>,
+        digest: Option<&RequestDigest>,
+    ) -> String {
+        let resource = ResourceKey::new(resource).unwrap();
+        let key = key(
+            settings,
+            &resource,
+            Token::new(token).unwrap(),
+            operation,
+            digest,
+        );
+        key.unwrap().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// What every version and every proxy must make of these, for ever: an upstream remembers keys.
+    /// They were made by other means: Python's `hashlib` and `uuid`.
+    #[test]
+    fn golden() {
+        let digest = RequestDigest::of("PUT", "/orders/42?x=1", b"{\"a\":1}");
+        let empty = RequestDigest::of("", "", b"");
+        assert_eq!(
+            digest.to_string(),
+            "391f969a67c6b32e1956234a5f286228198b3516d08fba05d78b0430ecb4f765"
+        );
+        assert_eq!(
+            empty.to_string(),
+            "9d908ecfb6b256def8b49a7c504e6c889c4b0e41fe6ce3e01863dd7b61a20aa0"
+        );
+        let raw = settings(&usual(), KeyForm::Raw);
+        let uuid = settings(&usual(), KeyForm::Uuid);
+        for (resource, operation, expected_raw, expected_uuid) in [
+            (
+                "order:42",
+                Some("pay"),
+                "order:42-7-pay",
+                "83d1f83d-f4d4-8357-bbaf-1a5f2ef3aa16",
+            ),
+            (
+                "order:a-b",
+                Some("pay 1%"),
+                "order:a%2Db-7-pay%201%25",
+                "3359dc1c-4bf3-8165-ad03-e566559a21fd",
+            ),
+            (
+                "é:x%3Ay",
+                Some("\u{1}"),
+                "%C3%A9:x%253Ay-7-%01",
+                "8c439b98-113e-87f9-83e1-23f7f09c246a",
+            ),
+            (
+                "order:42",
+                None,
+                "order:42-7-%sha256391f969a67c6b32e1956234a5f286228198b3516d08fba05d78b0430ecb4f765",
+                "3d1e5de4-4df3-813c-b1c5-e80928a4d074",
+            ),
+        ] {
+            assert_eq!(
+                make(&raw, resource, 7, operation, Some(&digest)),
+                expected_raw
+            );
+            assert_eq!(
+                make(&uuid, resource, 7, operation, Some(&digest)),
+                expected_uuid
+            );
+        }
+    }
+
+    #[test]
+    fn templates() {
+        let digest = RequestDigest::of("PUT", "/", b"");
+        for (parts, expected) in [
+            (vec![Resource, literal("-"), TokenPart], "r:1-7".to_owned()),
+            (vec![literal("x "), TokenPart], "x 7".to_owned()),
+            (
+                vec![Resource, TokenPart, Operation],
+                "r:1|7|o%7Cp".to_owned(),
+            ),
+            (vec![Resource, literal("x"), TokenPart], "r:1x|7".to_owned()),
+            (
+                vec![Resource, literal("é"), TokenPart],
+                "r:1%C3%A9|7".to_owned(),
+            ),
+            (vec![Resource, literal("%"), TokenPart], "r:1%|7".to_owned()),
+            (
+                vec![Resource, literal(":"), TokenPart],
+                "r%3A1:7".to_owned(),
+            ),
+            (vec![DigestPart], digest.to_string()),
+        ] {
+            let settings = settings(&parts, KeyForm::Raw);
+            assert_eq!(
+                make(&settings, "r:1", 7, Some("o|p"), Some(&digest)),
+                expected
+            );
+        }
+        let mut quoted = settings(&[Resource, literal("\""), Operation], KeyForm::Raw);
+        quoted.quoted = true;
+        assert_eq!(
+            make(&quoted, "a\\b", 7, Some("c\"d"), None),
+            r#""a\\b\"c%22d""#
+        );
+        quoted.form = KeyForm::Uuid;
+        let text = make(&quoted, "a", 7, Some("b"), None);
+        assert_eq!((text.len(), &text[..1], &text[15..16]), (38, "\"", "8"));
+        assert!("89ab".contains(&text[20..21]), "{text}");
+    }
+
+    #[test]
+    fn without_a_key() {
+        let resource = ResourceKey::new("r").unwrap();
+        let mut settings = settings(&usual(), KeyForm::Uuid);
+        let none = |settings: &_| key(settings, &resource, Token::MAX, None, None);
+        assert_eq!(none(&settings), Ok(None));
+        settings.required = true;
+        assert_eq!(none(&settings), Err(IdempotencyError::NoKey));
+        settings.key.parts = vec![DigestPart];
+        let with_operation = key(&settings, &resource, Token::MAX, Some("o"), None);
+        assert_eq!(with_operation, Err(IdempotencyError::NoKey));
+        settings.key.parts = vec![Resource];
+        assert!(none(&settings).unwrap().is_some());
+        let empty = key(&settings, &resource, Token::MAX, Some(""), None);
+        assert_eq!(empty, Err(IdempotencyError::EmptyOperation));
+    }
+
+    #[test]
+    fn whose_key() {
+        let ours = HeaderValue::from_static("ours");
+        let name = HeaderName::from_static("idempotency-key");
+        let mut settings = settings(&usual(), KeyForm::Uuid);
+        let empty = HeaderMap::new();
+        for twin in ["idempotency-key", "idempotency_key"] {
+            let theirs = HeaderMap::from_iter([(
+                HeaderName::from_static(twin),
+                HeaderValue::from_static("theirs"),
+            )]);
+            for (policy, request, expected) in [
+                (
+                    ClientKey::Keep,
+                    &empty,
+                    Ok(Choice::Send(name.clone(), ours.clone())),
+                ),
+                (ClientKey::Keep, &theirs, Ok(Choice::KeepClients)),
+                (
+                    ClientKey::Replace,
+                    &theirs,
+                    Ok(Choice::Send(name.clone(), ours.clone())),
+                ),
+                (
+                    ClientKey::Reject,
+                    &empty,
+                    Ok(Choice::Send(name.clone(), ours.clone())),
+                ),
+                (
+                    ClientKey::Reject,
+                    &theirs,
+                    Err(IdempotencyError::ClientKey("idempotency-key".into())),
+                ),
+            ] {
+                settings.client_key = policy;
+                assert_eq!(
+                    choose(&settings, request, || Ok(Some(ours.clone()))),
+                    expected
+                );
+            }
+        }
+        assert_eq!(choose(&settings, &empty, || Ok(None)), Ok(Choice::Nothing));
+        settings.header = "a b".to_owned();
+        let error = choose(&settings, &empty, || Ok(None)).unwrap_err();
+        assert_eq!(error, IdempotencyError::Header("a b".into()));
+    }
+
+    #[test]
+    fn lengths_keep_the_parts_of_a_digest_apart() {
+        let mut seen = HashMap::new();
+        let texts = ["", "a", "aa", "aaa"];
+        for method in texts {
+            for target in texts {
+                for body in texts {
+                    let digest = RequestDigest::of(method, target, body.as_bytes()).0;
+                    assert_eq!(seen.insert(digest, (method, target, body)), None);
+                }
+            }
+        }
+    }
+
+    fn part() -> impl Strategy<Value = IdempotencyPart> {
+        prop_oneof![
+            Just(Resource),
+            Just(Operation),
+            Just(TokenPart),
+            "[-a%| é]{0,2}".prop_map(Literal),
+        ]
+    }
+
+    proptest! {
+        /// Whatever the template, as long as it has the resource and the operation in it.
+        #[test]
+        fn different_inputs_have_different_keys(
+            mut parts in proptest::collection::vec(part(), 0..5),
+            one in ("[-a|%2 ]{1,4}", 0_i64..12, "[-a|%2s ]{1,4}"),
+            two in ("[-a|%2 ]{1,4}", 0_i64..12, "[-a|%2s ]{1,4}"),
+        ) {
+            parts.insert(parts.len() / 2, Resource);
+            parts.push(TokenPart);
+            parts.insert(0, Operation);
+            let settings = settings(&parts, KeyForm::Raw);
+            let of = |(resource, token, operation): &(String, i64, String)| {
+                make(&settings, resource, *token, Some(operation), None)
+            };
+            prop_assert_eq!(of(&one) == of(&two), one == two);
+        }
+
+        #[test]
+        fn an_operation_is_never_taken_for_a_digest(operation in "(%s|%25s|s)?(ha256)?[0-9a-f]{0,3}") {
+            prop_assume!(!operation.is_empty());
+            let settings = settings(&usual(), KeyForm::Raw);
+            let digest = RequestDigest::of("PUT", "/", b"");
+            let with_digest = make(&settings, "r", 1, None, Some(&digest));
+            let copied = with_digest.strip_prefix("r-1-").unwrap();
+            prop_assert_ne!(&make(&settings, "r", 1, Some(copied), None), &with_digest);
+            prop_assert!(!make(&settings, "r", 1, Some(&operation), None).contains("-%s"));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Members of a JSON body that a resource key is made of (`{json.order_id}`).
+//!
+//! JSON readers differ where RFC 8259 leaves them room: the first or the last of two members of one
+//! name may count (section 4), some match names without regard to case, and numbers may be binary
+//! floats (section 6). Whatever two readers may read in two ways is refused, in every object on the
+//! way to a wanted member; the rest of the document only has to be JSON.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::fence::fold_case;
+
+/// Why no members can be read from a body. All are the client's to mend (400).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonKeyError {
+    /// RFC 8259, 8.1: a sender must not add one, and a reader may refuse it or not.
+    #[error("the body begins with a byte order mark; send the JSON without it")]
+    ByteOrderMark,
+    /// RFC 8259, 8.1.
+    #[error("the body is not UTF-8 (byte {}); send JSON in UTF-8", .0 + 1)]
+    NotUtf8(usize),
+    /// Not JSON, or JSON that readers take in several ways; says which, and where.
+    #[error("the body cannot be used for the resource key: {0}")]
+    Body(String),
+}
+
+/// The members of the document at these paths, in the order asked: `None` where there is none.
+///
+/// A string is taken as it is, a whole number within 64 bits in decimal, `true` and `false` by name
+/// (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be `1`),
+/// `null`, objects and arrays; members given twice, or in a second spelling that differs in case only.
+/// Depth is not a matter of the stack: only wanted paths are descended.
+pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, JsonKeyError> {
+    if body.starts_with(b"\xef\xbb\xbf") {
+        return Err(JsonKeyError::ByteOrderMark);
+    }
+    let text = std::str::from_utf8(body).map_err(|e| JsonKeyError::NotUtf8(e.valid_up_to()))?;
+    let mut found = vec![None; wanted.len()];
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let paths = wanted.iter().copied().enumerate().collect();
+    Value {
+        paths,
+        found: &mut found,
+        name: None,
+    }
+    .deserialize(&mut reader)
+    .and_then(|()| reader.end())
+    .map_err(|error| JsonKeyError::Body(error.to_string()))?;
+    Ok(found)
+}
+
+/// A value, and what is wanted of it: the value itself where the path is empty, else a member.
+struct Value<'a> {
+    paths: Vec<(usize, &'a [String])>,
+    found: &'a mut Vec<Option<String>>,
+    /// The member's name; `None` for the document.
+    name: Option<&'a str>,
+}
+
+impl Value<'_> {
+    fn take(self, text: &str) {
+        for (index, path) in self.paths {
+            if path.is_empty() {
+                self.found[index] = Some(text.to_owned());
+            }
+        }
+    }
+
+    /// The value is not one that names anything: wrong where it was wanted itself, and otherwise
+    /// without the members wanted.
+    fn refuse<E: Error>(&self, what: &str) -> Result<(), E> {
+        if self.paths.iter().any(|(_, path)| path.is_empty()) {
+            let name = self.name.unwrap_or("the document").escape_debug();
+            return Err(E::custom(format!(
+                "`{name}` is {what}; send a string, a whole number of at most 64 bits, true or false"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.take(text);
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
+        self.take(if truth { "true" } else { "false" });
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        self.take(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        self.take(&number.to_string());
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.refuse("not a whole number of at most 64 bits in plain digits")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.refuse("null")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.refuse("an array")?;
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        self.refuse("an object")?;
+        let wanted = || self.paths.iter().filter_map(|(_, path)| path.first());
+        let folded: Vec<(String, &String)> = wanted().map(|name| (fold_case(name), name)).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let fold = fold_case(&name);
+            if let Some((_, twin)) = folded
+                .iter()
+                .find(|(known, as_written)| *known == fold && **as_written != name)
+            {
+                return Err(A::Error::custom(format!(
+                    "the member `{}` is the same as `{}` for some readers; send the latter only",
+                    name.escape_debug(),
+                    twin.escape_debug()
+                )));
+            }
+            let inner: Vec<(usize, &[String])> = self
+                .paths
+                .iter()
+                .filter(|(_, path)| path.first() == Some(&name))
+                .map(|(index, path)| (*index, &path[1..]))
+                .collect();
+            if inner.is_empty() {
+                members.next_value::<IgnoredAny>()?;
+            } else {
+                let found = &mut *self.found;
+                members.next_value_seed(Value {
+                    paths: inner,
+                    found,
+                    name: Some(&name),
+                })?;
+            }
+            let shown = name.escape_debug().to_string();
+            if !seen.insert(name) {
+                return Err(A::Error::custom(format!(
+                    "the member `{shown}` is given twice; send it once"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str, wanted: &[&str]) -> Result<Vec<Option<String>>, JsonKeyError> {
+        let paths: Vec<Vec<String>> = wanted
+            .iter()
+            .map(|path| path.split('.').map(str::to_owned).collect())
+            .collect();
+        let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+        members(body.as_bytes(), &paths)
+    }
+
+    #[test]
+    fn found() {
+        for (body, expected) in [
+            (r#"{"a":"x"}"#, Some("x")),
+            (r#" { "b" : [1,{}], "a" : "x" } "#, Some("x")),
+            (r#"{"\u0061":"\u0078"}"#, Some("x")),
+            (r#"{"a":""}"#, Some("")),
+            (r#"{"a":"é \" / \ud83d\ude00"}"#, Some("é \" / 😀")),
+            (r#"{"a":7}"#, Some("7")),
+            (r#"{"a":"7"}"#, Some("7")),
+            (r#"{"a":0}"#, Some("0")),
+            (r#"{"a":-7}"#, Some("-7")),
+            (r#"{"a":9007199254740993}"#, Some("9007199254740993")),
+            (
+                r#"{"a":18446744073709551615}"#,
+                Some("18446744073709551615"),
+            ),
+            (
+                r#"{"a":-9223372036854775808}"#,
+                Some("-9223372036854775808"),
+            ),
+            (r#"{"a":true}"#, Some("true")),
+            (r#"{"a":false}"#, Some("false")),
+            (r#"{"b":1}"#, None),
+            ("{}", None),
+            ("[]", None),
+            ("7", None),
+            ("null", None),
+            (r#"[{"a":1}]"#, None),
+            (r#"{"b":{"c":1,"c":2},"a":"x"}"#, Some("x")),
+        ] {
+            assert_eq!(
+                read(body, &["a"]),
+                Ok(vec![expected.map(str::to_owned)]),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn found_below() {
+        let body = r#"{"o":{"id":7,"p":{"q":"r"}},"t":"x","n":null}"#;
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            read(body, &["o.id", "t", "o.p.q", "o.x", "t.x", "n.x", "o.id"]),
+            Ok(vec![
+                text("7"),
+                text("x"),
+                text("r"),
+                None,
+                None,
+                None,
+                text("7")
+            ])
+        );
+        assert_eq!(read("{\"a\":1}", &[]), Ok(vec![]));
+    }
+
+    #[test]
+    fn refused() {
+        for (body, what) in [
+            ("", "EOF"),
+            ("{", "EOF"),
+            (r#"{"a":"x""#, "EOF"),
+            (r#"{"a":"x"}}"#, "trailing"),
+            (r#"{"a":"x"} {"a":"y"}"#, "trailing"),
+            (r#"{"a":"x"} x"#, "trailing"),
+            (r#"{"a":"x",}"#, "trailing comma"),
+            (r#"{'a':"x"}"#, "key must be a string"),
+            (r#"{"a":01}"#, "number"),
+            (r#"{"a":+1}"#, "expected value"),
+            (r#"{"a":NaN}"#, "expected"),
+            (r#"{"a":"\ud800"}"#, "hex escape"),
+            (r#"{"a":"\ud800\u0041"}"#, "surrogate"),
+            ("{\"a\":\"x\ny\"}", "control character"),
+            (r#"{"a":/**/1}"#, "expected value"),
+            (r#"{"a":null}"#, "null"),
+            (r#"{"a":{}}"#, "an object"),
+            (r#"{"a":{"b":1}}"#, "an object"),
+            (r#"{"a":[]}"#, "an array"),
+            (r#"{"a":["x"]}"#, "an array"),
+            (r#"{"a":1.0}"#, "whole number"),
+            (r#"{"a":1e0}"#, "whole number"),
+            (r#"{"a":-0}"#, "whole number"),
+            (r#"{"a":0.5}"#, "whole number"),
+            (r#"{"a":18446744073709551616}"#, "whole number"),
+            (r#"{"a":-9223372036854775809}"#, "whole number"),
+            (r#"{"a":1e999}"#, "out of range"),
+            (r#"{"a":"x","a":"y"}"#, "given twice"),
+            (r#"{"a":"x","a":"x"}"#, "given twice"),
+            (r#"{"a":"x","\u0061":"y"}"#, "given twice"),
+            (r#"{"b":1,"b":2,"a":"x"}"#, "given twice"),
+            (r#"{"a":"x","A":"y"}"#, "same as `a`"),
+            (r#"{"A":"y"}"#, "same as `a`"),
+        ] {
+            let error = read(body, &["a"]).expect_err(body).to_string();
+            assert!(error.contains(what), "{body}: {error}");
+        }
+        assert!(read(r#"{"o":{"a":1,"a":2}}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"o":{"a":1},"o":{"a":2}}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"o":{"a":1},"O":{"a":2}}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"o":{"b":1,"b":2,"a":3}}"#, &["o.a"]).is_err());
+        assert_eq!(
+            members(b"\xef\xbb\xbf{}", &[]),
+            Err(JsonKeyError::ByteOrderMark)
+        );
+        assert_eq!(
+            members(b"{\"b\":\"\xe9\"}", &[]),
+            Err(JsonKeyError::NotUtf8(6))
+        );
+        assert!(members(b"{\0\"\0a\0", &[]).is_err());
+    }
+
+    #[test]
+    fn depth_is_no_matter() {
+        let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+        assert_eq!(
+            read(&format!(r#"{{"b":{deep},"a":1}}"#), &["a"]),
+            Ok(vec![Some("1".into())])
+        );
+        let deep = r#"{"a":"#.repeat(200_000) + "1" + &"}".repeat(200_000);
+        assert_eq!(read(&deep, &["b"]), Ok(vec![None]));
+    }
+}

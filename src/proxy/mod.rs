@@ -1,0 +1,443 @@
+//! The request path. Read [`Proxy::handle`] and [`Proxy::fenced`] from top to bottom: the order of the
+//! phases is the correctness argument.
+//!
+//! 1. [`classify`]: refuse what is malformed or ambiguous; find the route, parse the token.
+//! 2. [`body`]: read the body up to `body.buffer`; derive the key.
+//! 3. [`admit`]: ask the marks, wait at the barrier: a permit, or a refusal.
+//! 4. [`forward`]: one exchange, in a task of its own that owns the permit.
+//! 5. [`respond`]: the one place that maps what became of it to HTTP.
+
+mod admit;
+mod body;
+mod claim;
+mod classify;
+mod forward;
+mod headers;
+mod idempotency;
+mod jsonkey;
+mod observe;
+mod pass;
+mod respond;
+mod table;
+mod upstream;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::{HeaderName, Request, Response};
+use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use self::admit::Gate;
+pub(crate) use self::body::ClientBody;
+use self::body::{BodyError, Upload};
+use self::classify::{Class, Fenced};
+use self::forward::{Exchange, Limits};
+use self::idempotency::{Choice, IdempotencyError, RequestDigest};
+use self::respond::{Refusal, Style};
+use self::table::{Route, Table};
+use self::upstream::Upstream;
+pub use self::upstream::UpstreamError;
+use crate::config::{Reuse, Settings};
+use crate::fence::{ResourceKey, RouteConflict};
+use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::rejections::{self, Rejections};
+
+/// Why the request path cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    #[error("routes conflict: {}", list(.0))]
+    Routes(Vec<RouteConflict>),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+}
+
+fn list(conflicts: &[RouteConflict]) -> String {
+    let texts: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// Who has sent a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// `None` on a Unix socket.
+    pub ip: Option<IpAddr>,
+    /// For log lines: the IP address, or `unix`.
+    pub text: Arc<str>,
+}
+
+/// What a reload replaces.
+struct Live {
+    table: Table,
+    upstream: Arc<Upstream>,
+}
+
+/// The request path.
+pub struct Proxy {
+    /// Held only to copy the pointer out.
+    live: RwLock<Arc<Live>>,
+    gate: Gate,
+    /// Exchanges and whatever else must finish though its client has left.
+    tasks: TaskTracker,
+    /// Ends tunnels when the process stops.
+    stopping: CancellationToken,
+    in_flight: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+    rejections: Arc<Rejections>,
+    spends: AtomicU64,
+    bits: fn() -> u128,
+}
+
+/// What [`Proxy::new`] takes.
+pub(crate) struct ProxySetup {
+    pub settings: Arc<Settings>,
+    pub gate: Gate,
+    pub tasks: TaskTracker,
+    pub stopping: CancellationToken,
+    pub rejections: Arc<Rejections>,
+    /// Randomness, for trace ids.
+    pub bits: fn() -> u128,
+}
+
+/// A request that was answered by the upstream, or a claim that was granted.
+struct Done {
+    response: Response<ClientBody>,
+    outcome: Outcome,
+}
+
+impl Proxy {
+    pub(crate) fn new(setup: ProxySetup) -> Result<Self, ProxyError> {
+        let ProxySetup {
+            settings,
+            gate,
+            tasks,
+            stopping,
+            rejections,
+            bits,
+        } = setup;
+        let metrics = Arc::clone(&gate.metrics);
+        let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease)?);
+        let in_flight = Arc::new(Semaphore::new(settings.limits.in_flight));
+        let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
+        Ok(Self {
+            live: RwLock::new(Arc::new(Live { table, upstream })),
+            gate,
+            tasks,
+            stopping,
+            in_flight,
+            metrics,
+            rejections,
+            spends: AtomicU64::new(0),
+            bits,
+        })
+    }
+
+    /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
+    pub(crate) fn reload(&self, settings: Arc<Settings>) -> Result<(), ProxyError> {
+        let upstream = Arc::new(Upstream::new(&settings.upstream, &self.gate.lease)?);
+        let table = Table::new(settings, &self.metrics).map_err(ProxyError::Routes)?;
+        let live = Arc::new(Live { table, upstream });
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        Ok(())
+    }
+
+    fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One request, whatever it is.
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About::of(&request, peer);
+        let (head, body) = request.into_parts();
+        let (route, done) = match classify::classify(table, &head) {
+            Class::Pass { route, upgrade } => {
+                let passed = self
+                    .pass(&live, route.as_deref(), head, body, peer, upgrade)
+                    .await;
+                (route, passed)
+            }
+            Class::Observed(route, judged) => {
+                let seen = self
+                    .observe(&live, &route, judged, head, body, peer, &about)
+                    .await;
+                // The check beside the request has counted it.
+                return seen.unwrap_or_else(|refusal| refusal.respond(about.style(table)));
+            }
+            Class::Claim => {
+                let claimed = self.claim(&live, head, body).await;
+                return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
+            }
+            Class::Fenced(fenced) => {
+                let route = Arc::clone(&fenced.route);
+                (
+                    Some(route),
+                    self.fenced(&live, fenced, head, body, peer).await,
+                )
+            }
+            Class::Refused(route, refusal) => (route, Err(refusal)),
+        };
+        let (metrics, label) = match &route {
+            Some(route) => (&route.metrics, route.settings.label.as_str()),
+            None => (&table.unmatched_metrics, UNMATCHED),
+        };
+        self.finish(table, metrics, label, &about, done)
+    }
+
+    /// A request that is to be judged.
+    async fn fenced(
+        &self,
+        live: &Live,
+        fenced: Fenced,
+        head: Parts,
+        body: Incoming,
+        peer: &Peer,
+    ) -> Result<Done, Refusal> {
+        let place = Arc::clone(&self.in_flight)
+            .try_acquire_owned()
+            .map_err(|_| Refusal::Overloaded("Nothing was forwarded. See limits.in_flight."))?;
+        let route = Arc::clone(&fenced.route);
+        let settings = &route.settings;
+        let token = fenced.token;
+
+        // What is known to be stale is refused before its body is asked for (Expect: 100-continue).
+        let early = if fenced.template()?.uses_json() {
+            None
+        } else {
+            let key = fenced.key(&head, None)?;
+            self.gate.glance(&key, token)?;
+            Some(key)
+        };
+
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        let limits = settings.body;
+        let upload = Upload::read(
+            body,
+            &head.headers,
+            limits.buffer,
+            limits.max,
+            limits.timeout,
+        )
+        .await
+        .map_err(body_refusal)?;
+        let key = match early {
+            Some(key) => key,
+            None => {
+                let whole = upload
+                    .whole()
+                    .ok_or_else(|| too_long_for_key(limits.buffer))?;
+                fenced.key(&head, Some(&whole))?
+            }
+        };
+        let idempotency = idempotency(&fenced, &head, &key, &upload)?;
+
+        // The marks, then the barrier. Everything after this happens under the permit.
+        let admitted = self
+            .gate
+            .admit(&key, token, settings.barrier_wait, &route.metrics)
+            .await?;
+
+        let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
+        let spend = once.then(|| self.spend_name());
+        let sent = CancellationToken::new();
+        let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
+        let fence = Some((token, &key));
+        let exchange = Exchange {
+            request: self.upstream_request(&live.upstream, head, body, peer, fence, idempotency)?,
+            sent,
+            limits: Limits {
+                timeout: settings.upstream_timeout,
+                upload: limits.timeout,
+                drain: settings.barrier_drain,
+            },
+            upstream: Arc::clone(&live.upstream),
+            metrics: Arc::clone(&route.metrics),
+            spend,
+            held: place,
+        };
+        let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
+        let outcome = if admitted.advanced {
+            Outcome::Advanced
+        } else {
+            Outcome::Current
+        };
+        Ok(Done { response, outcome })
+    }
+
+    fn spend_name(&self) -> String {
+        let number = self.spends.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.gate.lease.identity().instance)
+    }
+
+    /// Counts, logs and remembers what became of a request, and answers.
+    fn finish(
+        &self,
+        table: &Table,
+        metrics: &RouteMetrics,
+        label: &str,
+        about: &About,
+        done: Result<Done, Refusal>,
+    ) -> Response<ClientBody> {
+        let refusal = match done {
+            Ok(done) => {
+                metrics.request(done.outcome);
+                return done.response;
+            }
+            Err(refusal) => refusal,
+        };
+        let outcome = refusal.outcome();
+        metrics.request(outcome);
+        let (key, token, mark) = refusal.facts();
+        if let Some(key) = key
+            && outcome == Outcome::Stale
+        {
+            let by = match &refusal {
+                Refusal::Stale { decided_by, .. } => *decided_by,
+                _ => crate::metrics::DecidedBy::Store,
+            };
+            let gap = token
+                .zip(mark)
+                .map_or(0, |(token, mark)| token.gap_to(mark));
+            metrics.stale(by, gap);
+            self.metrics.stale_resource(key, std::time::Instant::now());
+        }
+        log(label, about, &refusal, "refused");
+        self.rejections.push(rejections::Refusal {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "for people to read; nothing rests on it"
+            )]
+            at: SystemTime::now(),
+            route: label.into(),
+            resource: key.cloned(),
+            token,
+            mark,
+            outcome,
+            peer: about.peer.to_string(),
+            trace_id: about.trace_id.clone(),
+        });
+        refusal.respond(about.style(table))
+    }
+}
+
+/// One line per refusal, or would-be refusal.
+fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+    let (key, token, mark) = refusal.facts();
+    let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
+    tracing::warn!(
+        outcome = refusal.outcome().as_str(),
+        route = label,
+        resource = key.map(ResourceKey::as_str),
+        token = token.map(|token| token.to_string()),
+        mark = mark.map(|mark| mark.to_string()),
+        gap = gap.map(|gap| gap.to_string()),
+        peer = &*about.peer,
+        trace_id = about.trace_id.as_deref(),
+        "{message}"
+    );
+}
+
+/// What is kept of a request for its answer and its log line.
+#[derive(Clone)]
+struct About {
+    peer: Arc<str>,
+    trace_id: Option<String>,
+    grpc: bool,
+}
+
+impl About {
+    fn of(request: &Request<Incoming>, peer: &Peer) -> Self {
+        let headers = request.headers();
+        let content_type = headers.get(http::header::CONTENT_TYPE);
+        Self {
+            peer: Arc::clone(&peer.text),
+            trace_id: headers::trace::trace_id(headers).map(str::to_owned),
+            grpc: content_type
+                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+        }
+    }
+
+    fn style(&self, table: &Table) -> Style {
+        Style {
+            stale_status: table.stale_status,
+            disclose: table.disclose,
+            grpc: self.grpc,
+        }
+    }
+}
+
+fn body_refusal(error: BodyError) -> Refusal {
+    match error {
+        BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
+            "This route takes bodies up to {limit} bytes (body.max)."
+        )),
+        BodyError::TooSlow(_) | BodyError::Broken(_) => Refusal::ClientGone(format!("{error}")),
+    }
+}
+
+fn too_long_for_key(buffer: u64) -> Refusal {
+    Refusal::TooLarge(format!(
+        "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
+    ))
+}
+
+/// The idempotency key that goes upstream.
+fn idempotency(
+    fenced: &Fenced,
+    head: &Parts,
+    key: &ResourceKey,
+    upload: &Upload,
+) -> Result<Option<(HeaderName, Choice)>, Refusal> {
+    let route = &fenced.route;
+    let Some(settings) = route
+        .settings
+        .idempotency
+        .as_ref()
+        .filter(|_| fenced.unsafe_method)
+    else {
+        return Ok(None);
+    };
+    let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
+    let name =
+        HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
+    let operation =
+        headers::text(&head.headers, &headers::OPERATION).map_err(|error| ambiguous(&error))?;
+    let choice = idempotency::choose(settings, &head.headers, || {
+        let target = head
+            .uri
+            .path_and_query()
+            .map_or("/", |target| target.as_str());
+        let digest = upload
+            .whole()
+            .map(|body| RequestDigest::of(head.method.as_str(), target, &body));
+        let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref())?;
+        if made.is_none() {
+            keyless(route);
+        }
+        Ok(made)
+    });
+    match choice {
+        Ok(choice) => Ok(Some((name, choice))),
+        Err(error @ IdempotencyError::NoKey) => Err(Refusal::TooLarge(error.to_string())),
+        Err(error) => Err(ambiguous(&error)),
+    }
+}
+
+/// Counted each time, logged once per route.
+fn keyless(route: &Route) {
+    route.metrics.keyless();
+    route.keyless_said.call_once(|| {
+        tracing::warn!(route = route.settings.label,
+            "a request went upstream without an idempotency key: its body is longer than body.buffer and it names no X-Fencing-Operation; further ones are only counted");
+    });
+}

@@ -1,0 +1,469 @@
+//! The one place that maps what became of a request to HTTP: problem+json (RFC 9457), or for gRPC
+//! calls a trailers-only response, and always `X-Fencing-Outcome`, so that a caller can tell the
+//! proxy's own 503 from the upstream's.
+
+use std::time::Duration;
+
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::body::{ClientBody, full};
+use super::headers::OUTCOME;
+use crate::fence::{ResourceKey, Token};
+use crate::metrics::{DecidedBy, Outcome};
+
+/// Why a request was not forwarded, or what broke when it was.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    Stale {
+        key: ResourceKey,
+        token: Token,
+        mark: Token,
+        decided_by: DecidedBy,
+    },
+    /// `reuse: once`, and the token has been used.
+    Spent {
+        key: ResourceKey,
+        token: Token,
+    },
+    TokenRequired,
+    MalformedToken(String),
+    Ambiguous(String),
+    NoRoute,
+    /// The methods that are allowed.
+    MethodNotAllowed(String),
+    TooLarge(String),
+    UpgradeRefused,
+    Overloaded(&'static str),
+    StoreUnavailable {
+        why: String,
+        retry_after: Duration,
+        /// The token may have been spent by this attempt.
+        spent: bool,
+    },
+    OlderInFlight {
+        key: ResourceKey,
+        token: Token,
+        retry_after: Duration,
+        settling: bool,
+    },
+    /// Not sent. `spent`: the token could not be given back.
+    Unreachable {
+        why: String,
+        spent: bool,
+    },
+    /// Sent, and no whole answer came back.
+    Broken(String),
+    /// Sent, and no answer within this time.
+    TooSlow(Duration),
+    /// The client broke off or took too long over its request.
+    ClientGone(String),
+}
+
+/// How this route answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    /// 412 or 409.
+    pub stale_status: u16,
+    pub disclose: bool,
+    pub grpc: bool,
+}
+
+/// What the caller may do next.
+#[derive(Clone, Copy)]
+enum Retry {
+    /// Not with this token: a verdict, not a hiccup.
+    Never,
+    /// The same request, the same token.
+    SameToken,
+    /// Find out first whether it took effect.
+    CheckFirst,
+}
+
+impl Retry {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::SameToken => "same-token",
+            Self::CheckFirst => "check-first",
+        }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
+            Self::TokenRequired => Outcome::TokenRequired,
+            Self::MalformedToken(_) => Outcome::MalformedToken,
+            Self::Ambiguous(_) => Outcome::AmbiguousRequest,
+            Self::NoRoute => Outcome::NoRoute,
+            Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
+            Self::TooLarge(_) => Outcome::ContentTooLarge,
+            Self::UpgradeRefused => Outcome::UpgradeRefused,
+            Self::Overloaded(_) => Outcome::Overloaded,
+            Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
+            Self::OlderInFlight { .. } => Outcome::OlderInFlight,
+            Self::Unreachable { .. } => Outcome::UpstreamUnreachable,
+            Self::Broken(_) | Self::TooSlow(_) => Outcome::OutcomeUnknown,
+            Self::ClientGone(_) => Outcome::ClientGone,
+        }
+    }
+
+    /// The last word of the problem type, and the value of `X-Fencing-Outcome`.
+    fn word(&self) -> &'static str {
+        match self.outcome() {
+            Outcome::Stale => "stale-token",
+            Outcome::ClientGone => "request-timeout",
+            outcome => outcome.as_str(),
+        }
+    }
+
+    fn status(&self, style: Style) -> StatusCode {
+        match self {
+            Self::Stale { .. } | Self::Spent { .. } => {
+                StatusCode::from_u16(style.stale_status).unwrap_or(StatusCode::PRECONDITION_FAILED)
+            }
+            Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
+            Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Overloaded(_) | Self::StoreUnavailable { .. } | Self::OlderInFlight { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Unreachable { .. } | Self::Broken(_) => StatusCode::BAD_GATEWAY,
+            Self::TooSlow(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::ClientGone(_) => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+
+    /// <https://grpc.io/docs/guides/status-codes/>
+    fn grpc_status(&self) -> u8 {
+        const INVALID_ARGUMENT: u8 = 3;
+        const DEADLINE_EXCEEDED: u8 = 4;
+        const RESOURCE_EXHAUSTED: u8 = 8;
+        const FAILED_PRECONDITION: u8 = 9;
+        const UNIMPLEMENTED: u8 = 12;
+        const UNAVAILABLE: u8 = 14;
+        const UNKNOWN: u8 = 2;
+        match self {
+            Self::Stale { .. } | Self::Spent { .. } => FAILED_PRECONDITION,
+            Self::TokenRequired
+            | Self::MalformedToken(_)
+            | Self::Ambiguous(_)
+            | Self::UpgradeRefused => INVALID_ARGUMENT,
+            Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
+            Self::TooLarge(_) => RESOURCE_EXHAUSTED,
+            Self::Overloaded(_)
+            | Self::StoreUnavailable { .. }
+            | Self::OlderInFlight { .. }
+            | Self::Unreachable { .. } => UNAVAILABLE,
+            Self::Broken(_) => UNKNOWN,
+            Self::TooSlow(_) | Self::ClientGone(_) => DEADLINE_EXCEEDED,
+        }
+    }
+
+    fn title(&self) -> &'static str {
+        match self {
+            Self::Stale { .. } => "The fencing token is stale",
+            Self::Spent { .. } => "The fencing token has been used",
+            Self::TokenRequired => "A fencing token is required",
+            Self::MalformedToken(_) => "The fencing token is malformed",
+            Self::Ambiguous(_) => "The request can be read in two ways",
+            Self::NoRoute => "No route matches",
+            Self::MethodNotAllowed(_) => "The method is not allowed here",
+            Self::TooLarge(_) => "The body is too large",
+            Self::UpgradeRefused => "Upgrades are refused on fenced routes",
+            Self::Overloaded(_) => "Too many requests are in flight",
+            Self::StoreUnavailable { .. } => "The store of marks cannot decide",
+            Self::OlderInFlight { .. } => "Older work is still in flight",
+            Self::Unreachable { .. } => "The upstream cannot be reached",
+            Self::Broken(_) => "The exchange with the upstream broke",
+            Self::TooSlow(_) => "The upstream did not answer in time",
+            Self::ClientGone(_) => "The request did not arrive whole",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Stale { .. }
+            | Self::Spent { .. }
+            | Self::TokenRequired
+            | Self::MalformedToken(_)
+            | Self::Ambiguous(_)
+            | Self::NoRoute
+            | Self::MethodNotAllowed(_)
+            | Self::TooLarge(_)
+            | Self::UpgradeRefused => Retry::Never,
+            Self::StoreUnavailable { spent: true, .. } | Self::Unreachable { spent: true, .. } => {
+                Retry::Never
+            }
+            Self::Overloaded(_)
+            | Self::StoreUnavailable { .. }
+            | Self::OlderInFlight { .. }
+            | Self::Unreachable { .. }
+            | Self::ClientGone(_) => Retry::SameToken,
+            Self::Broken(_) | Self::TooSlow(_) => Retry::CheckFirst,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Overloaded(_) => Some(Duration::from_secs(1)),
+            Self::StoreUnavailable {
+                retry_after,
+                spent: false,
+                ..
+            }
+            | Self::OlderInFlight { retry_after, .. } => Some(*retry_after),
+            Self::StoreUnavailable { spent: true, .. } => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+
+    /// What a person reads. Names resource, token and mark only where `disclose` allows it.
+    fn detail(&self, disclose: bool) -> String {
+        match self {
+            Self::Stale { key, token, mark, .. } if disclose => format!(
+                "Token {token} is older than {mark}, the newest one accepted for {key}: the lock has \
+                 passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
+                 state again before writing."
+            ),
+            Self::Stale { .. } => "A newer token has been accepted for this resource: the lock has \
+                 passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
+                 state again before writing."
+                .into(),
+            Self::Spent { .. } => "This route accepts each token once (reuse: once), and this one \
+                 was used. Nothing was forwarded. Acquire the lock anew for another operation."
+                .into(),
+            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
+            Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
+            Self::Ambiguous(why) => why.clone(),
+            Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
+                 without one. Add a route for it to the configuration."
+                .into(),
+            Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
+                "This proxy forwards no TRACE and no CONNECT.".into()
+            }
+            Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
+            Self::TooLarge(why) => why.clone(),
+            Self::UpgradeRefused => "A tunnel cannot be fenced request by request. Use a route in \
+                 bypass mode for it."
+                .into(),
+            Self::Overloaded(why) => (*why).into(),
+            Self::StoreUnavailable { why, spent, .. } => {
+                let spent = if *spent {
+                    " The token counts as used: whether it was spent could not be told."
+                } else {
+                    ""
+                };
+                format!("{why}. Nothing was forwarded.{spent}")
+            }
+            Self::OlderInFlight { settling, .. } => {
+                let why = if *settling {
+                    "Requests with an older token broke off, and the upstream may still be working on them"
+                } else {
+                    "Requests with an older token have not ended yet"
+                };
+                format!("{why}. Nothing was forwarded. Send the same request again, with the same token.")
+            }
+            Self::Unreachable { why, spent } => {
+                let spent = if *spent {
+                    " The token could not be given back and counts as used."
+                } else {
+                    ""
+                };
+                format!("{why}. Nothing was sent.{spent}")
+            }
+            Self::Broken(why) => format!(
+                "{why}. The request was sent once and may have taken effect: find out before sending \
+                 it again. Newer tokens wait until it has settled."
+            ),
+            Self::TooSlow(limit) => format!(
+                "No answer within {}. The request was sent once and may still take effect: find out \
+                 before sending it again. Newer tokens wait until it has settled.",
+                humantime::format_duration(*limit)
+            ),
+            Self::ClientGone(why) => format!("{why}. Nothing was forwarded."),
+        }
+    }
+
+    /// Resource, token and mark, as far as this refusal knows them.
+    pub(crate) fn facts(&self) -> (Option<&ResourceKey>, Option<Token>, Option<Token>) {
+        match self {
+            Self::Stale {
+                key, token, mark, ..
+            } => (Some(key), Some(*token), Some(*mark)),
+            Self::Spent { key, token } => (Some(key), Some(*token), Some(*token)),
+            Self::OlderInFlight { key, token, .. } => (Some(key), Some(*token), None),
+            _ => (None, None, None),
+        }
+    }
+
+    /// The answer.
+    pub(crate) fn respond(&self, style: Style) -> Response<ClientBody> {
+        let word = self.word();
+        let mut response = if style.grpc {
+            self.trailers_only(style)
+        } else {
+            let body = self.problem(style).to_string();
+            let mut response = Response::new(full(body));
+            *response.status_mut() = self.status(style);
+            let kind = HeaderValue::from_static("application/problem+json");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        };
+        let headers = response.headers_mut();
+        headers.insert(OUTCOME, HeaderValue::from_static(word));
+        if let Some(after) = self.retry_after() {
+            headers.insert(RETRY_AFTER, whole_seconds(after).into());
+        }
+        if let Self::MethodNotAllowed(allowed) = self
+            && let Ok(allowed) = HeaderValue::from_str(allowed)
+        {
+            headers.insert(ALLOW, allowed);
+        }
+        response
+    }
+
+    fn problem(&self, style: Style) -> Value {
+        let mut problem = Map::new();
+        problem.insert(
+            "type".into(),
+            json!(format!("urn:fencepost:problem:{}", self.word())),
+        );
+        problem.insert("title".into(), json!(self.title()));
+        problem.insert("status".into(), json!(self.status(style).as_u16()));
+        problem.insert("detail".into(), json!(self.detail(style.disclose)));
+        problem.insert("retry".into(), json!(self.retry().as_str()));
+        if style.disclose {
+            // Numbers as strings: JavaScript would round those above 2^53.
+            let (key, token, mark) = self.facts();
+            if let Some(key) = key {
+                problem.insert("resource".into(), json!(key.as_str()));
+            }
+            if let Some(token) = token {
+                problem.insert("token".into(), json!(token.to_string()));
+            }
+            if let Some(mark) = mark {
+                problem.insert("mark".into(), json!(mark.to_string()));
+            }
+            if let (Some(token), Some(mark)) = (token, mark) {
+                problem.insert("gap".into(), json!(token.gap_to(mark).to_string()));
+            }
+        }
+        Value::Object(problem)
+    }
+
+    /// gRPC's form of an answer without a message: status in the headers, HTTP 200
+    /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
+    fn trailers_only(&self, style: Style) -> Response<ClientBody> {
+        let mut response = Response::new(full(bytes::Bytes::new()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", u16::from(self.grpc_status()).into());
+        let message = format!("{}: {}", self.word(), self.detail(style.disclose));
+        if let Ok(message) = HeaderValue::from_str(&grpc_message(&message)) {
+            headers.insert("grpc-message", message);
+        }
+        response
+    }
+}
+
+/// A claim was granted.
+pub(crate) fn claimed() -> Response<ClientBody> {
+    let mut response = Response::new(full(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(OUTCOME, HeaderValue::from_static("claimed"));
+    response
+}
+
+/// Rounded up, and at least 1: a client that waits that long does not come too early.
+fn whole_seconds(duration: Duration) -> u64 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    seconds.max(1)
+}
+
+/// Percent-encodes what gRPC's `grpc-message` may not hold as it is.
+fn grpc_message(text: &str) -> String {
+    use std::fmt::Write;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if matches!(byte, b' '..=b'~') && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stale() -> Refusal {
+        Refusal::Stale {
+            key: ResourceKey::new("order:7").expect("a key"),
+            token: Token::new(41).expect("a token"),
+            mark: Token::new(i64::MAX).expect("a token"),
+            decided_by: DecidedBy::Memory,
+        }
+    }
+
+    const STYLE: Style = Style {
+        stale_status: 412,
+        disclose: true,
+        grpc: false,
+    };
+
+    #[test]
+    fn stale_is_a_verdict() {
+        let response = stale().respond(STYLE);
+        assert_eq!(response.status(), 412);
+        assert_eq!(response.headers()["x-fencing-outcome"], "stale-token");
+        assert!(!response.headers().contains_key(RETRY_AFTER));
+        let problem = stale().problem(STYLE);
+        assert_eq!(problem["type"], "urn:fencepost:problem:stale-token");
+        assert_eq!(problem["mark"], "9223372036854775807");
+        assert_eq!(problem["gap"], "9223372036854775766");
+        assert_eq!(problem["retry"], "never");
+    }
+
+    #[test]
+    fn what_is_not_to_be_disclosed_is_nowhere() {
+        let style = Style {
+            disclose: false,
+            ..STYLE
+        };
+        let text = stale().problem(style).to_string();
+        assert!(
+            !text.contains("order:7") && !text.contains("41") && !text.contains("9223"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn grpc_gets_trailers_only() {
+        let style = Style {
+            grpc: true,
+            ..STYLE
+        };
+        let response = stale().respond(style);
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["grpc-status"], "9");
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc");
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up() {
+        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(whole_seconds(Duration::from_millis(29_001)), 30);
+        assert_eq!(whole_seconds(Duration::ZERO), 1);
+    }
+}

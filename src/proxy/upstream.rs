@@ -1,0 +1,308 @@
+//! The way to the upstream: sockets that look at the lease before every write, and the clients over them.
+//!
+//! Two clients, two pools. The *fenced* one writes only under the lease of the generation its
+//! connection was opened in: an instance that was stopped in the middle of a body, and wakes up after
+//! its peers have declared it dead, finds the lease lapsed at the very next write, and the
+//! connection is reset instead. The *plain* one carries what nobody fences, and works without a lease.
+//!
+//! hyper-util's pool retries a request that hyper hands back as never begun (a kept-alive connection
+//! that the upstream closed in the meantime). That is the one retry there is, and it happens under the
+//! same permit; a request of which a byte may have been written is never sent again (G5).
+
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpStream, UnixStream};
+use tower_service::Service;
+
+use super::body::UpstreamBody;
+use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
+use crate::marks::lease::Lease;
+
+/// Why the upstream cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    #[error("upstream.url: {0} is not an authority: {1}")]
+    Authority(String, http::uri::InvalidUri),
+    #[error("the system's root certificates cannot be read: {0}")]
+    Roots(io::Error),
+}
+
+type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+
+/// The upstream, and the two ways to reach it.
+pub(crate) struct Upstream {
+    scheme: Scheme,
+    authority: Authority,
+    /// The upstream speaks HTTP/2 by prior knowledge: the authority takes the place of Host.
+    pub h2: bool,
+    host: HostPolicy,
+    setup: Setup,
+    lease: Arc<Lease>,
+    /// For requests with a permit: of the generation beside it. Short sections, never across an await.
+    fenced: Mutex<(u64, HttpClient)>,
+    /// For what is not fenced.
+    pub plain: HttpClient,
+}
+
+/// What a client is made of.
+struct Setup {
+    https: bool,
+    h2: bool,
+    socket: Option<PathBuf>,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+}
+
+impl Setup {
+    fn client(&self, lease: Option<Arc<Lease>>) -> Result<HttpClient, UpstreamError> {
+        let connector = Connector {
+            socket: self.socket.clone(),
+            timeout: self.connect_timeout,
+            lease,
+        };
+        let builder = HttpsConnectorBuilder::new();
+        let connector = if self.https {
+            builder
+                .with_native_roots()
+                .map_err(UpstreamError::Roots)?
+                .https_only()
+                .enable_http1()
+                .wrap_connector(connector)
+        } else {
+            builder
+                .with_webpki_roots()
+                .https_or_http()
+                .enable_http1()
+                .wrap_connector(connector)
+        };
+        Ok(Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(self.idle_timeout)
+            .http2_only(self.h2)
+            // Only what hyper hands back as never begun; see the module's page.
+            .retry_canceled_requests(true)
+            .build(connector))
+    }
+}
+
+impl Upstream {
+    pub(crate) fn new(
+        settings: &UpstreamSettings,
+        lease: &Arc<Lease>,
+    ) -> Result<Self, UpstreamError> {
+        let (scheme, authority, h2, socket) = match &settings.url {
+            UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false, None),
+            UpstreamUrl::Https(authority) => (Scheme::HTTPS, authority.as_str(), false, None),
+            UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true, None),
+            UpstreamUrl::Unix(path) => (Scheme::HTTP, "localhost", false, Some(path.clone())),
+        };
+        let authority: Authority = authority
+            .parse()
+            .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
+        let setup = Setup {
+            https: scheme == Scheme::HTTPS,
+            h2,
+            socket,
+            connect_timeout: settings.connect_timeout,
+            idle_timeout: settings.idle_timeout,
+        };
+        let fenced = setup.client(Some(Arc::clone(lease)))?;
+        let plain = setup.client(None)?;
+        Ok(Self {
+            scheme,
+            authority,
+            h2,
+            host: settings.host.clone(),
+            setup,
+            lease: Arc::clone(lease),
+            fenced: Mutex::new((lease.generation(), fenced)),
+            plain,
+        })
+    }
+
+    /// The client for permits of `generation`. After a rejoin the connections of the generation before
+    /// can carry nothing new, so the pool starts afresh.
+    pub(crate) fn fenced(&self, generation: u64) -> Result<HttpClient, UpstreamError> {
+        let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+        if fenced.0 < generation {
+            *fenced = (
+                generation,
+                self.setup.client(Some(Arc::clone(&self.lease)))?,
+            );
+        }
+        Ok(fenced.1.clone())
+    }
+
+    /// The URI of a request whose target is `target`, byte for byte.
+    pub(crate) fn uri(&self, target: PathAndQuery) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(target);
+        Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("all three parts are there"))
+    }
+
+    /// The Host that the upstream sees, given the client's.
+    pub(crate) fn host(&self, client: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let rewritten = || HeaderValue::from_str(self.authority.as_str()).ok();
+        match &self.host {
+            HostPolicy::Preserve => client.cloned().or_else(rewritten),
+            HostPolicy::Rewrite => rewritten(),
+            HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),
+        }
+    }
+}
+
+/// Opens connections to the one upstream, whatever the URI says.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    socket: Option<PathBuf>,
+    timeout: Duration,
+    lease: Option<Arc<Lease>>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Socket;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move {
+            let connect = async {
+                let guard = connector.lease.map(|lease| LeaseGuard {
+                    generation: lease.generation(),
+                    lease,
+                });
+                if let Some(path) = &connector.socket {
+                    let stream = UnixStream::connect(path).await?;
+                    return Ok(Socket::Unix(TokioIo::new(stream), guard));
+                }
+                let host = uri.host().unwrap_or("localhost");
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+                    443
+                } else {
+                    80
+                };
+                let port = uri.port_u16().unwrap_or(default);
+                let stream = TcpStream::connect((host, port)).await?;
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(TokioIo::new(stream), guard))
+            };
+            tokio::time::timeout(connector.timeout, connect)
+                .await
+                .unwrap_or_else(|_| {
+                    let message = format!("no connection within {:?}", connector.timeout);
+                    Err(io::Error::new(io::ErrorKind::TimedOut, message))
+                })
+        })
+    }
+}
+
+/// What a fenced socket looks at before every write.
+pub(crate) struct LeaseGuard {
+    lease: Arc<Lease>,
+    generation: u64,
+}
+
+/// A connection to the upstream.
+pub(crate) enum Socket {
+    Tcp(TokioIo<TcpStream>, Option<LeaseGuard>),
+    Unix(TokioIo<UnixStream>, Option<LeaseGuard>),
+}
+
+impl Socket {
+    /// Refuses a write under a lapsed lease. hyper then drops the connection, which resets it.
+    fn may_write(&self) -> io::Result<()> {
+        let (Self::Tcp(_, guard) | Self::Unix(_, guard)) = self;
+        match guard {
+            Some(guard) if !guard.lease.holds(guard.generation) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the lease has lapsed; nothing more is written upstream",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Connection for Socket {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io, _) => Pin::new(io).poll_read(cx, buf),
+            Self::Unix(io, _) => Pin::new(io).poll_read(cx, buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.may_write()?;
+        match self.get_mut() {
+            Self::Tcp(io, _) => Pin::new(io).poll_write(cx, buf),
+            Self::Unix(io, _) => Pin::new(io).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io, _) => Pin::new(io).poll_flush(cx),
+            Self::Unix(io, _) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io, _) => Pin::new(io).poll_shutdown(cx),
+            Self::Unix(io, _) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.may_write()?;
+        match self.get_mut() {
+            Self::Tcp(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Self::Unix(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The latest refusals, for people who ask "what was just refused, and why" before they have read a
+//! log. A ring of fixed size: what a client sends cannot grow it, and nothing rests on it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use crate::fence::{ResourceKey, Token};
+use crate::metrics::Outcome;
+
+/// How many refusals a proxy keeps.
+pub const KEPT: usize = 256;
+
+/// One refused request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// By the wall clock, for people only.
+    pub at: SystemTime,
+    /// The route's label.
+    pub route: Arc<str>,
+    /// `None`: refused before there was a key.
+    pub resource: Option<ResourceKey>,
+    /// `None`: refused before there was a token.
+    pub token: Option<Token>,
+    /// The mark it was refused by, if a mark did it.
+    pub mark: Option<Token>,
+    pub outcome: Outcome,
+    /// Who asked: an address, or `unix`.
+    pub peer: String,
+    /// The trace id of the request's `traceparent`, if it had one (W3C Trace Context, 32 hex digits).
+    pub trace_id: Option<String>,
+}
+
+impl Refusal {
+    /// Mark minus token, where both are known.
+    #[must_use]
+    pub fn gap(&self) -> Option<u64> {
+        Some(self.token?.gap_to(self.mark?))
+    }
+}
+
+/// The ring.
+#[derive(Debug)]
+pub struct Rejections {
+    capacity: usize,
+    /// The latest last. Held for a push or a copy, never across an await.
+    ring: Mutex<VecDeque<Refusal>>,
+}
+
+impl Default for Rejections {
+    fn default() -> Self {
+        Self::new(KEPT)
+    }
+}
+
+impl Rejections {
+    /// An empty ring that keeps so many.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            ring: Mutex::new(VecDeque::with_capacity(capacity)),
+        }
+    }
+
+    /// Keeps a refusal, and forgets the oldest if the ring is full.
+    pub fn push(&self, refusal: Refusal) {
+        // What falls out is freed after the lock.
+        let _oldest = {
+            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let oldest = if ring.len() >= self.capacity {
+                ring.pop_front()
+            } else {
+                None
+            };
+            if self.capacity > 0 {
+                ring.push_back(refusal);
+            }
+            oldest
+        };
+    }
+
+    /// The latest, newest first; of one resource if one is named.
+    #[must_use]
+    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.iter()
+            .rev()
+            .filter(|refusal| of.is_none_or(|resource| refusal.resource.as_ref() == Some(resource)))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refusal(resource: &str, token: i64) -> Refusal {
+        Refusal {
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
+            route: "/orders/{id}".into(),
+            resource: Some(ResourceKey::new(resource).expect("a good key")),
+            token: Token::new(token),
+            mark: Token::new(43),
+            outcome: Outcome::Stale,
+            peer: "127.0.0.1:5000".into(),
+            trace_id: None,
+        }
+    }
+
+    fn tokens(refusals: &[Refusal]) -> Vec<i64> {
+        refusals
+            .iter()
+            .map(|refusal| refusal.token.expect("given").get())
+            .collect()
+    }
+
+    #[test]
+    fn the_latest_come_first_and_the_oldest_go() {
+        let ring = Rejections::new(3);
+        for token in 0..5 {
+            ring.push(refusal("order:1", token));
+        }
+        assert_eq!(tokens(&ring.latest(None, 10)), [4, 3, 2]);
+        assert_eq!(tokens(&ring.latest(None, 2)), [4, 3]);
+    }
+
+    #[test]
+    fn one_resource_alone() {
+        let ring = Rejections::new(10);
+        ring.push(refusal("order:1", 1));
+        ring.push(refusal("order:10", 2));
+        ring.push(refusal("order:1", 3));
+        ring.push(Refusal {
+            resource: None,
+            ..refusal("order:1", 4)
+        });
+        let key = ResourceKey::new("order:1").expect("a good key");
+        assert_eq!(tokens(&ring.latest(Some(&key), 10)), [3, 1]);
+    }
+
+    #[test]
+    fn the_gap_needs_both_numbers() {
+        assert_eq!(refusal("a", 41).gap(), Some(2));
+        assert_eq!(
+            Refusal {
+                mark: None,
+                ..refusal("a", 41)
+            }
+            .gap(),
+            None
+        );
+        assert_eq!(
+            Refusal {
+                token: None,
+                ..refusal("a", 41)
+            }
+            .gap(),
+            None
+        );
+    }
+
+    #[test]
+    fn a_ring_of_none_keeps_none() {
+        let ring = Rejections::new(0);
+        ring.push(refusal("a", 1));
+        assert!(ring.latest(None, 10).is_empty());
+    }
+}

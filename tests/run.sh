@@ -1,0 +1,71 @@
+#!/bin/sh
+# Runs every test. On Debian and Ubuntu it first installs what the tests run against, if it may; what is
+# missing then is named, and the tests that need it skip themselves by name.
+#
+#   tests/run.sh              everything, the mutants too
+#   tests/run.sh crash::      only tests whose name has this in it, and no mutants
+#
+# Nothing here uses a service of the machine: the tests start what they need, on free ports of the
+# loopback and in temporary directories, and end it by its process id.
+set -eu
+cd "$(dirname "$0")/.."
+
+# package: what shows that it is there: what is not tested without it
+WANTED='
+gcc:cc:nothing can be built
+libc6-dev:/usr/include/stdio.h:nothing can be built
+postgresql:initdb:every test over Postgres, two_proxies::, store_down::
+etcd-server:etcd:real:: with etcd
+etcd-client:etcdctl:real:: with etcd
+redis-server:redis-server:real:: with Redis
+redis-tools:redis-cli:real:: with Redis
+nginx-light:nginx:real::
+curl:curl:real::
+strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte
+'
+
+there() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        initdb) command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
+        *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] ;;
+    esac
+}
+
+missing() {
+    echo "$WANTED" | while IFS=: read -r package probe rest; do
+        [ -z "$package" ] || there "$probe" || echo "$package"
+    done
+}
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=none; fi
+fi
+
+packages=$(missing)
+if [ -n "$packages" ] && [ "$as_root" != none ] && command -v apt-get >/dev/null; then
+    echo "tests/run.sh: installing" $packages
+    # The packages would start services that nobody here uses; 101 is Debian's way of saying no.
+    policy=/usr/sbin/policy-rc.d
+    ours=
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null && $as_root chmod +x $policy && ours=1
+    fi
+    $as_root apt-get update -qq || true
+    for package in $packages; do
+        $as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
+    done
+    [ -z "$ours" ] || $as_root rm -f $policy
+fi
+
+echo "$WANTED" | while IFS=: read -r package probe untested; do
+    [ -z "$package" ] || there "$probe" ||
+        echo "tests/run.sh: $package is not installed; not tested: $untested" >&2
+done
+
+cargo test --locked -- "$@"
+if [ $# -eq 0 ] && [ -x tests/mutants.sh ]; then
+    tests/mutants.sh
+fi

@@ -1,0 +1,297 @@
+//! No overtaking: newer tokens wait until older requests have ended at the upstream, or can no
+//! longer do harm (design section 4, guarantee G2).
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, post, put, soon,
+};
+
+/// An upstream, and a proxy with these barrier times.
+async fn with_barrier(store: &Store, barrier: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, store).with(&format!("barrier: {barrier}"));
+    let proxy = Proxy::start(&config).await;
+    (upstream, proxy)
+}
+
+/// Sends token 41, which the upstream holds until the gate opens.
+async fn hold_41(
+    upstream: &Upstream,
+    proxy: &Proxy,
+) -> (Gate, tokio::task::JoinHandle<crate::support::Answer>) {
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let held = proxy.start_request(put("/orders/7").token(41).body("old"));
+    upstream
+        .until("41 at work", |all| {
+            all.iter().any(|one| one.token() == Some(41))
+        })
+        .await;
+    (gate, held)
+}
+
+over_both_stores! {
+    async fn a_newer_token_lands_after_the_older_one_has_ended(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let newer = proxy.start_request(put("/orders/7").token(42).body("new"));
+        proxy.waiting("order:7", 1).await;
+        assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
+        assert_eq!(proxy.token("order:7").await, Some(42), "its mark is raised meanwhile");
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn all_of_an_older_epoch_has_to_end(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let gates: Vec<Gate> = (0..3).map(|_| Gate::shut()).collect();
+        for gate in &gates {
+            upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        }
+        let held: Vec<_> = (0..3).map(|_| proxy.start_request(put("/orders/7").token(41))).collect();
+        upstream.reached(3).await;
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        gates[2].open();
+        gates[0].open();
+        eventually("two of three have ended", || async {
+            (proxy.mark("order:7").await?["in_flight"].as_u64() == Some(1)).then_some(())
+        }).await;
+        assert_eq!(upstream.count(), 3, "42 still waits for the third");
+        gates[1].open();
+        for one in held {
+            soon("a 41", one).await.expect("no panic").assert_forwarded();
+        }
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        upstream.assert_no_overtaking();
+    }
+
+    async fn a_waiter_that_a_still_newer_token_passes_is_stale(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let waiter = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        let newest = proxy.start_request(put("/orders/7").token(43));
+        eventually("43 raises the mark", || async {
+            (proxy.token("order:7").await == Some(43)).then_some(())
+        }).await;
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        let problem = soon("42", waiter).await.expect("no panic").assert_problem(412, "stale-token");
+        assert_eq!((&problem["token"], &problem["mark"]), (&"42".into(), &"43".into()));
+        soon("43", newest).await.expect("no panic").assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 43]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn waiting_ends_with_a_503_that_can_be_tried_again(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let answer = proxy.send(put("/orders/7").token(42)).await;
+        let problem = answer.assert_problem(503, "older-in-flight");
+        assert_eq!(problem["retry"], "same-token");
+        assert!(answer.retry_after().is_some_and(|seconds| seconds >= 1));
+        assert_eq!(upstream.tokens("order:7"), [41]);
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        upstream.assert_no_overtaking();
+    }
+
+    async fn other_resources_do_not_wait(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        for token in [1, 2, 3] {
+            proxy.send(put("/orders/8").token(token)).await.assert_forwarded();
+        }
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+    }
+
+    async fn the_queue_of_a_resource_is_bounded(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, queue: 2 }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let waiters: Vec<_> = (0..2).map(|_| proxy.start_request(put("/orders/7").token(42))).collect();
+        proxy.waiting("order:7", 2).await;
+        let answer = proxy.send(put("/orders/7").token(42)).await;
+        answer.assert_problem(503, "overloaded");
+        assert!(answer.retry_after().is_some());
+        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        for waiter in waiters {
+            soon("42", waiter).await.expect("no panic").assert_forwarded();
+        }
+        upstream.assert_no_overtaking();
+    }
+
+    async fn a_client_that_leaves_does_not_let_go_of_its_epoch(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let gate = Gate::shut();
+        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let leaver = proxy.begin(&put("/orders/7").token(41), b"").await;
+        upstream.reached(1).await;
+        drop(leaver);
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        assert_eq!(upstream.count(), 1);
+        assert!(!upstream.arrivals()[0].left, "the exchange goes on without its client");
+        gate.open();
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn a_waiter_that_leaves_is_not_sent(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let leaver = proxy.begin(&put("/orders/7").token(42), b"").await;
+        proxy.waiting("order:7", 1).await;
+        drop(leaver);
+        proxy.waiting("order:7", 0).await;
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        proxy.send(put("/orders/7").token(43)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 43]);
+    }
+
+    async fn an_unknown_outcome_holds_its_epoch_until_it_has_settled(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, settle: 1500ms }").await;
+        upstream.on_token(41, [Step::Reset]);
+        let answer = proxy.send(put("/orders/7").token(41)).await;
+        assert_eq!(answer.assert_problem(502, "outcome-unknown")["retry"], "check-first");
+        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        let all = upstream.arrivals();
+        assert_eq!(upstream.tokens("order:7"), [41, 41, 42]);
+        let gone = all[2].began - all[0].ended.expect("it was reset");
+        assert!(gone >= Duration::from_millis(1450), "42 began {gone:?} after the reset");
+    }
+
+    async fn a_timeout_is_not_completion(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store)
+            .with("{ barrier: { wait: 25s, settle: 2s }, upstream: { timeout: 300ms } }");
+        let proxy = Proxy::start(&config).await;
+        // The upstream works on long after its caller has given up, but less than `settle`.
+        upstream.on_token(41, [Step::Work(Duration::from_millis(1200)), Step::ok()]);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(504, "outcome-unknown");
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn what_settles_says_how_long_it_still_takes(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 60s }").await;
+        upstream.on_token(41, [Step::Reset]);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
+        let answer = proxy.send(put("/orders/7").token(42)).await;
+        answer.assert_problem(503, "older-in-flight");
+        let left = answer.retry_after().expect("it says when");
+        assert!((20..=60).contains(&left), "what is left of 60 s, not {left} s");
+        assert_eq!(upstream.count(), 1);
+    }
+
+    async fn an_operator_who_knows_the_outcome_ends_the_settling(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 300s }").await;
+        upstream.on_token(41, [Step::Reset]);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
+        proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
+        let target = "/v1/marks/order%3A7/resolve";
+        let mark = proxy.mark("order:7").await.expect("it has a mark");
+        let unknown = &mark["unknown"];
+        assert_eq!((unknown.as_array().map(Vec::len), &unknown[0]["token"]), (Some(1), &"41".into()), "{mark}");
+        let words = json!({ "id": unknown[0]["id"], "reason": "looked: it was not applied" });
+        let unasked = post(target).body(words.to_string()).header("Content-Type", "application/json");
+        assert_eq!(unasked.send(proxy.admin()).await.status(), 401, "writes need the bearer token");
+        proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
+        let answer = proxy.command(target, &words).await;
+        assert!((200..300).contains(&answer.status()), "{}", answer.text());
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    }
+
+    async fn an_endless_older_answer_is_cut_after_the_drain(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 500ms, settle: 1s }").await;
+        let stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        upstream.on_token(41, [Step::raw(stream), Step::Endless(b"4\r\ntick\r\n".to_vec())]);
+        let mut reader = proxy.begin(&put("/orders/7").token(41), b"").await;
+        let head = soon("the stream's head", reader.head()).await.expect("a head");
+        assert_eq!(head.word(1), "200");
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        let rest = soon("the stream's end", reader.wire.body(head.response_framing(false), |_| {})).await;
+        rest.expect_err("it is cut, not ended as if it were whole");
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        assert!(upstream.arrivals()[0].left, "the exchange with the upstream was reset");
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn an_older_client_that_stalls_its_download_holds_nobody_up(store: Store) {
+        // Neither the drain nor the settling could let 42 through within the wait.
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 300s, settle: 300s }").await;
+        let megabytes = "x".repeat(24 << 20);
+        upstream.on_token(41, [Step::answer("200 OK", "", &megabytes)]);
+        let mut stalled = proxy.begin(&put("/orders/7").token(41), b"").await;
+        soon("the answer's head", stalled.head()).await.expect("a head");
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    }
+
+    async fn an_older_client_that_stalls_its_upload_is_cut_after_the_drain(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store)
+            .with("{ barrier: { wait: 25s, drain: 500ms, settle: 1s }, body: { buffer: 1KiB } }");
+        let proxy = Proxy::start(&config).await;
+        let request = put("/orders/7").token(41).header("Content-Length", "1000000");
+        let _stalled = proxy.begin(&request, "x".repeat(20_000).as_bytes()).await;
+        upstream.until("a part of the body", |all| all.first().is_some_and(|one| !one.body.is_empty())).await;
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        let arrivals = upstream.arrivals();
+        assert!(!arrivals[0].whole);
+        assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    }
+
+    async fn a_client_that_pauses_a_small_upload_holds_nobody_up(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 300s, settle: 300s }").await;
+        let request = put("/orders/7").token(41).header("Content-Length", "8");
+        let mut paused = proxy.begin(&request, b"half").await;
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        paused.wire.send(b"done").await.expect("the rest is taken");
+        paused.finish().await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.tokens("order:7"), [42]);
+    }
+
+    async fn reads_with_a_token_wait_like_all_others(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let read = proxy.start_request(crate::support::get("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        crate::support::get("/orders/7").send(proxy.data()).await.assert_forwarded();
+        gate.open();
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        soon("the read", read).await.expect("no panic").assert_forwarded();
+        upstream.assert_no_overtaking();
+    }
+
+    async fn the_barrier_forgets_idle_resources(store: Store) {
+        let (_upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
+        for id in 0..200 {
+            proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
+        }
+        proxy.until_metric("fencepost_in_flight", &[], |value| value == 0.0).await;
+        proxy.until_metric("fencepost_unknown_outcomes", &[], |value| value == 0.0).await;
+    }
+}

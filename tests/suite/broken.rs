@@ -1,0 +1,231 @@
+//! Exchanges that break, and peers that misbehave: nothing is sent twice, nothing half is passed off
+//! as whole, and what is unknown stays in flight (design sections 4 and 5, guarantee G5).
+
+use std::time::Duration;
+
+use crate::support::wire::Wire;
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, request, soon};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {
+    let nowhere = format!("http://127.0.0.1:{}", crate::support::postgres::free_port());
+    let config =
+        Config::to(&nowhere, &Store::sqlite()).with("barrier: { wait: 200ms, settle: 300s }");
+    let proxy = Proxy::start(&config).await;
+    for token in [1, 2, 3] {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        answer.assert_problem(502, "upstream-unreachable");
+    }
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn an_exchange_that_breaks_is_sent_exactly_once() {
+    for break_off in [Step::Reset, Step::Close] {
+        let (upstream, proxy) = fenced("{}").await;
+        // Over a connection that is already open and idle, where clients like to try again.
+        proxy
+            .send(put("/orders/6").token(1))
+            .await
+            .assert_forwarded();
+        for method in ["PUT", "POST", "DELETE"] {
+            let path = format!("/orders/{method}");
+            let before = upstream.count();
+            upstream.next([break_off.clone()]);
+            let answer = proxy.send(request(method, &path).token(1)).await;
+            assert_eq!(
+                answer.assert_problem(502, "outcome-unknown")["retry"],
+                "check-first"
+            );
+            assert_eq!(upstream.count(), before + 1, "{method} arrived once");
+            proxy
+                .send(put("/orders/6").token(1))
+                .await
+                .assert_forwarded();
+        }
+    }
+}
+
+#[tokio::test]
+async fn half_an_answer_is_not_passed_off_as_a_whole_one() {
+    let (upstream, proxy) = fenced("barrier: { wait: 200ms, settle: 300s }").await;
+    upstream.next([
+        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"),
+        Step::Close,
+    ]);
+    put("/orders/7")
+        .token(1)
+        .attempt(proxy.data())
+        .await
+        .expect_err("cut, as the upstream cut it");
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    upstream.next([Step::raw(chunked), Step::Close]);
+    put("/orders/8")
+        .token(1)
+        .attempt(proxy.data())
+        .await
+        .expect_err("cut, as the upstream cut it");
+    for path in ["/orders/7", "/orders/8"] {
+        proxy
+            .send(put(path).token(2))
+            .await
+            .assert_problem(503, "older-in-flight");
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn nonsense_from_the_upstream_is_an_unknown_outcome() {
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([Step::raw("this is not HTTP\r\n\r\n"), Step::Close]);
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(502, "outcome-unknown");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_upstream_is_a_504() {
+    let (upstream, proxy) = fenced("upstream: { timeout: 300ms }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    assert_eq!(
+        answer.assert_problem(504, "outcome-unknown")["retry"],
+        "check-first"
+    );
+    assert_eq!(upstream.count(), 1);
+    gate.open();
+}
+
+#[tokio::test]
+async fn a_route_can_have_a_timeout_of_its_own() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/orders/{id}', resource: 'order:{id}', upstream: { timeout: 200ms } }
+         - { path: '/reports/{id}', resource: 'report:{id}' }",
+    )
+    .await;
+    let slow = [Step::Work(Duration::from_millis(800)), Step::ok()];
+    upstream.next(slow.clone());
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(504, "outcome-unknown");
+    upstream.next(slow);
+    proxy
+        .send(put("/reports/7").token(1))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_does_not_end_the_exchange() {
+    let (upstream, proxy) = fenced("{}").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let leaver = proxy
+        .begin(&put("/orders/7").token(1).body("kept"), b"kept")
+        .await;
+    upstream
+        .until("the whole request", |all| {
+            all.first().is_some_and(|one| one.whole)
+        })
+        .await;
+    drop(leaver);
+    // Another request comes and goes meanwhile: the proxy has had the time to notice.
+    proxy
+        .send(put("/orders/8").token(1))
+        .await
+        .assert_forwarded();
+    proxy
+        .until_metric("fencepost_in_flight", &[], |value| value > 0.0)
+        .await;
+    assert!(!upstream.arrivals()[0].left);
+    gate.open();
+    proxy
+        .until_metric("fencepost_in_flight", &[], |value| value == 0.0)
+        .await;
+    let first = upstream.arrivals().remove(0);
+    assert!(first.ended.is_some() && !first.left);
+    proxy
+        .until_metric("fencepost_unknown_outcomes", &[], |value| value == 0.0)
+        .await;
+}
+
+#[tokio::test]
+async fn smuggled_requests_stay_data() {
+    let (upstream, proxy) = fenced("{}").await;
+    let inner =
+        "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 9\r\nContent-Length: 0\r\n\r\n";
+    let both = format!(
+        "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 5\r\nContent-Length: {}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}",
+        inner.len() + 5,
+    );
+    let lengths = format!(
+        "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 5\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{inner}",
+        inner.len(),
+    );
+    let odd = format!(
+        "PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 5\r\nTransfer-Encoding: gzip, x\r\nContent-Length: {}\r\n\r\n{inner}",
+        inner.len(),
+    );
+    for bytes in [both, lengths, odd] {
+        let mut wire = Wire::connect(proxy.data())
+            .await
+            .expect("the proxy listens");
+        wire.send(bytes.as_bytes()).await.expect("taken");
+        let head = soon("an answer", wire.head())
+            .await
+            .expect("a head")
+            .expect("an answer");
+        assert!(["200", "400"].contains(&head.word(1)), "{}", head.start);
+    }
+    for seen in upstream.arrivals() {
+        let framed = (
+            seen.head.all("content-length").len(),
+            seen.head.all("transfer-encoding").len(),
+        );
+        assert!(
+            matches!(framed, (1 | 0, 0) | (0, 1)),
+            "one framing goes upstream: {seen:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_connection_of_a_client_carries_many_requests() {
+    let (upstream, proxy) = fenced("{}").await;
+    let mut wire = Wire::connect(proxy.data())
+        .await
+        .expect("the proxy listens");
+    // Pipelined, refused ones in between: each answer belongs to its request.
+    let mut bytes = Vec::new();
+    for token in [5, 4, 6, 3] {
+        bytes.extend(put("/orders/7").token(token).body("xyz").bytes());
+    }
+    wire.send(&bytes).await.expect("taken");
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        let head = soon("an answer", wire.head())
+            .await
+            .expect("a head")
+            .expect("the connection stays");
+        wire.body(head.response_framing(false), |_| {})
+            .await
+            .expect("a whole body");
+        statuses.push(head.word(1).to_owned());
+    }
+    assert_eq!(statuses, ["200", "412", "200", "412"]);
+    assert_eq!(upstream.tokens("order:7"), [5, 6]);
+}

@@ -1,0 +1,137 @@
+//! Claims: acquire, claim, read, write (design section 5).
+
+use crate::support::{
+    Config, Gate, Proxy, Request, Step, Store, Upstream, get, over_both_stores, post, put, soon,
+};
+
+const CLAIM: &str = "/.well-known/fencing/claim";
+
+fn claim(target: &str) -> Request {
+    post(CLAIM).header("X-Fencing-Target", target)
+}
+
+async fn fenced(store: &Store, more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, store).with(more)).await;
+    (upstream, proxy)
+}
+
+over_both_stores! {
+    async fn after_a_claim_older_holders_are_refused(store: Store) {
+        let (upstream, proxy) = fenced(&store, "{}").await;
+        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        let answer = proxy.send(claim("PUT /orders/7").token(42)).await;
+        assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41, 42], "a claim forwards nothing");
+    }
+
+    async fn a_claim_waits_for_older_requests(store: Store) {
+        let (upstream, proxy) = fenced(&store, "barrier: { wait: 25s }").await;
+        let gate = Gate::shut();
+        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let held = proxy.start_request(put("/orders/7").token(41));
+        upstream.reached(1).await;
+        let claiming = proxy.start_request(claim("PUT /orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        assert!(!claiming.is_finished());
+        gate.open();
+        assert_eq!(soon("the claim", claiming).await.expect("no panic").status(), 204);
+        soon("41", held).await.expect("no panic").assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [41]);
+    }
+
+    async fn a_claim_that_waits_too_long_says_so(store: Store) {
+        let (upstream, proxy) = fenced(&store, "barrier: { wait: 200ms, settle: 60s }").await;
+        upstream.on_token(41, [Step::Reset]);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
+        let answer = proxy.send(claim("PUT /orders/7").token(42)).await;
+        answer.assert_problem(503, "older-in-flight");
+        assert!(answer.retry_after().is_some());
+        // It has raised the mark all the same.
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+    }
+
+    async fn a_claim_by_key_is_the_same(store: Store) {
+        let (upstream, proxy) = fenced(&store, "{}").await;
+        let by_key = |key: &str| post(CLAIM).header("X-Fencing-Resource", key);
+        assert_eq!(proxy.send(by_key("order:7").token(42)).await.status(), 204);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        let stranger = proxy.send(by_key("invoice:7").token(42)).await;
+        stranger.assert_problem(400, "ambiguous-request");
+        assert_eq!(proxy.token("invoice:7").await, None);
+        assert_eq!(upstream.count(), 0);
+    }
+
+    async fn a_claim_is_judged_like_a_write(store: Store) {
+        let (upstream, proxy) = fenced(&store, "{}").await;
+        assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204);
+        assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204, "equal passes");
+        let problem = proxy.send(claim("PUT /orders/7").token(41)).await.assert_problem(412, "stale-token");
+        assert_eq!(problem["mark"], "42");
+        proxy.send(claim("PUT /orders/7")).await.assert_problem(428, "token-required");
+        proxy.send(claim("PUT /orders/7").token("x")).await.assert_problem(400, "malformed-token");
+        for target in ["", "/orders/7", "PUT", "PUT orders/7", "PUT /orders/a%2Fb", "PUT /orders/../7", "PUT /orders/7 x"] {
+            proxy.send(claim(target).token(50)).await.assert_problem(400, "ambiguous-request");
+        }
+        proxy.send(post(CLAIM).token(50)).await.assert_problem(400, "ambiguous-request");
+        proxy.send(claim("PUT /orders/7").header("X-Fencing-Target", "PUT /orders/8").token(50)).await
+            .assert_problem(400, "ambiguous-request");
+        proxy.send(claim("PUT /elsewhere").token(50)).await.assert_problem(404, "no-route");
+        assert_eq!(proxy.send(get(CLAIM).token(50)).await.status(), 405);
+        assert_eq!(proxy.token("order:7").await, Some(42), "what was refused raised nothing");
+        assert_eq!(upstream.count(), 0);
+    }
+
+    async fn a_claim_does_not_use_a_token_up(store: Store) {
+        let (upstream, proxy) = fenced(
+            &store, "routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }]",
+        ).await;
+        assert_eq!(proxy.send(claim("POST /orders/7").token(5)).await.status(), 204);
+        proxy.send(post("/orders/7").token(5)).await.assert_forwarded();
+        proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.tokens("order:7"), [5]);
+    }
+
+    async fn a_claim_takes_the_token_format_of_its_route(store: Store) {
+        let (_upstream, proxy) = fenced(
+            &store, "routes: [{ path: '/orders/{id}', resource: 'order:{id}', token: { format: after-hash } }]",
+        ).await;
+        assert_eq!(proxy.send(claim("PUT /orders/7").token("lock#9")).await.status(), 204);
+        assert_eq!(proxy.token("order:7").await, Some(9));
+        proxy.send(claim("PUT /orders/7").token("9")).await.assert_problem(400, "malformed-token");
+    }
+
+    async fn a_claim_outlives_a_crash(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let mut proxy = Proxy::start(&config).await;
+        assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204);
+        proxy.kill9();
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn the_claim_path_can_move_or_be_off() {
+    let (upstream, proxy) = fenced(&Store::sqlite(), "claim: { path: /-/claim }").await;
+    let moved = post("/-/claim")
+        .header("X-Fencing-Target", "PUT /orders/7")
+        .token(3);
+    assert_eq!(proxy.send(moved).await.status(), 204);
+    proxy
+        .send(claim("PUT /orders/7").token(4))
+        .await
+        .assert_problem(404, "no-route");
+    assert_eq!(proxy.token("order:7").await, Some(3));
+
+    let (_upstream, proxy) = fenced(&Store::sqlite(), "claim: off").await;
+    proxy
+        .send(claim("PUT /orders/7").token(4))
+        .await
+        .assert_problem(404, "no-route");
+    assert_eq!(upstream.count(), 0);
+}

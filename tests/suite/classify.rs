@@ -1,0 +1,432 @@
+//! What a request is: its route, its key, and what is too ambiguous to have one (design sections 5
+//! and 6, guarantee G6). The store plays no part in these, so they run over the embedded one.
+
+use crate::keys::key_of;
+use crate::support::{Config, Proxy, Store, Upstream, delete, get, post, put, request};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+#[tokio::test]
+async fn ambiguous_paths_are_refused() {
+    let (upstream, proxy) = fenced("{ routes: [{ path: '/{*path}', resource: '{path}' }] }").await;
+    let paths = [
+        "/orders/../7",
+        "/orders/./7",
+        "/orders/7/..",
+        "/orders/7/.",
+        "/orders/%2e%2e/7",
+        "/orders/%2E/7",
+        "/orders/.%2e/7",
+        "/../orders/7",
+        "//orders/7",
+        "/orders//7",
+        "/orders/7//",
+        "/orders/7;v=1",
+        "/orders;x/7",
+        "/orders/7;",
+        "/orders\\7",
+        "/orders/..\\7",
+        "/orders/7%2F8",
+        "/orders/7%2f8",
+        "/orders%2F7",
+        "/orders/7%5C8",
+        "/orders/7%5c8",
+        "/orders/7%00",
+        "/orders/%00",
+        "/orders/7%",
+        "/orders/7%4",
+        "/orders/7%zz",
+        "/orders/7%4g",
+        "/orders/%C3%28",
+        "/orders/%FF",
+        "/orders/%C0%AF",
+        "/orders/%ED%A0%80",
+        "/orders/7%0a",
+        "/orders/7%0D%0AX: 1".split(' ').next().unwrap_or_default(),
+        "/orders/7%1F",
+        "/orders/7%7F",
+    ];
+    for path in paths {
+        let answer = proxy.send(put(path).token(9)).await;
+        assert_eq!(answer.status(), 400, "{path}: {}", answer.text());
+        answer.assert_problem(400, "ambiguous-request");
+        let read = proxy.send(get(path).token(9)).await;
+        assert_eq!(read.status(), 400, "a read of {path} that is fenced");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_fragment_reaches_neither_the_key_nor_the_upstream() {
+    let (upstream, proxy) = fenced("{}").await;
+    let answer = proxy.send(put("/orders/7#8").token(9)).await;
+    if answer.status() == 400 {
+        assert_eq!(upstream.count(), 0);
+    } else {
+        answer.assert_forwarded();
+        assert_eq!(
+            (upstream.only().target(), upstream.only().resource()),
+            ("/orders/7", Some("order:7"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn raw_bytes_beyond_ascii_get_no_key() {
+    let (upstream, proxy) = fenced("{}").await;
+    let answer = proxy.send(put("/orders/é").token(9)).await;
+    assert_eq!(answer.status(), 400);
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_request_names_one_host() {
+    let (upstream, proxy) = fenced("{}").await;
+    for host in ["app.test", "other.test"] {
+        let two = put("/orders/7").header("Host", host).token(9);
+        proxy
+            .send(two)
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    proxy
+        .send(put("/orders/7").host(None).token(9))
+        .await
+        .assert_problem(400, "ambiguous-request");
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(proxy.token("order:7").await, None);
+}
+
+#[tokio::test]
+async fn what_a_route_allows_is_no_longer_ambiguous_there() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/orders/{id}', resource: 'order:{id}', allow: [semicolon] }
+         - { path: '/bills/{id}', resource: 'bill:{id}' }",
+    )
+    .await;
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/7;v=1").token(1)).await,
+        "order:7;v=1"
+    );
+    proxy
+        .send(put("/bills/7;v=1").token(1))
+        .await
+        .assert_problem(400, "ambiguous-request");
+    proxy
+        .send(put("/orders/../7").token(1))
+        .await
+        .assert_problem(400, "ambiguous-request");
+}
+
+#[tokio::test]
+async fn the_target_goes_upstream_byte_for_byte() {
+    let (upstream, proxy) = fenced("{}").await;
+    let targets = [
+        "/orders/7?",
+        "/orders/7?a=b&&c=%20%2F+;x",
+        "/orders/7?x=/../..//&y=%2e%2E",
+        "/orders/%37?Q=%7e~",
+        "/orders/7?redirect=http://a/b?c=d",
+        "/orders/7?a=1&a=2",
+    ];
+    for target in targets {
+        proxy.send(put(target).token(1)).await.assert_forwarded();
+    }
+    let seen: Vec<String> = upstream
+        .arrivals()
+        .iter()
+        .map(|one| one.target().to_owned())
+        .collect();
+    assert_eq!(seen, targets);
+    assert!(
+        upstream
+            .arrivals()
+            .iter()
+            .all(|one| one.resource() == Some("order:7"))
+    );
+}
+
+#[tokio::test]
+async fn a_path_without_a_route_is_no_way_around() {
+    let (upstream, proxy) = fenced("{}").await;
+    for path in [
+        "/",
+        "/order/7",
+        "/orders",
+        "/orders/",
+        "/orders/7/",
+        "/orders/7/lines",
+        "/Orders/7",
+    ] {
+        proxy
+            .send(put(path).token(1))
+            .await
+            .assert_problem(404, "no-route");
+        proxy
+            .send(delete(path))
+            .await
+            .assert_problem(404, "no-route");
+    }
+    assert_eq!(upstream.count(), 0);
+    proxy.send(get("/elsewhere")).await.assert_forwarded();
+
+    let (upstream, proxy) = fenced("unmatched: refuse").await;
+    proxy
+        .send(get("/elsewhere"))
+        .await
+        .assert_problem(404, "no-route");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn the_most_specific_route_wins() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/{*any}', resource: 'any:{any}' }
+         - { path: '/orders/{id}', resource: 'order:{id}' }
+         - { path: '/orders/special', resource: 'special' }
+         - { path: '/orders/{id}/{*rest}', resource: 'below:{id}' }",
+    )
+    .await;
+    for (path, key) in [
+        ("/orders/special", "special"),
+        ("/orders/%73pecial", "special"),
+        ("/orders/7", "order:7"),
+        ("/orders/7/lines/1", "below:7"),
+    ] {
+        assert_eq!(
+            key_of(&upstream, &proxy, put(path).token(1)).await,
+            key,
+            "{path}"
+        );
+    }
+    assert!(
+        key_of(&upstream, &proxy, put("/x").token(1))
+            .await
+            .starts_with("any:")
+    );
+}
+
+#[tokio::test]
+async fn methods_that_no_route_allows_are_refused() {
+    let (upstream, proxy) = fenced(
+        "routes: [{ path: '/orders/{id}', resource: 'order:{id}', methods: [PUT, DELETE] }]",
+    )
+    .await;
+    for method in ["POST", "PATCH", "PROPFIND", "put", "Delete"] {
+        let answer = proxy.send(request(method, "/orders/7").token(1)).await;
+        answer.assert_problem(405, "method-not-allowed");
+        let allow = answer.header("allow").expect("RFC 9110, section 15.5.6");
+        assert!(allow.contains("PUT") && allow.contains("DELETE"), "{allow}");
+    }
+    proxy
+        .send(delete("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn trace_and_connect_are_refused_everywhere() {
+    let (upstream, proxy) = fenced(
+        "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: /open, mode: bypass }]",
+    )
+    .await;
+    for target in ["/orders/7", "/open", "/elsewhere"] {
+        for request in [request("TRACE", target), request("TRACE", target).token(1)] {
+            proxy
+                .send(request)
+                .await
+                .assert_problem(405, "method-not-allowed");
+        }
+    }
+    let connect = request("CONNECT", "app.test:443").host(Some("app.test:443"));
+    proxy
+        .send(connect)
+        .await
+        .assert_problem(405, "method-not-allowed");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn every_unsafe_method_is_fenced_by_default() {
+    let (upstream, proxy) = fenced("{}").await;
+    for method in [
+        "PUT",
+        "POST",
+        "PATCH",
+        "DELETE",
+        "PROPPATCH",
+        "MKCOL",
+        "LOCK",
+        "FROB",
+        "get",
+        "Head",
+    ] {
+        proxy
+            .send(request(method, "/orders/7"))
+            .await
+            .assert_problem(428, "token-required");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_method_override_makes_a_safe_method_unsafe() {
+    let (upstream, proxy) = fenced("{}").await;
+    for header in [
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "x-http-method-override",
+    ] {
+        for method in ["GET", "HEAD", "OPTIONS"] {
+            let sneaky = request(method, "/orders/7").header(header, "DELETE");
+            let answer = proxy.send(sneaky.clone()).await;
+            assert_eq!(
+                (answer.status(), answer.outcome()),
+                (428, Some("token-required")),
+                "{method} {header}"
+            );
+        }
+        let elsewhere = get("/elsewhere").header(header, "PUT");
+        proxy.send(elsewhere).await.assert_problem(404, "no-route");
+    }
+    assert_eq!(upstream.count(), 0);
+    proxy
+        .send(
+            get("/orders/7")
+                .header("X-HTTP-Method-Override", "PUT")
+                .token(2),
+        )
+        .await
+        .assert_forwarded();
+    proxy
+        .send(
+            get("/orders/7")
+                .header("X-HTTP-Method-Override", "PUT")
+                .token(1),
+        )
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn safe_methods_pass_unfenced_unless_they_carry_a_token() {
+    let (upstream, proxy) = fenced("{}").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy
+        .send(get("/orders/7").token(4))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy
+        .send(get("/orders/7").token(6))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_problem(412, "stale-token");
+    let head = proxy.send(request("HEAD", "/orders/7").token(4)).await;
+    assert_eq!((head.status(), head.outcome()), (412, Some("stale-token")));
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test]
+async fn safe_methods_can_be_required_or_ignored() {
+    let (upstream, proxy) = fenced("safe_methods: required").await;
+    proxy
+        .send(get("/orders/7"))
+        .await
+        .assert_problem(428, "token-required");
+    proxy
+        .send(get("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.count(), 1);
+
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', safe_methods: ignored }]")
+            .await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(get("/orders/7").token(4))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(get("/orders/7").token(9))
+        .await
+        .assert_forwarded();
+    assert_eq!(
+        proxy.token("order:7").await,
+        Some(5),
+        "a token that is ignored raises nothing"
+    );
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test]
+async fn observe_refuses_nothing_and_counts_what_it_would_have() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }]").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(4))
+        .await
+        .assert_forwarded();
+    proxy.send(put("/orders/7")).await.assert_forwarded();
+    proxy
+        .send(put("/orders/7").token("x"))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.count(), 4);
+    assert_eq!(
+        proxy.token("order:7").await,
+        Some(5),
+        "marks advance as if it enforced"
+    );
+    let metrics = proxy.metrics().await;
+    let observed = |outcome: &str| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
+    assert!((observed("observed-stale") - 1.0).abs() < f64::EPSILON);
+    assert!(metrics.sum("fencepost_route_mode", &[("mode", "observe")]) > 0.0);
+}
+
+#[tokio::test]
+async fn bypass_is_said_by_a_route_and_nothing_else() {
+    let (upstream, proxy) = fenced(
+        "routes: [{ path: /health, mode: bypass }, { path: '/{*any}', resource: 'any:{any}' }]",
+    )
+    .await;
+    proxy.send(post("/health")).await.assert_forwarded();
+    proxy
+        .send(post("/health").token("x"))
+        .await
+        .assert_forwarded();
+    for path in ["/health/", "/Health", "/health/x"] {
+        proxy
+            .send(post(path))
+            .await
+            .assert_problem(428, "token-required");
+    }
+    proxy
+        .send(post("/x/../health"))
+        .await
+        .assert_problem(400, "ambiguous-request");
+    assert_eq!(upstream.count(), 2);
+}

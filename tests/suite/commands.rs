@@ -1,0 +1,385 @@
+//! The command line: what each command prints, and its exit code (design section 6).
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::proxy::fencepost;
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, over_both_stores, post, put};
+
+/// Runs a command to its end, off the test's own thread.
+async fn run(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output())
+        .await
+        .expect("no panic")
+        .expect("the binary can be run")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test]
+async fn version_and_usage_have_their_exit_codes() {
+    for (arguments, code) in [
+        (&["--version"][..], 0),
+        (&["--help"], 0),
+        (&[], 2),
+        (&["frob"], 2),
+        (&["serve", "--frob"], 2),
+    ] {
+        let mut command = fencepost();
+        command.args(arguments);
+        assert_eq!(
+            run(command).await.status.code(),
+            Some(code),
+            "{arguments:?}"
+        );
+    }
+    let mut command = fencepost();
+    command.arg("--version");
+    assert!(text(&run(command).await.stdout).contains(env!("CARGO_PKG_VERSION")));
+}
+
+async fn check(text_of_file: &str) -> (Option<i32>, String) {
+    let dir = TempDir::new().expect("a temporary directory");
+    let file = dir.path().join("fencepost.yaml");
+    std::fs::write(&file, text_of_file).expect("the directory is writable");
+    let mut command = fencepost();
+    command.arg("check").arg(&file);
+    let output = run(command).await;
+    (
+        output.status.code(),
+        text(&output.stdout) + &text(&output.stderr),
+    )
+}
+
+const GOOD: &str = "\
+listen: 127.0.0.1:7080
+upstream:
+  url: http://127.0.0.1:3000
+store:
+  url: sqlite:fencepost.db
+routes:
+  - path: /orders/{id}/{*rest}
+    resource: \"order:{id}\"
+    reuse: once
+  - path: /health
+    mode: bypass
+";
+
+#[tokio::test]
+async fn check_passes_a_good_file() {
+    let (code, said) = check(GOOD).await;
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[tokio::test]
+async fn check_tells_all_problems_at_once_with_line_and_hint() {
+    let bad = GOOD
+        .replace("listen: 127", "lisen: 127")
+        .replace("http://127.0.0.1:3000", "ftp://127.0.0.1:3000")
+        .replace("order:{id}", "order:{di}")
+        .replace("reuse: once", "reuse: twice");
+    let (code, said) = check(&bad).await;
+    assert_eq!(code, Some(1), "{said}");
+    for (line, word) in [(1, "lisen"), (3, "ftp"), (8, "di"), (9, "twice")] {
+        assert!(
+            said.lines()
+                .any(|one| one.contains(&format!(":{line}"))
+                    || one.contains(&format!("line {line}"))),
+            "line {line}: {said}",
+        );
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(
+        said.contains("listen"),
+        "a suggestion for the misspelt field: {said}"
+    );
+}
+
+#[tokio::test]
+async fn check_refuses_what_would_not_start() {
+    for (from, to, word) in [
+        (
+            "/health\n    mode: bypass",
+            "/orders/{other}/{*more}\n    resource: x",
+            "/orders/",
+        ),
+        (
+            "sqlite:fencepost.db",
+            "postgres://db/fencepost",
+            "namespace",
+        ),
+        (
+            "    reuse: once",
+            "    reuse: once\n    reuse: once",
+            "reuse",
+        ),
+        ("/health", "health", "health"),
+        (
+            "url: http://127.0.0.1:3000",
+            "url: http://127.0.0.1:3000/path",
+            "path",
+        ),
+    ] {
+        let bad = GOOD.replace(from, to);
+        assert_ne!(bad, GOOD, "{from}");
+        let (code, said) = check(&bad).await;
+        assert_eq!(code, Some(1), "{to}: {said}");
+        assert!(said.contains(word), "{to}: {said}");
+    }
+    let (code, said) = check(&GOOD.replace("store:", "barrier: { settle: 5s }\nstore:")).await;
+    assert_eq!(code, Some(0), "a warning is no error: {said}");
+    assert!(
+        said.contains("settle"),
+        "`upstream.timeout` is longer than `barrier.settle`: {said}"
+    );
+}
+
+#[tokio::test]
+async fn check_of_no_file_is_an_error() {
+    let mut command = fencepost();
+    command.args(["check", "/nowhere/fencepost.yaml"]);
+    let output = run(command).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!((text(&output.stdout) + &text(&output.stderr)).contains("/nowhere/fencepost.yaml"));
+}
+
+#[tokio::test]
+async fn schema_is_a_json_schema_of_every_field() {
+    let mut command = fencepost();
+    command.arg("schema");
+    let output = run(command).await;
+    assert!(output.status.success());
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for field in [
+        "listen",
+        "upstream",
+        "store",
+        "barrier",
+        "body",
+        "shutdown",
+        "admin",
+        "unmatched",
+        "safe_methods",
+        "stale_status",
+        "routes",
+        "claim",
+        "disclose",
+    ] {
+        let described = &schema["properties"][field]["description"];
+        assert!(
+            described.as_str().is_some_and(|text| !text.is_empty()),
+            "{field}"
+        );
+    }
+    assert_eq!(
+        schema["additionalProperties"], false,
+        "unknown fields are refused"
+    );
+}
+
+#[tokio::test]
+async fn a_bad_configuration_does_not_start() {
+    let upstream = Upstream::start().await;
+    let config =
+        Config::new(&upstream, &Store::sqlite()).with("{ barrier: { wait: soon }, frob: 1 }");
+    let (status, said) = Proxy::refused(&config).await;
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("soon") && said.contains("frob"), "{said}");
+}
+
+#[tokio::test]
+async fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
+    let upstream = Upstream::start().await;
+    let mut proxy = Proxy::start_fileless(&[
+        "--upstream",
+        upstream.url(),
+        "--listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--log-format",
+        "json",
+    ])
+    .await;
+    proxy
+        .send(put("/any/where").token(5))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.only().resource(), Some("/any/where"));
+    proxy
+        .send(put("/any/where").token(4))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy
+        .send(put("/any/where/"))
+        .await
+        .assert_problem(428, "token-required");
+    proxy
+        .send(put("/any/where/").token(4))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy.send(post("/").token(1)).await.assert_forwarded();
+    proxy.send(get("/any/where")).await.assert_forwarded();
+    assert!(
+        proxy.file().with_file_name("fencepost.db").exists(),
+        "the marks are in ./fencepost.db"
+    );
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_flag_stands_above_the_environment_above_the_file() {
+    let (one, two) = (Upstream::start().await, Upstream::start().await);
+    let config = Config::to("http://127.0.0.1:9", &Store::sqlite());
+    let mut command = fencepost();
+    command.env("FENCEPOST_UPSTREAM", one.url());
+    // Kubernetes puts this there for a Service named `fencepost`.
+    command.env("FENCEPOST_PORT", "tcp://10.0.0.1:7080");
+    let proxy = Proxy::start_by(&config, command, &[]).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(one.count(), 1);
+    drop(proxy);
+
+    let config = Config::to("http://127.0.0.1:9", &Store::sqlite());
+    let mut command = fencepost();
+    command.env("FENCEPOST_UPSTREAM", one.url());
+    let proxy = Proxy::start_by(&config, command, &["--upstream", two.url()]).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!((one.count(), two.count()), (1, 1));
+}
+
+/// Runs `fencepost marks …` against a proxy.
+async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
+    let mut command = fencepost();
+    command
+        .arg("marks")
+        .args(arguments)
+        .arg("--admin")
+        .arg(format!("http://{}", proxy.admin()));
+    command.arg("--token-file").arg(proxy.token_file());
+    let output = run(command).await;
+    (
+        output.status.success(),
+        text(&output.stdout) + &text(&output.stderr),
+    )
+}
+
+over_both_stores! {
+    async fn marks_are_read_and_corrected_from_a_shell(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let mut proxy = Proxy::start(&config).await;
+        for id in [7, 8] {
+            proxy.send(put(&format!("/orders/{id}")).token(40 + id)).await.assert_forwarded();
+        }
+        let (good, said) = marks(&proxy, &["list"]).await;
+        assert!(good && said.contains("order:7") && said.contains("47") && said.contains("order:8"), "{said}");
+        let (good, said) = marks(&proxy, &["get", "order:7", "--json"]).await;
+        let mark: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(good && mark["mark"] == "47", "{said}");
+
+        let (good, said) = marks(&proxy, &["advance", "order:7", "60"]).await;
+        assert!(good, "{said}");
+        proxy.send(put("/orders/7").token(59)).await.assert_problem(412, "stale-token");
+        let (good, _) = marks(&proxy, &["advance", "order:7", "59"]).await;
+        assert!(!good, "an advance never lowers");
+
+        // Lowering needs a reason, and nothing in flight anywhere: not an open epoch either.
+        let (good, _) = marks(&proxy, &["override", "order:8", "5"]).await;
+        assert!(!good, "no reason, no override");
+        proxy.stop().await;
+        let proxy = Proxy::start(&config).await;
+        let (good, said) = marks(&proxy, &["override", "order:8", "5", "--reason", "the lock service was restored"]).await;
+        assert!(good, "{said}");
+        proxy.send(put("/orders/8").token(4)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/8").token(6)).await.assert_forwarded();
+        assert!((proxy.metrics().await.sum("fencepost_overrides_total", &[]) - 1.0).abs() < f64::EPSILON);
+        let audit = proxy.mark("order:8").await.expect("it has a mark")["audit"].to_string();
+        assert!(audit.contains("the lock service was restored"), "{audit}");
+    }
+
+    async fn an_override_is_refused_while_an_epoch_is_open(store: Store) {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&Config::new(&upstream, &store).with("barrier: { settle: 300s }")).await;
+        upstream.next([Step::Reset]);
+        proxy.send(put("/orders/7").token(47)).await.assert_problem(502, "outcome-unknown");
+        let (good, said) = marks(&proxy, &["override", "order:7", "5", "--reason", "why not"]).await;
+        assert!(!good, "{said}");
+        proxy.send(put("/orders/7").token(46)).await.assert_problem(412, "stale-token");
+        assert_eq!(proxy.token("order:7").await, Some(47));
+    }
+
+    async fn an_unknown_outcome_is_resolved_from_a_shell(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let proxy = Proxy::start(&config).await;
+        upstream.next([Step::Reset]);
+        proxy.send(put("/orders/7").token(47)).await.assert_problem(502, "outcome-unknown");
+        proxy.send(put("/orders/7").token(48)).await.assert_problem(503, "older-in-flight");
+        let mark = proxy.mark("order:7").await.expect("it has a mark");
+        let id = mark["unknown"][0]["id"].as_str().expect("an id").to_owned();
+        let (good, said) = marks(&proxy, &["resolve", "order:7", &id, "--reason", "it was applied"]).await;
+        assert!(good, "{said}");
+        proxy.send(put("/orders/7").token(48)).await.assert_forwarded();
+        let (good, _) = marks(&proxy, &["resolve", "order:7", &id, "--reason", "again"]).await;
+        assert!(!good, "there is none of that name any more");
+    }
+}
+
+#[tokio::test]
+async fn marks_says_what_is_wrong() {
+    let mut command = fencepost();
+    command.args(["marks", "list", "--admin", "http://127.0.0.1:9"]);
+    let output = run(command).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("127.0.0.1:9"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[tokio::test]
+async fn admin_writes_need_the_token() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    let advance = || {
+        post("/v1/marks/order%3A7/advance")
+            .header("Content-Type", "application/json")
+            .body(r#"{"token":"9"}"#)
+    };
+    for unasked in [
+        advance(),
+        advance().header("Authorization", "Bearer wrong"),
+        advance().header("Authorization", "Basic b25seS1mb3ItdGVzdHM="),
+    ] {
+        assert_eq!(unasked.send(proxy.admin()).await.status(), 401);
+    }
+    assert_eq!(proxy.token("order:7").await, Some(5));
+}
+
+#[tokio::test]
+async fn the_demo_ends_as_it_should() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let mut command = fencepost();
+    command.arg("demo").current_dir(dir.path());
+    let output = run(command).await;
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("412") && said.contains("curl"), "{said}");
+    assert!(!said.contains('\u{1b}'), "no colours in a pipe");
+}

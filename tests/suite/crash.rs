@@ -1,0 +1,256 @@
+//! Death of the proxy at any moment: no mark is below what the upstream has seen, and just those
+//! resources wait whose older work was open (design section 7, guarantees G1 to G3).
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tempfile::TempDir;
+
+use crate::support::store::program;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+};
+
+over_both_stores! {
+    async fn after_kill_9_at_any_moment_no_mark_is_below_what_was_sent(store: Store) {
+        let seed = rand::random();
+        eprintln!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let mut seen_before = 0;
+        for round in 0..100 {
+            let mut proxy = Proxy::start(&config).await;
+            // Each round has resources of its own, so that none waits for what died before.
+            let stop = Arc::new(AtomicBool::new(false));
+            let clients: Vec<_> = (0..6).map(|client| {
+                let (stop, to) = (Arc::clone(&stop), proxy.data());
+                let path = format!("/orders/{round}-{}", client % 3);
+                tokio::spawn(async move {
+                    let mut token = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        token += 1;
+                        if put(&path).token(token).attempt(to).await.is_err() {
+                            return;
+                        }
+                    }
+                })
+            }).collect();
+            upstream.reached(seen_before + random.random_range(1..40)).await;
+            proxy.kill9();
+            stop.store(true, Ordering::Relaxed);
+            for client in clients {
+                soon("a client to give up", client).await.expect("no panic");
+            }
+            let newest = newest_tokens(&upstream, seen_before);
+            seen_before = upstream.count();
+            let again = Proxy::start(&config).await;
+            for (resource, token) in newest {
+                let mark = again.token(&resource).await;
+                assert!(mark >= Some(token), "round {round}: {resource} has {mark:?}, {token} was sent");
+            }
+        }
+    }
+
+    async fn who_waited_when_it_died_waits_again(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 300ms, settle: 2s }");
+        let config = short_lease(config, &store);
+        let mut proxy = Proxy::start(&config).await;
+        let gate = Gate::shut();
+        upstream.on_token(6, [Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.begin(&put("/orders/7").token(6), b"").await;
+        upstream.reached(1).await;
+        let waits = proxy.send(put("/orders/7").token(7)).await;
+        waits.assert_problem(503, "older-in-flight");
+        assert_eq!(proxy.token("order:7").await, Some(7));
+
+        proxy.kill9();
+        drop(at_work);
+        let proxy = Proxy::start(&config).await;
+        let again = proxy.send(put("/orders/7").token(7)).await;
+        again.assert_problem(503, "older-in-flight");
+        assert!(again.retry_after().is_some());
+        proxy.send(put("/orders/7").token(6)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [6]);
+
+        // The upstream was at it for less than `settle`; then 7 may go.
+        gate.open();
+        eventually("7 passes", || async {
+            let answer = proxy.send(put("/orders/7").token(7)).await;
+            (answer.status() == 200).then_some(())
+        }).await;
+        assert_eq!(upstream.tokens("order:7"), [6, 7]);
+        upstream.assert_no_overtaking();
+    }
+
+    async fn who_was_alone_when_it_died_passes_at_once(store: Store) {
+        let upstream = Upstream::start().await;
+        // Nothing could settle within the test.
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let mut proxy = Proxy::start(&config).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+        upstream.reached(1).await;
+        proxy.kill9();
+        drop(at_work);
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(7)).await.assert_forwarded();
+        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        proxy.send(put("/orders/7").token(7)).await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.tokens("order:7"), [7, 7]);
+        gate.open();
+    }
+
+    async fn a_stop_in_good_order_leaves_nothing_to_wait_for(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let mut proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(7)).await.assert_forwarded();
+        proxy.stop().await;
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(8)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("order:7"), [7, 8]);
+    }
+
+    async fn what_is_unknown_stays_unknown_over_a_stop(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
+        let mut proxy = Proxy::start(&config).await;
+        upstream.next([Step::Reset]);
+        proxy.send(put("/orders/7").token(7)).await.assert_problem(502, "outcome-unknown");
+        proxy.stop().await;
+        let mut proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        proxy.stop().await;
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        assert_eq!(upstream.tokens("order:7"), [7]);
+    }
+
+    async fn under_reuse_once_a_crash_counts_as_spent(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).route("reuse: once");
+        let mut proxy = Proxy::start(&config).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+        upstream.reached(1).await;
+        proxy.kill9();
+        drop(at_work);
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(7)).await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.count(), 1);
+        gate.open();
+    }
+}
+
+/// On a shared store a dead instance is known by its lease; let that be short.
+fn short_lease(config: Config, store: &Store) -> Config {
+    if store.is_shared() {
+        config.with("store: { lease: 2s }")
+    } else {
+        config
+    }
+}
+
+/// The newest token of each resource among the arrivals from `from` on.
+fn newest_tokens(upstream: &Upstream, from: usize) -> HashMap<String, u64> {
+    let mut newest = HashMap::new();
+    for arrival in upstream.arrivals().iter().skip(from) {
+        if let (Some(resource), Some(token)) = (arrival.resource(), arrival.token()) {
+            let known = newest.entry(resource.to_owned()).or_insert(token);
+            *known = token.max(*known);
+        }
+    }
+    newest
+}
+
+#[tokio::test]
+async fn the_disk_has_the_mark_before_the_upstream_has_a_byte() {
+    let Some(strace) = program("strace").filter(|strace| may_trace(strace)) else {
+        eprintln!(
+            "skipped: the_disk_has_the_mark_before_the_upstream_has_a_byte (no strace, or not allowed)"
+        );
+        return;
+    };
+    let dir = TempDir::new().expect("a temporary directory");
+    let trace = dir.path().join("trace");
+    let upstream = Upstream::start().await;
+    let store = Store::sqlite();
+    let mut runner = Command::new(strace);
+    runner
+        .args(["-D", "-f", "-y", "-s", "64", "-o"])
+        .arg(&trace)
+        .args([
+            "-e",
+            "trace=fdatasync,fsync,read,readv,recvfrom,write,writev,sendto,sendmsg",
+        ]);
+    let mut proxy = Proxy::start_under(&Config::new(&upstream, &store), runner).await;
+    for token in [3, 4] {
+        proxy
+            .send(put("/orders/traced").token(token))
+            .await
+            .assert_forwarded();
+    }
+    proxy.kill9();
+    let lines = eventually("the trace's end", || async {
+        let text = std::fs::read_to_string(&trace).ok()?;
+        text.contains("+++ killed by SIGKILL +++").then_some(text)
+    })
+    .await;
+    let events = trace_events(&lines);
+    assert_eq!(events, "read sync send read sync send", "in\n{lines}");
+}
+
+fn may_trace(strace: &std::path::Path) -> bool {
+    Command::new(strace)
+        .args(["-o", "/dev/null", "true"])
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The order of what matters, one word each, repetitions of a word folded: the request is read, a
+/// sync of the store's files has *returned*, the request is written.
+fn trace_events(trace: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut syncing: Vec<&str> = Vec::new();
+    for line in trace.lines() {
+        let (pid, call) = line.split_once(' ').unwrap_or_default();
+        let call = call.trim_start();
+        let synced = if call.starts_with("fdatasync(") || call.starts_with("fsync(") {
+            let of_the_store = call.contains("marks.db");
+            if of_the_store && call.contains("<unfinished") {
+                syncing.push(pid);
+            }
+            of_the_store && call.ends_with("= 0")
+        } else if call.starts_with("<... fdatasync") || call.starts_with("<... fsync") {
+            let was = syncing.len();
+            syncing.retain(|other| *other != pid);
+            syncing.len() < was && call.ends_with("= 0")
+        } else {
+            false
+        };
+        let event = if synced {
+            "sync"
+        } else if call.contains("PUT /orders/traced") {
+            let name = call.trim_start_matches("<... ");
+            let reading = name.starts_with("read") || name.starts_with("recv");
+            if reading { "read" } else { "send" }
+        } else {
+            continue;
+        };
+        // Syncs before the first request, and after the last send, are of no interest.
+        let idle = matches!(words.last(), None | Some(&"send"));
+        if words.last() != Some(&event) && !(event == "sync" && idle) {
+            words.push(event);
+        }
+    }
+    words.join(" ")
+}

@@ -1,0 +1,296 @@
+//! What goes over, both ways, and what does not (design sections 4 to 6, guarantee G5). The store
+//! plays no part in these, so they run over the embedded one.
+
+use tempfile::TempDir;
+
+use crate::support::wire::{Framing, chunk};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, request, soon};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+#[tokio::test]
+async fn a_long_body_streams_up() {
+    let (upstream, proxy) = fenced("body: { buffer: 4KiB }").await;
+    let request = put("/orders/7").token(1).header("Content-Length", "300000");
+    let mut exchange = proxy.begin(&request, "a".repeat(100_000).as_bytes()).await;
+    upstream
+        .until("the first part, while the rest is not sent yet", |all| {
+            all.first().is_some_and(|one| one.body.len() >= 50_000)
+        })
+        .await;
+    exchange
+        .wire
+        .send("b".repeat(200_000).as_bytes())
+        .await
+        .expect("the rest is taken");
+    exchange.finish().await.assert_forwarded();
+    let seen = upstream.only();
+    assert_eq!(seen.body.len(), 300_000);
+    assert_eq!(seen.text().rfind('a'), Some(99_999), "in order");
+    assert_eq!(seen.head.get("content-length"), Some("300000"));
+}
+
+#[tokio::test]
+async fn a_long_body_streams_down() {
+    let (upstream, proxy) = fenced("{}").await;
+    let gate = Gate::shut();
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    upstream.next([
+        Step::raw(head),
+        Step::Send(chunk(b"first")),
+        Step::Wait(gate.clone()),
+        Step::Send(chunk(b"second")),
+        Step::raw("0\r\n\r\n"),
+    ]);
+    let mut exchange = proxy.begin(&put("/orders/7").token(1), b"").await;
+    let head = soon("the head", exchange.head()).await.expect("a head");
+    assert_eq!(head.response_framing(false), Framing::Chunked);
+    let mut early = Vec::new();
+    while !early.windows(5).any(|bytes| bytes == b"first") {
+        early.extend(
+            soon("the first chunk", exchange.wire.some())
+                .await
+                .expect("it comes"),
+        );
+    }
+    gate.open();
+    let mut late = Vec::new();
+    while !late.windows(5).any(|bytes| bytes == b"0\r\n\r\n") {
+        late.extend(
+            soon("the rest", exchange.wire.some())
+                .await
+                .expect("it comes"),
+        );
+    }
+    assert!(late.windows(6).any(|bytes| bytes == b"second"));
+}
+
+#[tokio::test]
+async fn large_bodies_come_over_whole_both_ways() {
+    let (upstream, proxy) = fenced("{}").await;
+    let large = "abcdefghijklmnopqrstuvw".repeat(100_000);
+    upstream.next([Step::answer("200 OK", "", &large)]);
+    let answer = proxy.send(put("/orders/7").token(1).body(&large)).await;
+    answer.assert_forwarded();
+    assert!(answer.text() == large && upstream.only().text() == large);
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB, max: 10KiB }").await;
+    let long = "x".repeat(10_241);
+    proxy
+        .send(put("/orders/7").token(1).body(&long))
+        .await
+        .assert_problem(413, "content-too-large");
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(
+        proxy.token("order:7").await,
+        None,
+        "refused by its declared length, before admission"
+    );
+    proxy
+        .send(put("/orders/7").token(1).body(&long[1..]))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn expect_continue_asks_for_the_body_only_when_it_is_wanted() {
+    let (upstream, proxy) = fenced("{}").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    let asking = |token: u64| {
+        put("/orders/7")
+            .token(token)
+            .header("Expect", "100-continue")
+            .header("Content-Length", "4")
+    };
+    // A token known to be stale, or none at all: refused, and the body never asked for.
+    let mut stale = proxy.begin(&asking(4), b"").await;
+    let answer = stale.finish().await;
+    answer.assert_problem(412, "stale-token");
+    assert!(answer.interim.is_empty(), "{:?}", answer.interim);
+    let bare = put("/orders/7")
+        .header("Expect", "100-continue")
+        .header("Content-Length", "4");
+    let answer = proxy.begin(&bare, b"").await.finish().await;
+    answer.assert_problem(428, "token-required");
+    assert!(answer.interim.is_empty());
+
+    let mut fine = proxy.begin(&asking(6), b"").await;
+    assert_eq!(fine.any_head().await.word(1), "100");
+    fine.wire.send(b"body").await.expect("taken");
+    fine.finish().await.assert_forwarded();
+    assert_eq!(upstream.last().text(), "body");
+    assert_eq!(upstream.tokens("order:7"), [5, 6]);
+}
+
+#[tokio::test]
+async fn head_has_the_headers_and_no_body() {
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([Step::raw(
+        "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nETag: \"a\"\r\n\r\n",
+    )]);
+    let answer = proxy.send(request("HEAD", "/orders/7")).await;
+    assert_eq!(
+        (answer.status(), answer.header("content-length")),
+        (200, Some("12345"))
+    );
+    assert_eq!(answer.header("etag"), Some("\"a\""));
+    assert_eq!(upstream.only().method(), "HEAD");
+}
+
+#[tokio::test]
+async fn bodiless_answers_stay_bodiless() {
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([Step::raw("HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n")]);
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    assert_eq!((answer.status(), answer.header("x-a")), (204, Some("1")));
+    assert_eq!(answer.header("content-length"), None);
+    upstream.next([Step::raw(
+        "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n",
+    )]);
+    let answer = proxy
+        .send(get("/orders/7").header("If-None-Match", "\"a\""))
+        .await;
+    assert_eq!(
+        (answer.status(), answer.header("etag")),
+        (304, Some("\"a\""))
+    );
+    // Both ended their epoch: a newer token does not wait.
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn early_hints_do_not_confuse_the_answer() {
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([
+        Step::raw("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
+        Step::raw("HTTP/1.1 102 Processing\r\n\r\n"),
+        Step::answer("201 Created", "Location: /orders/7\r\n", "made"),
+    ]);
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    assert_eq!((answer.status(), answer.text().as_str()), (201, "made"));
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn redirects_and_errors_of_the_upstream_pass_through() {
+    let (upstream, proxy) = fenced("{}").await;
+    for (status, headers) in [
+        ("307 Temporary Redirect", "Location: /orders/8\r\n"),
+        (
+            "301 Moved Permanently",
+            "Location: http://elsewhere.test/\r\n",
+        ),
+        ("401 Unauthorized", "WWW-Authenticate: Basic\r\n"),
+        ("412 Precondition Failed", ""),
+        ("500 Internal Server Error", ""),
+        ("503 Service Unavailable", "Retry-After: 7\r\n"),
+    ] {
+        upstream.next([Step::answer(status, headers, "theirs")]);
+        let answer = proxy.send(put("/orders/7").token(1)).await;
+        assert_eq!(format!("{} ", answer.status()), status[..4]);
+        assert_eq!((answer.outcome(), answer.text().as_str()), (None, "theirs"));
+    }
+    assert_eq!(
+        upstream.count(),
+        6,
+        "nothing is followed, nothing sent again"
+    );
+}
+
+#[tokio::test]
+async fn a_unix_socket_can_be_the_upstream() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let upstream = Upstream::start_unix(&dir.path().join("app.sock"));
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    proxy
+        .send(put("/orders/7").token(2).body("over a socket"))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+    let seen = upstream.only();
+    assert_eq!(
+        (seen.text().as_str(), seen.head.get("host")),
+        ("over a socket", Some("app.test"))
+    );
+}
+
+#[tokio::test]
+async fn upgrades_are_refused_where_fenced_and_tunnelled_where_bypassed() {
+    let (upstream, proxy) = fenced(
+        "routes: [{ path: /chat, mode: bypass }, { path: '/orders/{id}', resource: 'order:{id}' }]",
+    )
+    .await;
+    let upgrade = |path: &str| {
+        get(path)
+            .header("Connection", "Upgrade")
+            .header("Upgrade", "websocket")
+            .header("Sec-WebSocket-Version", "13")
+            .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+    };
+    let answer = proxy.send(upgrade("/orders/7").token(1)).await;
+    assert!(
+        (400..500).contains(&answer.status()),
+        "{}",
+        answer.head.start
+    );
+    assert!(answer.outcome().is_some(), "the proxy's own answer");
+    assert_eq!(upstream.count(), 0);
+
+    upstream.next([
+        Step::raw(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        ),
+        Step::Echo,
+    ]);
+    let mut tunnel = proxy.begin(&upgrade("/chat"), b"").await;
+    let head = tunnel.any_head().await;
+    assert_eq!(
+        (head.word(1), head.get("upgrade")),
+        ("101", Some("websocket"))
+    );
+    tunnel.wire.send(b"\x81\x05hello").await.expect("taken");
+    let mut back = Vec::new();
+    while back.len() < 7 {
+        let more = soon("the echo", tunnel.wire.some())
+            .await
+            .expect("it comes");
+        assert!(!more.is_empty(), "the tunnel stays open");
+        back.extend(more);
+    }
+    assert_eq!(back, b"\x81\x05hello");
+}
+
+#[tokio::test]
+async fn connections_to_the_upstream_are_used_again() {
+    let (upstream, proxy) = fenced("{}").await;
+    for _ in 0..20 {
+        proxy
+            .send(put("/orders/7").token(1))
+            .await
+            .assert_forwarded();
+    }
+    assert!(
+        upstream.connections() < 20,
+        "{} connections",
+        upstream.connections()
+    );
+}

@@ -1,0 +1,338 @@
+//! Which resource a request is about: one thing has one key, two things have two (design section 6,
+//! guarantee G6). The store plays no part in these, so they run over the embedded one.
+
+use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+/// The key that a request gets, as the upstream is told.
+pub async fn key_of(upstream: &Upstream, proxy: &Proxy, request: Request) -> String {
+    proxy.send(request).await.assert_forwarded();
+    let last = upstream.arrivals().pop().expect("it has arrived");
+    last.resource().expect("the key goes upstream").to_owned()
+}
+
+#[tokio::test]
+async fn equivalent_escapes_share_a_key_and_go_upstream_as_they_came() {
+    let (upstream, proxy) = fenced("{}").await;
+    let spellings = [
+        "/orders/a-b_c.d~e!",
+        "/orders/%61-b_c.d~e!",
+        "/orders/a%2Db_c.d~e!",
+        "/orders/a%2db_c.d~e%21",
+        "/%6Frders/a-b%5Fc%2Ed%7Ee!",
+        "/%6frders/%61%2D%62%5f%63%2e%64%7e%65%21",
+    ];
+    for (token, spelling) in spellings.iter().enumerate() {
+        let key = key_of(&upstream, &proxy, put(spelling).token(token + 1)).await;
+        assert_eq!(key, "order:a-b_c.d~e!", "{spelling}");
+    }
+    for spelling in spellings {
+        let stale = proxy.send(put(spelling).token(1)).await;
+        if spelling != spellings[0] || stale.status() != 412 {
+            stale.assert_problem(412, "stale-token");
+        }
+    }
+    let seen: Vec<String> = upstream
+        .arrivals()
+        .iter()
+        .map(|one| one.target().to_owned())
+        .collect();
+    assert_eq!(seen, spellings, "byte for byte");
+}
+
+#[tokio::test]
+async fn escapes_are_decoded_once() {
+    let (upstream, proxy) = fenced("{}").await;
+    let once = key_of(&upstream, &proxy, put("/orders/a").token(1)).await;
+    let twice = key_of(&upstream, &proxy, put("/orders/%2561").token(1)).await;
+    assert_ne!(once, twice);
+    assert_ne!(
+        key_of(&upstream, &proxy, put("/orders/A").token(1)).await,
+        once,
+        "case is kept"
+    );
+    assert_ne!(
+        key_of(&upstream, &proxy, put("/orders/+a").token(1)).await,
+        once
+    );
+    let plus = key_of(&upstream, &proxy, put("/orders/a+b").token(1)).await;
+    let space = key_of(&upstream, &proxy, put("/orders/a%20b").token(1)).await;
+    assert_ne!(plus, space, "a plus is a space in queries only");
+}
+
+#[tokio::test]
+async fn separators_in_parts_do_not_join_keys() {
+    let (upstream, proxy) = fenced("routes: [{ path: '/t/{a}/{b}', resource: 't:{a}:{b}' }]").await;
+    let left = key_of(&upstream, &proxy, put("/t/x:y/z").token(1)).await;
+    let right = key_of(&upstream, &proxy, put("/t/x/y:z").token(1)).await;
+    assert_ne!(left, right);
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/t/x%3Ay/z").token(1)).await,
+        left
+    );
+    let escaped = left
+        .strip_prefix("t:")
+        .and_then(|rest| rest.split(':').next())
+        .unwrap_or_default();
+    let literal = escaped.replace('%', "%25").replace('\\', "%5C");
+    if !literal.contains("%5C") {
+        let key = key_of(&upstream, &proxy, put(&format!("/t/{literal}/z")).token(1)).await;
+        assert_ne!(key, left, "the escape itself cannot be forged");
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_a_path_keeps_its_segments_apart() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/files/{*rest}', resource: 'file:{rest}' }]").await;
+    let deep = key_of(&upstream, &proxy, put("/files/a/b").token(1)).await;
+    let flat = key_of(&upstream, &proxy, put("/files/ab").token(1)).await;
+    let colon = key_of(&upstream, &proxy, put("/files/a:b").token(1)).await;
+    assert!(
+        deep != flat && deep != colon && flat != colon,
+        "{deep} {flat} {colon}"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/files/%61/%62").token(1)).await,
+        deep
+    );
+}
+
+#[tokio::test]
+async fn a_key_can_come_from_a_header() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders/{id}', resource: '{header.x-tenant}/{id}' }]").await;
+    let with = |tenant: &str| put("/orders/7").header("X-Tenant", tenant).token(1);
+    let acme = key_of(&upstream, &proxy, with("acme")).await;
+    assert_eq!(acme, "acme/7");
+    assert_ne!(key_of(&upstream, &proxy, with("evil/7")).await, "evil/7/7");
+    for bad in [
+        put("/orders/7").token(1),
+        put("/orders/7").header("X-Tenant", "").token(1),
+        put("/orders/7")
+            .header("X-Tenant", "a")
+            .header("X-Tenant", "a")
+            .token(1),
+        put("/orders/7")
+            .header("X-Tenant", "a")
+            .header("x-tenant", "b")
+            .token(1),
+    ] {
+        proxy
+            .send(bad)
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_key_can_come_from_the_query() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders', resource: 'order:{query.id}' }]").await;
+    for target in [
+        "/orders?id=a%20b",
+        "/orders?id=a+b",
+        "/orders?x=1&id=a%20b&y=2",
+        "/orders?%69d=a%20%62",
+    ] {
+        assert_eq!(
+            key_of(&upstream, &proxy, put(target).token(1)).await,
+            "order:a b",
+            "{target}"
+        );
+    }
+    for target in [
+        "/orders",
+        "/orders?",
+        "/orders?id",
+        "/orders?id=",
+        "/orders?ID=7",
+        "/orders?id=1&id=1",
+        "/orders?id=1&id=2",
+        "/orders?id=1&%69d=2",
+        "/orders?id=%",
+        "/orders?id=%zz",
+        "/orders?id=%00",
+        "/orders?id=%ff",
+    ] {
+        proxy
+            .send(put(target).token(1))
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 4);
+}
+
+#[tokio::test]
+async fn a_key_can_come_from_a_json_body() {
+    let (upstream, proxy) = fenced(
+        "{ routes: [{ path: /orders, resource: 'order:{json.order_id}' }], body: { buffer: 1KiB } }",
+    )
+    .await;
+    let with = |body: &str| {
+        post("/orders")
+            .header("Content-Type", "application/json")
+            .body(body)
+            .token(1)
+    };
+    for body in [
+        r#"{"order_id":"7"}"#,
+        r#"{ "a": {"order_id": 9}, "order_id" : "7" }"#,
+        r#"{"order_id":"\u0037"}"#,
+        r#"{"\u006frder_id":"7"}"#,
+    ] {
+        assert_eq!(
+            key_of(&upstream, &proxy, with(body)).await,
+            "order:7",
+            "{body}"
+        );
+        assert_eq!(
+            upstream.arrivals().pop().map(|one| one.text()).as_deref(),
+            Some(body)
+        );
+    }
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "7",
+        r#"{"order_id":null}"#,
+        r#"{"order_id":""}"#,
+        r#"{"order_id":{}}"#,
+        r#"{"order_id":["7"]}"#,
+        r#"{"order_id":"7","order_id":"7"}"#,
+        r#"{"order_id":"7","order_id":"8"}"#,
+        r#"{"order_id":"7","\u006frder_id":"8"}"#,
+        r#"{"order_id":"7""#,
+        r#"{"order_id":"7"} x"#,
+        r#"{"order_id":"7","a":{"b":1,"b":2}}"#,
+    ] {
+        proxy
+            .send(with(body))
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    let long = format!(r#"{{"order_id":"7","x":"{}"}}"#, "x".repeat(2000));
+    proxy
+        .send(with(&long))
+        .await
+        .assert_problem(413, "content-too-large");
+    let chunked = post("/orders").token(1).chunks(&[long.as_bytes()], "");
+    proxy
+        .send(chunked)
+        .await
+        .assert_problem(413, "content-too-large");
+    assert_eq!(upstream.count(), 4);
+}
+
+#[tokio::test]
+async fn a_key_can_come_from_host_and_path() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/{*any}', resource: '{host}|{path}' }]").await;
+    let key = key_of(
+        &upstream,
+        &proxy,
+        put("/a/b").host(Some("One.test")).token(1),
+    )
+    .await;
+    let same = key_of(
+        &upstream,
+        &proxy,
+        put("/%61/b").host(Some("one.TEST")).token(1),
+    )
+    .await;
+    assert_eq!(key, same, "hosts have no case");
+    assert_ne!(
+        key_of(
+            &upstream,
+            &proxy,
+            put("/a/b").host(Some("two.test")).token(1)
+        )
+        .await,
+        key
+    );
+    assert_ne!(
+        key_of(
+            &upstream,
+            &proxy,
+            put("/a/c").host(Some("one.test")).token(1)
+        )
+        .await,
+        key
+    );
+}
+
+#[tokio::test]
+async fn filters_fold_what_the_upstream_folds() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/users/{name}', resource: 'user:{name|lower}' }
+         - { path: '/orders/{id}', resource: 'order:{id|int}' }",
+    )
+    .await;
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/users/ANN").token(1)).await,
+        "user:ann"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/users/%41nn").token(1)).await,
+        "user:ann"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/007").token(1)).await,
+        "order:7"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/7").token(1)).await,
+        "order:7"
+    );
+    for path in [
+        "/orders/7a",
+        "/orders/-7",
+        "/orders/+7",
+        "/orders/7.0",
+        "/orders/%D9%A7",
+    ] {
+        proxy
+            .send(put(path).token(1))
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+}
+
+#[tokio::test]
+async fn a_key_has_at_most_1024_bytes() {
+    let (upstream, proxy) = fenced("{}").await;
+    let fits = "x".repeat(1024 - "order:".len());
+    proxy
+        .send(put(&format!("/orders/{fits}")).token(1))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put(&format!("/orders/{fits}x")).token(1))
+        .await
+        .assert_problem(400, "ambiguous-request");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_key_can_be_the_callers_word() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/jobs', resource: 'job:{header.x-fencing-resource}' }]").await;
+    let named = |name: &str| post("/jobs").header("X-Fencing-Resource", name).token(1);
+    assert_eq!(
+        key_of(&upstream, &proxy, named("nightly")).await,
+        "job:nightly"
+    );
+    proxy
+        .send(post("/jobs").token(1))
+        .await
+        .assert_problem(400, "ambiguous-request");
+}

@@ -1,0 +1,328 @@
+//! Starting, reloading and stopping.
+
+use rustix::process::Signal;
+
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+};
+
+over_both_stores! {
+    async fn sigterm_lets_what_is_at_work_end_and_exits_0(store: Store) {
+        let upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.start_request(put("/orders/7").token(7));
+        upstream.reached(1).await;
+        proxy.process().signal(Signal::TERM);
+        eventually("the data port to take no more", || async {
+            let more = put("/orders/8").token(1).attempt(proxy.data()).await;
+            more.is_err().then_some(())
+        }).await;
+        assert!(proxy.process().ended().is_none(), "it waits for the one at work");
+        gate.open();
+        soon("the one at work", at_work).await.expect("no panic").assert_forwarded();
+        assert!(proxy.process().exit().await.success());
+    }
+
+    async fn a_stop_that_cannot_wait_leaves_its_work_on_record(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store)
+            .with("{ shutdown: { deadline: 500ms }, barrier: { wait: 200ms, settle: 300s } }");
+        let mut proxy = Proxy::start(&config).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+        upstream.reached(1).await;
+        proxy.process().signal(Signal::TERM);
+        proxy.process().exit().await;
+        drop(at_work);
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        assert_eq!(upstream.tokens("order:7"), [7]);
+        gate.open();
+    }
+}
+
+async fn started(more: &str) -> (Upstream, Config, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with(more);
+    let proxy = Proxy::start(&config).await;
+    (upstream, config, proxy)
+}
+
+#[tokio::test]
+async fn probes_tell_when_it_leaves_before_it_does() {
+    let (_upstream, _, mut proxy) = started("shutdown: { delay: 3s }").await;
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    assert_eq!(proxy.ask("/readyz").await.status(), 200);
+    proxy.process().signal(Signal::TERM);
+    eventually("unready", || async {
+        (proxy.ask("/readyz").await.status() == 503).then_some(())
+    })
+    .await;
+    // Until the delay is over it serves: whoever balances the load may not have looked yet.
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    assert!(proxy.process().exit().await.success());
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_on_the_spot() {
+    let (upstream, _, mut proxy) = started("shutdown: { deadline: 300s }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let _at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+    upstream.reached(1).await;
+    proxy.process().signal(Signal::TERM);
+    eventually("the first one to be heard", || async {
+        (proxy.ask("/readyz").await.status() == 503).then_some(())
+    })
+    .await;
+    proxy.process().signal(Signal::TERM);
+    let status = proxy.process().exit().await;
+    assert!(!status.success(), "{status}");
+    gate.open();
+}
+
+/// Waits until a stale request is answered with `status`; marks of `resource` must be above 1.
+async fn stale_is(proxy: &Proxy, status: u16) {
+    eventually(&format!("stale is {status}"), || async {
+        let answer = proxy.send(put("/orders/7").token(1)).await;
+        (answer.status() == status).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_changed_file_is_read_again() {
+    let (_upstream, config, proxy) = started("{}").await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    stale_is(&proxy, 412).await;
+    proxy.rewrite(&config.clone().with("stale_status: 409"));
+    stale_is(&proxy, 409).await;
+    proxy.rewrite(&config);
+    proxy.hang_up();
+    stale_is(&proxy, 412).await;
+    proxy
+        .until_metric("fencepost_config_reload_ok", &[], |value| value > 0.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_config_map_is_followed_through_its_links() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let mut proxy = Proxy::start_linked(&config).await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    stale_is(&proxy, 412).await;
+    proxy.relink(&config.with("stale_status: 409"));
+    stale_is(&proxy, 409).await;
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_is_reported() {
+    let (_upstream, config, proxy) = started("{}").await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    for bad in [
+        "routes: [",
+        "stale_status: 418\n",
+        "no_such_field: 1\n",
+        &config
+            .clone()
+            .with("{ stale_status: 409, barrier: { wait: soon } }")
+            .text(),
+        &config
+            .clone()
+            .with("stale_status: 409")
+            .route("mode: enforced")
+            .text(),
+    ] {
+        proxy.rewrite_text(bad);
+        proxy.hang_up();
+        proxy
+            .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
+            .await;
+        stale_is(&proxy, 412).await;
+        proxy.rewrite(&config);
+        proxy.hang_up();
+        proxy
+            .until_metric("fencepost_config_reload_ok", &[], |value| value > 0.0)
+            .await;
+    }
+    let told = proxy
+        .logs()
+        .iter()
+        .filter(|line| line["level"] == "ERROR" || line["level"] == "WARN")
+        .count();
+    assert!(told >= 5, "each was logged: {told}");
+}
+
+#[tokio::test]
+async fn a_reload_does_not_interrupt_what_is_at_work() {
+    let (upstream, config, proxy) = started("barrier: { wait: 25s }").await;
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(41));
+    upstream.reached(1).await;
+    let newer = proxy.start_request(put("/orders/7").token(42));
+    proxy.waiting("order:7", 1).await;
+    proxy.rewrite(&config.with("stale_status: 409"));
+    stale_is(&proxy, 409).await;
+    assert_eq!(upstream.count(), 1, "42 still waits");
+    gate.open();
+    soon("41", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_reload_never_changes_key_templates() {
+    let (upstream, config, proxy) = started("{}").await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    proxy.rewrite(&config.route("resource: 'other:{id}'"));
+    proxy.hang_up();
+    proxy
+        .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
+        .await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [2, 2]);
+}
+
+over_both_stores! {
+    async fn other_key_templates_are_refused_until_they_are_accepted(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let mut proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(2)).await.assert_forwarded();
+        proxy.stop().await;
+
+        let other = config.clone().route("resource: 'other:{id}'");
+        let (status, said) = Proxy::refused(&other).await;
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains("--accept-new-keys") && said.contains("order:{id}"), "{said}");
+        Proxy::start(&config).await.stop().await;
+
+        let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;
+        assert!(status.success(), "{said}");
+        let proxy = Proxy::start(&other).await;
+        proxy.send(put("/orders/7").token(1)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("other:7"), [1]);
+    }
+
+    async fn a_further_route_needs_no_acceptance(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        Proxy::start(&config).await.stop().await;
+        let more = config.with(
+            "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/bills/{id}', resource: 'bill:{id}' }]",
+        );
+        let proxy = Proxy::start(&more).await;
+        proxy.send(put("/bills/7").token(1)).await.assert_forwarded();
+    }
+}
+
+#[tokio::test]
+async fn a_second_process_on_one_file_is_refused() {
+    let (_upstream, config, mut proxy) = started("{}").await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    let (status, said) = Proxy::refused(&config).await;
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("marks.db"), "it says which file: {said}");
+    // A frozen holder keeps the file; a dead one has lost it.
+    proxy.pause();
+    let (status, _) = Proxy::refused(&config).await;
+    assert_eq!(status.code(), Some(1));
+    proxy.resume();
+    proxy
+        .send(put("/orders/7").token(3))
+        .await
+        .assert_forwarded();
+    proxy.kill9();
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn too_much_at_once_is_refused() {
+    let (upstream, _, proxy) = started("limits: { in_flight: 2 }").await;
+    let gate = Gate::shut();
+    upstream.otherwise({
+        let gate = gate.clone();
+        move |_| vec![Step::Wait(gate.clone()), Step::ok()]
+    });
+    let held: Vec<_> = (0..2)
+        .map(|id| proxy.start_request(put(&format!("/orders/{id}")).token(1)))
+        .collect();
+    upstream.reached(2).await;
+    let answer = proxy.send(put("/orders/9").token(1)).await;
+    answer.assert_problem(503, "overloaded");
+    assert!(answer.retry_after().is_some());
+    gate.open();
+    for one in held {
+        soon("a held one", one)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    eventually("there is room again", || async {
+        (proxy.send(put("/orders/9").token(1)).await.status() == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_start_says_what_is_fenced() {
+    let (_upstream, _, proxy) = started(
+        "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/old/{id}', resource: 'old:{id}', mode: observe }, { path: /health, mode: bypass }]",
+    )
+    .await;
+    let said = proxy
+        .logs()
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n");
+    for word in [
+        "/orders/{id}",
+        "order:{id}",
+        "marks.db",
+        "observe",
+        "/old/{id}",
+        "bypass",
+        "/health",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}

@@ -1,0 +1,196 @@
+//! What dashboards rely on (design section 8).
+
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, get, over_both_stores, put, soon,
+};
+
+const COUNTERS: &[(&str, &[&str])] = &[
+    ("fencepost_requests_total", &["route", "outcome"]),
+    ("fencepost_stale_rejections_total", &["route", "decided_by"]),
+    ("fencepost_store_errors_total", &["kind"]),
+    ("fencepost_mark_regressions_total", &[]),
+    ("fencepost_overrides_total", &[]),
+];
+
+const GAUGES: &[(&str, &[&str])] = &[
+    ("fencepost_in_flight", &["route"]),
+    ("fencepost_unknown_outcomes", &[]),
+    ("fencepost_route_mode", &["route", "mode"]),
+    ("fencepost_store_up", &[]),
+    ("fencepost_config_reload_ok", &[]),
+    ("fencepost_lease_remaining_seconds", &[]),
+    ("fencepost_stale_resources", &[]),
+    ("fencepost_build_info", &["version"]),
+];
+
+const HISTOGRAMS: &[(&str, &[&str])] = &[
+    ("fencepost_stale_gap", &["route"]),
+    ("fencepost_check_seconds", &["result"]),
+    ("fencepost_store_batch_size", &[]),
+    ("fencepost_store_commit_seconds", &[]),
+    ("fencepost_barrier_wait_seconds", &["route"]),
+    ("fencepost_upstream_seconds", &["route", "code"]),
+];
+
+const OUTCOMES: &[&str] = &[
+    "advanced",
+    "current",
+    "stale",
+    "token-required",
+    "malformed-token",
+    "ambiguous-request",
+    "store-unavailable",
+    "older-in-flight",
+    "overloaded",
+    "unfenced",
+    "observed-stale",
+];
+
+over_both_stores! {
+    async fn every_series_exists_from_the_start(store: Store) {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let metrics = proxy.metrics().await;
+        for (kind, families) in [("counter", COUNTERS), ("gauge", GAUGES), ("histogram", HISTOGRAMS)] {
+            for (name, labels) in families {
+                assert_eq!(metrics.types.get(*name).map(String::as_str), Some(kind), "{name}");
+                let series = if kind == "histogram" { format!("{name}_count") } else { (*name).to_owned() };
+                let first = metrics.series.iter().find(|(one, _)| one.name == series);
+                let (first, _) = first.unwrap_or_else(|| panic!("{name} has no series at the start"));
+                for label in *labels {
+                    assert!(first.labels.contains_key(*label), "{name} has no label {label}: {first:?}");
+                }
+                assert_eq!(first.labels.len(), labels.len(), "{name}: {first:?}");
+            }
+        }
+        for (series, value) in &metrics.series {
+            let counts = series.name.ends_with("_total") || series.name.ends_with("_count");
+            assert!(!counts || *value == 0.0 || series.name.contains("store_"), "{series:?} starts at {value}");
+        }
+        for outcome in OUTCOMES {
+            assert!(metrics.has("fencepost_requests_total", &[("outcome", outcome)]), "{outcome}");
+        }
+        for decided_by in ["memory", "store", "barrier"] {
+            assert!(metrics.has("fencepost_stale_rejections_total", &[("decided_by", decided_by)]));
+        }
+        assert!(metrics.sum("fencepost_store_up", &[]) > 0.0);
+        assert!(metrics.sum("fencepost_config_reload_ok", &[]) > 0.0);
+    }
+
+    async fn each_request_is_counted_once_by_what_became_of_it(store: Store) {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        proxy.send(put("/orders/7").token(5)).await.assert_forwarded();
+        proxy.send(put("/orders/7").token(5)).await.assert_forwarded();
+        proxy.send(put("/orders/7").token(4)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/7")).await.assert_problem(428, "token-required");
+        proxy.send(put("/orders/7").token("x")).await.assert_problem(400, "malformed-token");
+        proxy.send(put("/orders/../7").token(9)).await.assert_problem(400, "ambiguous-request");
+        proxy.send(get("/orders/7")).await.assert_forwarded();
+        proxy.until_metric("fencepost_in_flight", &[], |value| value == 0.0).await;
+        let metrics = proxy.metrics().await;
+        for outcome in ["advanced", "current", "stale", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
+            let count = metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
+            assert!((count - 1.0).abs() < f64::EPSILON, "{outcome}: {count}");
+        }
+        let total = metrics.sum("fencepost_requests_total", &[]);
+        assert!((total - 7.0).abs() < f64::EPSILON, "{total}");
+        let gaps = metrics.sum("fencepost_stale_gap_sum", &[]);
+        assert!((gaps - 1.0).abs() < f64::EPSILON, "{gaps}");
+        assert!(metrics.sum("fencepost_stale_resources", &[]) >= 1.0);
+    }
+
+    async fn what_decided_is_told_apart(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 25s }");
+        let mut proxy = Proxy::start(&config).await;
+        let decided = async |proxy: &Proxy, by: &str| {
+            proxy.metrics().await.sum("fencepost_stale_rejections_total", &[("decided_by", by)])
+        };
+        let gate = Gate::shut();
+        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let older = proxy.start_request(put("/orders/7").token(41));
+        upstream.reached(1).await;
+        let waiter = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        proxy.send(put("/orders/7").token(40)).await.assert_problem(412, "stale-token");
+        assert!(decided(&proxy, "memory").await >= 1.0);
+        let newest = proxy.start_request(put("/orders/7").token(43));
+        soon("42", waiter).await.expect("no panic").assert_problem(412, "stale-token");
+        assert!(decided(&proxy, "barrier").await >= 1.0);
+        gate.open();
+        soon("41", older).await.expect("no panic").assert_forwarded();
+        soon("43", newest).await.expect("no panic").assert_forwarded();
+        proxy.stop().await;
+        // A fresh instance has no memory of it: the store knows.
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(42)).await.assert_problem(412, "stale-token");
+        assert!(decided(&proxy, "store").await >= 1.0);
+    }
+}
+
+#[tokio::test]
+async fn no_label_names_a_resource_a_token_or_a_path() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with("unmatched: safe-only");
+    let proxy = Proxy::start(&config).await;
+    let secret = "customer-48151623";
+    let path = format!("/orders/{secret}");
+    proxy
+        .send(put(&path).token(7_777_777))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put(&path).token(7_777_776))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy
+        .send(get(&format!("/elsewhere/{secret}")))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put(&format!("/elsewhere/{secret}")).token(1))
+        .await
+        .assert_problem(404, "no-route");
+    proxy
+        .send(crate::support::request("FROB-48151623", "/orders/x"))
+        .await
+        .assert_problem(428, "token-required");
+    for (series, _) in proxy.metrics().await.series {
+        for value in series.labels.values() {
+            for part in ["48151623", "777777", "elsewhere"] {
+                assert!(!value.contains(part), "{series:?}");
+            }
+        }
+    }
+    // The log is where those are.
+    let refusal = proxy
+        .logs()
+        .into_iter()
+        .find(|line| line.to_string().contains(secret))
+        .expect("a line per refusal");
+    for field in ["resource", "token", "mark", "gap", "route", "peer"] {
+        assert!(refusal.get(field).is_some(), "{field}: {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn the_latest_refusals_can_be_read() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(4))
+        .await
+        .assert_problem(412, "stale-token");
+    let all = proxy.ask("/v1/rejections").await.json();
+    let latest = &all["rejections"][0];
+    assert_eq!(latest["resource"], "order:7");
+    assert_eq!(
+        (&latest["token"], &latest["mark"]),
+        (&"4".into(), &"5".into())
+    );
+}

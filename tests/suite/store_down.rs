@@ -1,0 +1,258 @@
+//! When the store is away: what cannot be decided is not forwarded, what is decided goes on, and the
+//! process lives (design sections 3, G4, and 7).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::postgres::Cluster;
+use crate::support::store::postgres_is_installed;
+use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};
+
+/// A server of the test's own, and a proxy on it.
+async fn on_own_cluster(test: &str, more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
+    if !postgres_is_installed() {
+        eprintln!("skipped: {test} (Postgres is not installed)");
+        return None;
+    }
+    let cluster = Cluster::start();
+    let store = Store::on(&cluster).await;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let proxy = Proxy::start(&config).await;
+    Some((cluster, upstream, proxy, config))
+}
+
+#[tokio::test]
+async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
+    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
+        "an_outage_refuses_…",
+        "{ store: { lease: 8s, timeout: 1s }, barrier: { settle: 500ms } }",
+    )
+    .await
+    else {
+        return;
+    };
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    cluster.stop();
+
+    // An open epoch goes on until the lease ends; what is known to be stale is known without a store.
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(4))
+        .await
+        .assert_problem(412, "stale-token");
+    for request in [put("/orders/7").token(6), put("/orders/8").token(1)] {
+        let answer = proxy.send(request).await;
+        assert_eq!(
+            answer.assert_problem(503, "store-unavailable")["retry"],
+            "same-token"
+        );
+        assert!(answer.retry_after().is_some());
+    }
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    let arrived = upstream.count();
+    assert_eq!(arrived, 3, "5, 5 and the read");
+
+    // The probes tell, and do not have the sidecar restarted for it.
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    proxy
+        .until_metric("fencepost_store_up", &[], |value| value == 0.0)
+        .await;
+    let ready = proxy.ask("/readyz").await;
+    assert_eq!(ready.status(), 200);
+    assert!(ready.text().contains("store"), "{}", ready.text());
+    assert!(
+        proxy
+            .metrics()
+            .await
+            .sum("fencepost_store_errors_total", &[])
+            > 0.0
+    );
+
+    // When the lease has ended, even the open epoch is refused.
+    eventually("the lease ends", || async {
+        let answer = proxy.send(put("/orders/7").token(5)).await;
+        (answer.status() == 503).then_some(())
+    })
+    .await;
+    let seen = upstream.tokens("order:7");
+    assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
+
+    cluster.start_again();
+    eventually("it recovers by itself", || async {
+        let answer = proxy.send(put("/orders/7").token(6)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy
+        .until_metric("fencepost_store_up", &[], |value| value > 0.0)
+        .await;
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn readiness_can_follow_the_store() {
+    let Some((cluster, _upstream, proxy, _)) = on_own_cluster(
+        "readiness_can_follow_the_store",
+        "admin: { ready_follows_store: true }",
+    )
+    .await
+    else {
+        return;
+    };
+    let becomes = async |status: u16| {
+        eventually(&format!("/readyz is {status}"), || async {
+            (proxy.ask("/readyz").await.status() == status).then_some(())
+        })
+        .await;
+    };
+    becomes(200).await;
+    cluster.stop();
+    becomes(503).await;
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    cluster.start_again();
+    becomes(200).await;
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_as_good_as_down() {
+    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
+        "a_store_that_hangs_is_as_good_as_down",
+        "{ store: { lease: 20s, timeout: 500ms }, barrier: { settle: 500ms } }",
+    )
+    .await
+    else {
+        return;
+    };
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    cluster.freeze();
+    proxy
+        .send(put("/orders/7").token(6))
+        .await
+        .assert_problem(503, "store-unavailable");
+    proxy
+        .send(put("/orders/7").token(6))
+        .await
+        .assert_problem(503, "store-unavailable");
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    cluster.thaw();
+    eventually("it recovers by itself", || async {
+        let answer = proxy.send(put("/orders/7").token(7)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    // The answer to 6 was lost, not 6 itself, perhaps; either way it is older now.
+    proxy
+        .send(put("/orders/7").token(6))
+        .await
+        .assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens("order:7"), [5, 7]);
+}
+
+#[tokio::test]
+async fn observe_forwards_without_a_store() {
+    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
+        "observe_forwards_without_a_store",
+        "{ store: { timeout: 500ms }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }] }",
+    )
+    .await
+    else {
+        return;
+    };
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    cluster.stop();
+    for token in [6, 7, 4] {
+        proxy
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    assert_eq!(upstream.count(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
+    let Some((cluster, upstream, proxy, config)) = on_own_cluster(
+        "kill_9_of_postgres_under_load_loses_no_accepted_token",
+        "{ store: { timeout: 1s }, barrier: { wait: 1s, settle: 200ms } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            let (stop, to) = (Arc::clone(&stop), proxy.data());
+            tokio::spawn(async move {
+                let path = format!("/orders/{}", client % 4);
+                let mut accepted = 0;
+                for token in 1_u64.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let answer = put(&path).token(token).send(to).await;
+                    if answer.status() == 200 {
+                        accepted = token;
+                    } else {
+                        // Refused is no error here, and no reason for a storm.
+                        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                    }
+                }
+                (path.replace("/orders/", "order:"), accepted)
+            })
+        })
+        .collect();
+    for round in 1..=4 {
+        upstream.reached(round * 200).await;
+        tokio::task::block_in_place(|| {
+            cluster.kill9();
+            cluster.start_again();
+        });
+    }
+    upstream.reached(upstream.count() + 50).await;
+    cluster.kill9();
+    stop.store(true, Ordering::Relaxed);
+    let mut accepted: HashMap<String, u64> = HashMap::new();
+    for client in clients {
+        let (resource, token) = soon("a client", client).await.expect("no panic");
+        let known = accepted.entry(resource).or_default();
+        *known = token.max(*known);
+    }
+    cluster.start_again();
+    // What the database has, not what the proxy under load remembers.
+    let witness = Proxy::start(&config).await;
+    for (resource, token) in accepted {
+        let sent = upstream
+            .tokens(&resource)
+            .into_iter()
+            .max()
+            .unwrap_or_default();
+        let newest = token.max(sent);
+        let mark = witness.token(&resource).await.unwrap_or_default();
+        assert!(
+            mark >= newest,
+            "{resource}: mark {mark}, {newest} was accepted"
+        );
+    }
+    let metrics = proxy.metrics().await;
+    assert!(metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0);
+    upstream.assert_no_overtaking();
+}

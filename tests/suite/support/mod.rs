@@ -1,0 +1,46 @@
+//! What the tests stand on. Nothing here imports the program under test: it is met as its users
+//! meet it, as a process with a configuration file, two ports, a log and exit codes.
+
+pub mod client;
+pub mod metrics;
+pub mod postgres;
+pub mod process;
+pub mod proxy;
+pub mod store;
+pub mod upstream;
+pub mod wait;
+pub mod wire;
+
+pub use client::{Answer, Request, delete, get, patch, post, put, request};
+pub use proxy::{Config, Proxy};
+pub use store::Store;
+pub use upstream::{Gate, Step, Upstream};
+pub use wait::{eventually, soon};
+
+/// Runs each test twice: over an embedded `SQLite` file, and over a Postgres database of its own.
+macro_rules! over_both_stores {
+    ($($(#[$meta:meta])* async fn $name:ident($store:ident: Store) $body:block)+) => {$(
+        $(#[$meta])*
+        mod $name {
+            #[allow(unused_imports, reason = "not every test uses all that its file imports")]
+            use super::*;
+
+            async fn body($store: $crate::support::Store) $body
+
+            #[tokio::test]
+            async fn sqlite() {
+                body($crate::support::Store::sqlite()).await;
+            }
+
+            #[tokio::test]
+            async fn postgres() {
+                if let Some(store) = $crate::support::Store::postgres(
+                    concat!(module_path!(), "::", stringify!($name)),
+                ).await {
+                    body(store).await;
+                }
+            }
+        }
+    )+};
+}
+pub(crate) use over_both_stores;

@@ -1,0 +1,480 @@
+//! A Postgres of the tests' own: a throw-away cluster in a temporary directory, reachable over a
+//! Unix socket and loopback TCP, that a test may kill and start again.
+//!
+//! Nothing here relies on a server that runs on the machine; only on its binaries. Postgres
+//! refuses to run as root, so a test run as root hands the cluster to `postgres` or `nobody`.
+//! A shell waits on a pipe held by the test process and takes the cluster down when that process
+//! is gone, however it went: statics are never dropped, and a killed test run drops nothing.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::{ConnectOptions as _, Connection as _};
+
+/// How long a server may take to start or stop; reached only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running Postgres and its directory. Dropped: stopped and removed.
+#[derive(Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    bin: PathBuf,
+    port: u16,
+    owner: Option<(u32, u32)>,
+    server: Mutex<Option<Child>>,
+    /// Takes the cluster down when this process is gone; its stdin is the pipe it waits on.
+    reaper: Mutex<Child>,
+}
+
+impl Cluster {
+    /// The cluster that the tests of this process share. Each takes a database of its own.
+    ///
+    /// # Panics
+    ///
+    /// When Postgres is not installed or does not start; says what was missing.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// A cluster of one's own, for tests that kill or stop it.
+    ///
+    /// # Panics
+    ///
+    /// When Postgres is not installed or does not start; says what was missing.
+    pub fn start() -> Self {
+        let bin = binaries();
+        let owner = owner();
+        let dir = tempfile::Builder::new()
+            .prefix("fencepost-pg-")
+            .tempdir()
+            .expect("a temporary directory can be made")
+            .keep();
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
+        }
+        let reaper = start_reaper(&dir);
+        let cluster = Self {
+            port: free_port(),
+            server: Mutex::new(None),
+            reaper: Mutex::new(reaper),
+            dir,
+            bin,
+            owner,
+        };
+        cluster.init();
+        cluster.start_again();
+        cluster
+    }
+
+    /// A fresh, empty database; returns its URL (over loopback TCP).
+    pub async fn create_database(&self) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.execute("postgres", &format!("CREATE DATABASE {name}"))
+            .await;
+        self.url(&name)
+    }
+
+    /// Runs statements as the superuser, in the database named.
+    pub async fn execute(&self, database: &str, sql: &str) {
+        let mut admin = self
+            .url(database)
+            .parse::<sqlx::postgres::PgConnectOptions>()
+            .expect("the URL is well formed")
+            .connect()
+            .await
+            .expect("the cluster accepts connections");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()))
+            .execute(&mut admin)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        admin.close().await.expect("the connection closes");
+    }
+
+    /// The URL of a database, over loopback TCP, as the superuser.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The same over the Unix socket.
+    pub fn socket_url(&self, database: &str) -> String {
+        format!(
+            "postgres://postgres@localhost:{}/{database}?host={}",
+            self.port,
+            self.dir.display()
+        )
+    }
+
+    /// The TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills every process of the server with SIGKILL and waits until they are gone, as a power
+    /// cut would end them. What was not fsynced may still be in the kernel's cache.
+    pub fn kill9(&self) {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut postmaster) = server.take() else {
+            return;
+        };
+        let children = children_of(postmaster.id());
+        signal(postmaster.id(), Signal::KILL);
+        for child in &children {
+            signal(*child, Signal::KILL);
+        }
+        postmaster
+            .wait()
+            .expect("the server is a child of this process");
+        wait_until("the server's processes are gone", || {
+            children.iter().all(|child| !alive(*child))
+        });
+    }
+
+    /// Freezes the postmaster and every backend (SIGSTOP), so that nothing answers and no
+    /// connection breaks.
+    pub fn freeze(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    /// Continues a frozen server.
+    pub fn thaw(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn signal_all(&self, what: Signal) {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(postmaster) = server.as_ref() {
+            signal(postmaster.id(), what);
+            for child in children_of(postmaster.id()) {
+                signal(child, what);
+            }
+        }
+    }
+
+    /// Stops the server at once but in order (`pg_ctl`'s "fast").
+    pub fn stop(&self) {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut postmaster) = server.take() {
+            signal(postmaster.id(), Signal::INT);
+            postmaster
+                .wait()
+                .expect("the server is a child of this process");
+        }
+    }
+
+    /// Starts the server after [`Self::stop`] or [`Self::kill9`], on the same port, and waits
+    /// until it accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// With the server's log, when it does not start.
+    pub fn start_again(&self) {
+        self.start_with(&[]);
+    }
+
+    /// The same with settings of the caller's, such as `fsync=off`.
+    ///
+    /// # Panics
+    ///
+    /// With the server's log, when it does not start.
+    pub fn start_with(&self, settings: &[&str]) {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(server.is_none(), "the server runs already");
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.join("log"))
+            .expect("the log can be written");
+        let mut command = self.command("postgres");
+        command
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string()])
+            .arg("-k")
+            .arg(&self.dir);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "max_connections=200",
+            "shared_buffers=32MB",
+        ]
+        .iter()
+        .chain(settings)
+        {
+            command.args(["-c", setting]);
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("postgres can be run");
+        wait_until("Postgres is ready", || {
+            if let Ok(Some(status)) = child.try_wait() {
+                panic!("Postgres ended with {status}:\n{}", self.log());
+            }
+            self.says_ready(child.id())
+        });
+        *server = Some(child);
+    }
+
+    /// Everything the server has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// The directory of the socket and the log; the data lies below it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The user and group that the server runs as, where it is not this process's own.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        self.owner
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// The postmaster writes its state to the eighth line of its pid file, as `pg_ctl` reads it.
+    fn says_ready(&self, pid: u32) -> bool {
+        let file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = file.lines();
+        lines.next() == Some(&pid.to_string()) && lines.nth(6).map(str::trim_end) == Some("ready")
+    }
+
+    /// Sorts by the rules of a language, so that a query that forgets `COLLATE "C"` shows.
+    fn init(&self) {
+        let output = self
+            .command("initdb")
+            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
+            .args(["--no-sync", "--locale=C.UTF-8"])
+            .args(["--locale-provider=icu", "--icu-locale=en-US"])
+            .arg("-D")
+            .arg(self.data())
+            .output()
+            .expect("initdb can be run");
+        assert!(
+            output.status.success(),
+            "initdb failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.current_dir(&self.dir).env("LC_ALL", "C.UTF-8");
+        if let Some((uid, gid)) = self.owner {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.thaw();
+        self.stop();
+        let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(reaper.stdin.take());
+        let _ = reaper.wait();
+    }
+}
+
+/// The newest Postgres installed: Debian's places first, then the path.
+fn binaries() -> PathBuf {
+    let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            let bin = entry.path().join("bin");
+            bin.join("initdb").exists().then_some((version, bin))
+        })
+        .collect();
+    found.sort();
+    if let Some((_, bin)) = found.pop() {
+        return bin;
+    }
+    std::env::var_os("PATH")
+        .iter()
+        .flat_map(std::env::split_paths)
+        .find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists())
+        .expect("Postgres is not installed: apt-get install postgresql")
+}
+
+/// Whom the server runs as, when the tests run as root.
+fn owner() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let passwd = fs::read_to_string("/etc/passwd").expect("/etc/passwd can be read");
+    let find = |name: &str| {
+        passwd.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next()? == name).then_some(())?;
+            Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+        })
+    };
+    Some(
+        find("postgres")
+            .or_else(|| find("nobody"))
+            .expect("there is a user postgres or nobody"),
+    )
+}
+
+fn start_reaper(dir: &Path) -> Child {
+    // A pid is only believed while the process still stands in this cluster's data directory.
+    const SCRIPT: &str = r#"
+        cat >/dev/null
+        pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+        if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
+            kill -CONT "$pid"; kill -QUIT "$pid"
+            for i in $(seq 100); do [ -d "/proc/$pid" ] || break; sleep 0.1; done
+        fi
+        rm -rf "$1"
+    "#;
+    Command::new("sh")
+        .args(["-c", SCRIPT, "sh"])
+        .arg(dir)
+        .current_dir("/")
+        // The interrupt that a terminal sends to the whole group would end it too early.
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("sh can be run")
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("loopback has a free port")
+        .port()
+}
+
+fn signal(pid: u32, what: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // Gone already is as good as signalled.
+    let _ = kill_process(pid.expect("a pid is positive"), what);
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| stat(*pid).is_some_and(|(_, of)| of == parent))
+        .collect()
+}
+
+fn alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// State and parent, from `/proc/<pid>/stat`; the name in brackets may hold anything.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A pooler in front of a cluster, for the one test that must see it refused.
+#[derive(Debug)]
+pub struct PgBouncer {
+    child: Child,
+    port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl PgBouncer {
+    /// Starts Debian's `PgBouncer` in transaction mode; `None` where it is not installed.
+    pub fn start(cluster: &Cluster, settings: &str) -> Option<Self> {
+        let program = Path::new("/usr/sbin/pgbouncer");
+        if !program.exists() {
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let port = free_port();
+        let write = |name: &str, text: &str| -> io::Result<PathBuf> {
+            let path = dir.path().join(name);
+            fs::File::create(&path)?.write_all(text.as_bytes())?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+            Ok(path)
+        };
+        let users = write("users.txt", "\"postgres\" \"\"\n").expect("the file can be written");
+        let config = write(
+            "pgbouncer.ini",
+            &format!(
+                "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
+                 listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={}\n\
+                 pool_mode=transaction\n{settings}\n",
+                cluster.port(),
+                users.display()
+            ),
+        )
+        .expect("the file can be written");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let mut command = Command::new(program);
+        if let Some((uid, gid)) = cluster.owner() {
+            command.uid(uid).gid(gid);
+        }
+        let mut child = command
+            .arg("-q")
+            .arg(config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("pgbouncer can be run");
+        wait_until("PgBouncer listens", || {
+            if let Ok(Some(status)) = child.try_wait() {
+                let mut said = String::new();
+                if let Some(mut stderr) = child.stderr.take() {
+                    let _ = stderr.read_to_string(&mut said);
+                }
+                panic!("PgBouncer ended with {status}: {said}");
+            }
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Some(Self {
+            child,
+            port,
+            _dir: dir,
+        })
+    }
+
+    /// The URL of a database through the pooler.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,143 @@
+//! A child process that does not outlive its test, and the signals a test sends it.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::wait::eventually;
+
+/// A running program. Killed when dropped.
+pub struct Process {
+    name: String,
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    readers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts it with its output (both streams) kept as lines.
+    ///
+    /// # Panics
+    /// If the program cannot be started.
+    pub fn start(command: &mut Command) -> Self {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let readers = vec![
+            keep(child.stdout.take(), &lines),
+            keep(child.stderr.take(), &lines),
+        ];
+        Self {
+            name,
+            child,
+            lines,
+            readers,
+        }
+    }
+
+    /// What it has written so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("readers do not panic").clone()
+    }
+
+    /// All that it has written; waits for the end of its output.
+    pub fn output(&mut self) -> String {
+        for reader in self.readers.drain(..) {
+            reader.join().expect("readers do not panic");
+        }
+        self.lines().join("\n")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // The child has not been waited for, so the id is still its own.
+        kill_process(Pid::from_child(&self.child), signal).expect("an own child takes signals");
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill9(&mut self) {
+        // Fails only if it has been waited for already, and then it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child
+            .try_wait()
+            .expect("an own child can be waited for")
+    }
+
+    /// Waits for it to end by itself.
+    pub async fn exit(&mut self) -> ExitStatus {
+        let what = format!("{} to exit", self.name);
+        eventually(&what, || {
+            std::future::ready(self.child.try_wait().ok().flatten())
+        })
+        .await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill9();
+        if std::thread::panicking() {
+            let lines = self.lines();
+            let from = lines.len().saturating_sub(60);
+            eprintln!(
+                "--- the last lines of {} ---\n{}",
+                self.name,
+                lines[from..].join("\n")
+            );
+        }
+    }
+}
+
+fn keep(
+    stream: Option<impl Read + Send + 'static>,
+    lines: &Arc<Mutex<Vec<String>>>,
+) -> std::thread::JoinHandle<()> {
+    let stream = stream.expect("both streams are pipes");
+    let lines = Arc::clone(lines);
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while stream
+            .read_until(b'\n', &mut line)
+            .is_ok_and(|read| read > 0)
+        {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            lines.lock().expect("readers do not panic").push(text);
+            line.clear();
+        }
+    })
+}
+
+/// A program and all that it starts, which are stopped and continued as one.
+pub struct Group(Process);
+
+impl Group {
+    /// Starts it as the leader of a process group of its own.
+    pub fn start(command: &mut Command) -> Self {
+        Self(Process::start(command.process_group(0)))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // The leader has not been waited for, so the group's id is still its own.
+        kill_process_group(Pid::from_child(&self.0.child), signal)
+            .expect("an own group takes signals");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}

@@ -1,0 +1,379 @@
+//! The program under test: its configuration, one run of it, and what it says of itself.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::client::{Answer, Exchange, Request, get, request};
+use super::metrics::Metrics;
+use super::process::Process;
+use super::wait::eventually;
+use super::{Store, Upstream};
+
+/// The bearer token of the admin API in every test.
+pub const ADMIN_TOKEN: &str = "only-for-tests";
+
+/// A configuration file in the making.
+#[derive(Clone, Debug)]
+pub struct Config(Value);
+
+impl Config {
+    /// Fences `/orders/{id}` in front of `upstream`, with free ports and JSON logs.
+    pub fn new(upstream: &Upstream, store: &Store) -> Self {
+        Self::to(upstream.url(), store)
+    }
+
+    /// As [`Self::new`], in front of any URL.
+    pub fn to(url: &str, store: &Store) -> Self {
+        Self(json!({
+            "listen": "127.0.0.1:0",
+            "upstream": { "url": url },
+            "store": store.settings(),
+            "admin": { "listen": "127.0.0.1:0" },
+            "log": { "format": "json" },
+            "routes": [{ "path": "/orders/{id}", "resource": "order:{id}" }],
+        }))
+    }
+
+    /// Lays a YAML fragment over what there is: mappings merge, all else is replaced.
+    pub fn with(mut self, yaml: &str) -> Self {
+        let fragment: Value =
+            serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
+        lay_over(&mut self.0, fragment);
+        self
+    }
+
+    /// Lays a YAML fragment over the first route.
+    pub fn route(mut self, yaml: &str) -> Self {
+        let fragment: Value =
+            serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
+        lay_over(&mut self.0["routes"][0], fragment);
+        self
+    }
+
+    /// The file's text, with an admin token that lies in `dir`.
+    fn text_for(&self, dir: &Path) -> String {
+        let token_file = dir.join("admin-token");
+        std::fs::write(&token_file, ADMIN_TOKEN).expect("the directory is writable");
+        let mut config = self.clone();
+        config.0["admin"]["token_file"] = json!(token_file);
+        config.text()
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        serde_saphyr::to_string(&self.0).expect("plain data can be written")
+    }
+}
+
+fn lay_over(base: &mut Value, fragment: Value) {
+    match (base, fragment) {
+        (Value::Object(base), Value::Object(fragment)) => {
+            for (key, value) in fragment {
+                lay_over(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, fragment) => *base = fragment,
+    }
+}
+
+/// The binary under test.
+pub fn fencepost() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+/// One run of the program. Killed when dropped.
+pub struct Proxy {
+    process: Process,
+    data: SocketAddr,
+    admin: SocketAddr,
+    dir: TempDir,
+}
+
+impl Proxy {
+    /// Starts it and waits until it listens.
+    pub async fn start(config: &Config) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        Self::start_in(dir, config, fencepost()).await
+    }
+
+    /// As [`Self::start`], by way of `runner` (strace, say), which gets the command as arguments.
+    pub async fn start_under(config: &Config, runner: Command) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut runner = runner;
+        runner.arg(env!("CARGO_BIN_EXE_fencepost"));
+        Self::start_in(dir, config, runner).await
+    }
+
+    /// As [`Self::start`], with an environment and flags over the file.
+    pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        write_config(dir.path(), &config.text_for(dir.path()));
+        Self::listening(dir, command, flags).await
+    }
+
+    async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
+        write_config(dir.path(), &config.text_for(dir.path()));
+        Self::listening(dir, command, &[]).await
+    }
+
+    async fn listening(dir: TempDir, mut command: Command, flags: &[&str]) -> Self {
+        let file = dir.path().join("fencepost.yaml");
+        command.arg("serve").arg("--config").arg(file).args(flags);
+        Self::run_in(dir, command).await
+    }
+
+    /// Runs `fencepost serve` without a file, in a directory of its own.
+    pub async fn start_fileless(flags: &[&str]) -> Self {
+        let mut command = fencepost();
+        command.arg("serve").args(flags);
+        Self::run_in(TempDir::new().expect("a temporary directory"), command).await
+    }
+
+    async fn run_in(dir: TempDir, mut command: Command) -> Self {
+        let mut process = Process::start(command.current_dir(dir.path()));
+        let (data, admin) = eventually("the proxy to listen", || {
+            if let Some(status) = process.ended() {
+                panic!("the proxy ended instead of listening, {status}");
+            }
+            std::future::ready(process.lines().iter().find_map(|line| addresses(line)))
+        })
+        .await;
+        Self {
+            process,
+            data,
+            admin,
+            dir,
+        }
+    }
+
+    /// Starts a run that is expected to refuse; returns its exit status and what it wrote.
+    pub async fn refused(config: &Config) -> (ExitStatus, String) {
+        Self::run_with(config, &["serve"]).await
+    }
+
+    /// Runs another command to its end with `--config`.
+    pub async fn run_with(config: &Config, arguments: &[&str]) -> (ExitStatus, String) {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let mut process = Process::start(fencepost().args(arguments).arg("--config").arg(file));
+        let status = process.exit().await;
+        (status, process.output())
+    }
+
+    /// As [`Self::start`], with the file where Kubernetes would mount a `ConfigMap`: behind two links.
+    pub async fn start_linked(config: &Config) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let link = dir.path().join("fencepost.yaml");
+        std::os::unix::fs::symlink("..data/fencepost.yaml", link)
+            .expect("the directory is writable");
+        link_version(dir.path(), "first", &config.text_for(dir.path()));
+        Self::listening(dir, fencepost(), &[]).await
+    }
+
+    /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.
+    pub fn relink(&self, config: &Config) {
+        link_version(self.dir.path(), "second", &config.text_for(self.dir.path()));
+    }
+
+    /// Replaces the configuration file in one step.
+    pub fn rewrite(&self, config: &Config) {
+        self.rewrite_text(&config.text_for(self.dir.path()));
+    }
+
+    /// As [`Self::rewrite`], with any text.
+    pub fn rewrite_text(&self, text: &str) {
+        write_config(self.dir.path(), text);
+    }
+
+    /// The data port.
+    pub fn data(&self) -> SocketAddr {
+        self.data
+    }
+
+    /// The admin port.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Its configuration file.
+    pub fn file(&self) -> PathBuf {
+        self.dir.path().join("fencepost.yaml")
+    }
+
+    /// The file that holds [`ADMIN_TOKEN`].
+    pub fn token_file(&self) -> PathBuf {
+        self.dir.path().join("admin-token")
+    }
+
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Sends a request to the data port.
+    pub async fn send(&self, request: Request) -> Answer {
+        request.send(self.data).await
+    }
+
+    /// Sends a request from a task of its own.
+    pub fn start_request(&self, request: Request) -> JoinHandle<Answer> {
+        request.start(self.data)
+    }
+
+    /// Sends a request's head and `part` of its body.
+    pub async fn begin(&self, request: &Request, part: &[u8]) -> Exchange {
+        Exchange::begin(self.data, request, part).await
+    }
+
+    /// A read of the admin port.
+    pub async fn ask(&self, target: &str) -> Answer {
+        get(target).send(self.admin).await
+    }
+
+    /// A write to the admin port, with the bearer token.
+    pub async fn command(&self, target: &str, body: &Value) -> Answer {
+        request("POST", target)
+            .header("Authorization", format!("Bearer {ADMIN_TOKEN}"))
+            .header("Content-Type", "application/json")
+            .body(body.to_string())
+            .send(self.admin)
+            .await
+    }
+
+    /// What the marks API says of a resource; `None` if it knows nothing of it.
+    pub async fn mark(&self, resource: &str) -> Option<Value> {
+        let answer = self.ask(&format!("/v1/marks/{}", escape(resource))).await;
+        match answer.status() {
+            200 => Some(answer.json()),
+            404 => None,
+            status => panic!("{status}: {}", answer.text()),
+        }
+    }
+
+    /// The mark of a resource, if there is one.
+    pub async fn token(&self, resource: &str) -> Option<u64> {
+        let mark = self.mark(resource).await?;
+        let token = mark["mark"].as_str()?;
+        Some(token.parse().expect("a decimal string"))
+    }
+
+    /// Waits until so many requests wait at the resource's barrier.
+    pub async fn waiting(&self, resource: &str, count: u64) {
+        let what = format!("{count} waiting at the barrier of {resource}");
+        eventually(&what, || async {
+            let mark = self.mark(resource).await?;
+            (mark["waiting"].as_u64() == Some(count)).then_some(())
+        })
+        .await;
+    }
+
+    pub async fn metrics(&self) -> Metrics {
+        let answer = self.ask("/metrics").await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        Metrics::parse(&answer.text())
+    }
+
+    /// Waits until a metric (summed over all series that have these labels) is as wanted.
+    pub async fn until_metric(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+        fits: impl Fn(f64) -> bool,
+    ) {
+        eventually(&format!("{name}{labels:?}"), || async {
+            fits(self.metrics().await.sum(name, labels)).then_some(())
+        })
+        .await;
+    }
+
+    /// Every log line that is JSON, its own fields flattened into it.
+    pub fn logs(&self) -> Vec<Value> {
+        self.process
+            .lines()
+            .iter()
+            .filter_map(|line| flat(line))
+            .collect()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill9(&mut self) {
+        self.process.kill9();
+    }
+
+    /// SIGTERM; asserts a good end.
+    pub async fn stop(&mut self) {
+        self.process.signal(Signal::TERM);
+        let status = self.process.exit().await;
+        assert!(status.success(), "after SIGTERM: {status}");
+    }
+
+    pub fn pause(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
+    }
+
+    pub fn hang_up(&self) {
+        self.process.signal(Signal::HUP);
+    }
+}
+
+/// Puts the configuration file into a directory, in one step.
+fn write_config(dir: &Path, text: &str) -> PathBuf {
+    let (new, file) = (dir.join("fencepost.yaml.new"), dir.join("fencepost.yaml"));
+    std::fs::write(&new, text).expect("the directory is writable");
+    std::fs::rename(&new, &file).expect("the directory is writable");
+    file
+}
+
+/// Writes a version of a `ConfigMap` and points `..data` at it, in one step.
+fn link_version(dir: &Path, version: &str, text: &str) {
+    let folder = dir.join(version);
+    std::fs::create_dir(&folder).expect("the directory is writable");
+    std::fs::write(folder.join("fencepost.yaml"), text).expect("the directory is writable");
+    std::os::unix::fs::symlink(version, dir.join("..new")).expect("the directory is writable");
+    std::fs::rename(dir.join("..new"), dir.join("..data")).expect("the directory is writable");
+}
+
+/// The addresses in the line that says that the proxy listens.
+fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let line = flat(line)?;
+    if line["message"] != "listening" {
+        return None;
+    }
+    let address = |name: &str| line[name].as_str()?.parse().ok();
+    Some((address("data")?, address("admin")?))
+}
+
+/// A JSON log line as one flat object.
+fn flat(line: &str) -> Option<Value> {
+    let mut line: Value = serde_json::from_str(line).ok()?;
+    if let Some(Value::Object(fields)) = line.get_mut("fields").map(Value::take) {
+        line.as_object_mut()?.extend(fields);
+    }
+    Some(line)
+}
+
+/// Percent-encodes a key for use as one path segment.
+pub fn escape(key: &str) -> String {
+    let mut escaped = String::new();
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("a String takes all");
+        }
+    }
+    escaped
+}

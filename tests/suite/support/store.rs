@@ -1,0 +1,84 @@
+//! Where the marks of a test live: an embedded file, or a database of its own on a server that the
+//! suite starts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::postgres::Cluster;
+
+/// A store. It outlives the proxies that use it.
+#[derive(Clone)]
+pub struct Store(Arc<Kind>);
+
+enum Kind {
+    Sqlite(TempDir),
+    Postgres(String),
+}
+
+impl Store {
+    /// A file of its own.
+    pub fn sqlite() -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        Self(Arc::new(Kind::Sqlite(dir)))
+    }
+
+    /// A database of its own on the server that all tests share; `None`, and a line that says so,
+    /// where the machine has no Postgres.
+    pub async fn postgres(test: &str) -> Option<Self> {
+        if !postgres_is_installed() {
+            eprintln!("skipped: {test} (Postgres is not installed)");
+            return None;
+        }
+        Some(Self::on(Cluster::shared()).await)
+    }
+
+    /// A database of its own on this server.
+    pub async fn on(cluster: &Cluster) -> Self {
+        Self(Arc::new(Kind::Postgres(cluster.create_database().await)))
+    }
+
+    /// Whether many proxies can share it.
+    pub fn is_shared(&self) -> bool {
+        matches!(&*self.0, Kind::Postgres(_))
+    }
+
+    /// What `store.url` says.
+    pub fn url(&self) -> String {
+        match &*self.0 {
+            Kind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
+            Kind::Postgres(url) => url.clone(),
+        }
+    }
+
+    /// The `store` section of a configuration.
+    pub fn settings(&self) -> Value {
+        match &*self.0 {
+            Kind::Sqlite(_) => json!({ "url": self.url() }),
+            Kind::Postgres(_) => json!({ "url": self.url(), "namespace": "orders" }),
+        }
+    }
+}
+
+/// Whether [`Cluster::start`] will find what it needs.
+pub fn postgres_is_installed() -> bool {
+    let debian = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
+    debian
+        .map(|version| version.path().join("bin/initdb"))
+        .any(|initdb| initdb.exists())
+        || program("initdb").is_some()
+}
+
+/// Where a program of this name is, in the path or where Debian puts servers.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([Path::new("/usr/sbin").to_owned()])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}

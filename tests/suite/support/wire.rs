@@ -1,0 +1,282 @@
+//! HTTP/1.1 on the wire, read and written by hand: the suite shares no HTTP code with the program
+//! under test, sees every byte as it came, and can send what no well-bred library would.
+
+use std::io::{Error, ErrorKind, Result};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A start line and its header fields. Bytes are mapped to the code points of the same number, so
+/// nothing is lost.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    pub start: String,
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The values of every line of this name.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        self.headers
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+            .collect()
+    }
+
+    /// The value of the only line of this name.
+    ///
+    /// # Panics
+    /// If there is more than one.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let all = self.all(name);
+        assert!(all.len() <= 1, "{name} came {} times: {all:?}", all.len());
+        all.first().copied()
+    }
+
+    /// The nth word of the start line.
+    pub fn word(&self, n: usize) -> &str {
+        self.start.split(' ').nth(n).unwrap_or_default()
+    }
+
+    fn chunked(&self) -> bool {
+        self.all("transfer-encoding")
+            .iter()
+            .any(|value| value.eq_ignore_ascii_case("chunked"))
+    }
+
+    fn length(&self) -> Option<usize> {
+        self.get("content-length")
+            .and_then(|value| value.parse().ok())
+    }
+
+    /// How the body of a request with this head ends.
+    pub fn request_framing(&self) -> Framing {
+        if self.chunked() {
+            Framing::Chunked
+        } else {
+            Framing::Length(self.length().unwrap_or(0))
+        }
+    }
+
+    /// How the body of a response with this head ends (RFC 9112, section 6.3).
+    pub fn response_framing(&self, to_head_request: bool) -> Framing {
+        let bodiless = to_head_request
+            || matches!(self.word(1), "204" | "304")
+            || self.word(1).starts_with('1');
+        if bodiless {
+            Framing::Length(0)
+        } else if self.chunked() {
+            Framing::Chunked
+        } else {
+            self.length().map_or(Framing::ToEnd, Framing::Length)
+        }
+    }
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    Length(usize),
+    Chunked,
+    ToEnd,
+}
+
+/// A TCP or Unix connection.
+pub enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io) => Pin::new(io).poll_read(cx, buf),
+            Self::Unix(io) => Pin::new(io).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            Self::Unix(io) => Pin::new(io).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io) => Pin::new(io).poll_flush(cx),
+            Self::Unix(io) => Pin::new(io).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A connection with what has been read from it and not been used yet.
+pub struct Wire {
+    io: Io,
+    buffer: Vec<u8>,
+}
+
+impl Wire {
+    pub fn new(io: Io) -> Self {
+        Self {
+            io,
+            buffer: Vec::new(),
+        }
+    }
+
+    pub async fn connect(address: std::net::SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self::new(Io::Tcp(stream)))
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.io.write_all(bytes).await?;
+        self.io.flush().await
+    }
+
+    /// Closes with a reset rather than in good order.
+    pub fn reset(self) {
+        if let Io::Tcp(stream) = &self.io {
+            stream
+                .set_zero_linger()
+                .expect("a live socket takes options");
+        }
+    }
+
+    /// Reads once; `false` at the end of the stream.
+    pub async fn fill(&mut self) -> Result<bool> {
+        Ok(self.io.read_buf(&mut self.buffer).await? > 0)
+    }
+
+    /// Takes what has been read so far, at least one byte; empty at the end of the stream.
+    pub async fn some(&mut self) -> Result<Vec<u8>> {
+        if self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        Ok(std::mem::take(&mut self.buffer))
+    }
+
+    async fn line(&mut self) -> Result<Option<String>> {
+        let mut from = 0;
+        loop {
+            if let Some(at) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=from + at).collect();
+                let line = line.strip_suffix(b"\n").unwrap_or(&line);
+                let line = line.strip_suffix(b"\r").unwrap_or(line);
+                return Ok(Some(line.iter().map(|byte| char::from(*byte)).collect()));
+            }
+            from = self.buffer.len();
+            if !self.fill().await? {
+                return if self.buffer.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(cut())
+                };
+            }
+        }
+    }
+
+    async fn exactly(&mut self, count: usize) -> Result<Vec<u8>> {
+        while self.buffer.len() < count {
+            if !self.fill().await? {
+                return Err(cut());
+            }
+        }
+        Ok(self.buffer.drain(..count).collect())
+    }
+
+    async fn fields(&mut self) -> Result<Vec<(String, String)>> {
+        let mut fields = Vec::new();
+        loop {
+            let line = self.line().await?.ok_or_else(cut)?;
+            if line.is_empty() {
+                return Ok(fields);
+            }
+            let (name, value) = line.split_once(':').unwrap_or((&line, ""));
+            fields.push((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()));
+        }
+    }
+
+    /// The next head; `None` if the peer has closed in good order.
+    pub async fn head(&mut self) -> Result<Option<Head>> {
+        let Some(start) = self.line().await? else {
+            return Ok(None);
+        };
+        Ok(Some(Head {
+            start,
+            headers: self.fields().await?,
+        }))
+    }
+
+    /// Hands every piece of the body to `sink` as it comes; returns the trailers.
+    pub async fn body(
+        &mut self,
+        framing: Framing,
+        mut sink: impl FnMut(&[u8]),
+    ) -> Result<Vec<(String, String)>> {
+        match framing {
+            Framing::Length(mut left) => {
+                while left > 0 {
+                    if self.buffer.is_empty() && !self.fill().await? {
+                        return Err(cut());
+                    }
+                    let now = left.min(self.buffer.len());
+                    sink(&self.buffer[..now]);
+                    self.buffer.drain(..now);
+                    left -= now;
+                }
+                Ok(Vec::new())
+            }
+            Framing::ToEnd => loop {
+                let piece = self.some().await?;
+                if piece.is_empty() {
+                    return Ok(Vec::new());
+                }
+                sink(&piece);
+            },
+            Framing::Chunked => loop {
+                let size = self.line().await?.ok_or_else(cut)?;
+                let size = size.split(';').next().unwrap_or_default();
+                let size = usize::from_str_radix(size.trim(), 16)
+                    .map_err(|_| Error::new(ErrorKind::InvalidData, "not a chunk size"))?;
+                if size == 0 {
+                    return self.fields().await;
+                }
+                sink(&self.exactly(size).await?);
+                self.exactly(2).await?;
+            },
+        }
+    }
+}
+
+fn cut() -> Error {
+    Error::new(
+        ErrorKind::UnexpectedEof,
+        "the peer closed in the middle of a message",
+    )
+}
+
+/// One chunk of a chunked body.
+pub fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut framed = format!("{:x}\r\n", bytes.len()).into_bytes();
+    framed.extend_from_slice(bytes);
+    framed.extend_from_slice(b"\r\n");
+    framed
+}

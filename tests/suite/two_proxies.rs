@@ -1,0 +1,269 @@
+//! Two proxies on one Postgres fence as one (design section 7).
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, post, put, soon};
+
+/// What a test stands on; `None`, and a line that says so, without Postgres.
+async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres(test).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    Some((upstream, a, b))
+}
+
+#[tokio::test]
+async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
+    let Some((upstream, a, b)) = pair("a_token_accepted_by_one_makes_…", "{}").await else {
+        return;
+    };
+    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    let problem = b
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    assert_eq!(problem["mark"], "42");
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [42, 42]);
+}
+
+#[tokio::test]
+async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
+    let Some((upstream, a, b)) =
+        pair("a_newer_token_at_one_waits_…", "barrier: { wait: 25s }").await
+    else {
+        return;
+    };
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = a.start_request(put("/orders/7").token(41));
+    upstream.reached(1).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    b.send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    // A hears of it, and gives no more permits of 41.
+    eventually("41 is stale at A too", || async {
+        let patience = Duration::from_millis(200);
+        upstream.on_token(41, [Step::ok()]);
+        let answer = tokio::time::timeout(patience, a.send(put("/orders/7").token(41)))
+            .await
+            .ok()?;
+        (answer.status() == 412).then_some(())
+    })
+    .await;
+    assert!(!upstream.tokens("order:7").contains(&42), "42 waits");
+    gate.open();
+    soon("41", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_claim_at_one_drains_the_other() {
+    let Some((upstream, a, b)) =
+        pair("a_claim_at_one_drains_the_other", "barrier: { wait: 25s }").await
+    else {
+        return;
+    };
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = a.start_request(put("/orders/7").token(41));
+    upstream.reached(1).await;
+    let claim = post("/.well-known/fencing/claim")
+        .header("X-Fencing-Target", "PUT /orders/7")
+        .token(42);
+    let claim = b.start_request(claim);
+    b.waiting("order:7", 1).await;
+    gate.open();
+    assert_eq!(
+        soon("the claim", claim).await.expect("no panic").status(),
+        204
+    );
+    assert!(upstream.only().ended.is_some());
+    soon("41", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    a.send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn leadership_can_go_back_and_forth() {
+    let Some((upstream, a, b)) =
+        pair("leadership_can_go_back_and_forth", "barrier: { wait: 25s }").await
+    else {
+        return;
+    };
+    for token in 1..=30 {
+        let (now, before) = if token % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        now.send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+        before
+            .send(put("/orders/7").token(token - 1))
+            .await
+            .assert_problem(412, "stale-token");
+    }
+    assert_eq!(upstream.tokens("order:7"), (1..=30).collect::<Vec<u64>>());
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
+    let Some((upstream, a, b)) = pair(
+        "under_reuse_once_a_token_passes_at_one_of_the_two",
+        "{ barrier: { wait: 25s }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }",
+    )
+    .await
+    else {
+        return;
+    };
+    for token in 1..=10 {
+        let racers =
+            [&a, &b, &a, &b].map(|proxy| proxy.start_request(post("/orders/7").token(token)));
+        let mut won = 0;
+        for racer in racers {
+            let answer = soon("a racer", racer).await.expect("no panic");
+            won += usize::from(answer.status() == 200);
+        }
+        assert_eq!(won, 1, "token {token}");
+    }
+    assert_eq!(upstream.tokens("order:7"), (1..=10).collect::<Vec<u64>>());
+}
+
+const SHORT: &str = "{ store: { lease: 1s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms } }";
+
+#[tokio::test]
+async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
+    let Some((upstream, mut a, b)) = pair("a_killed_proxy_is_waited_for_…", SHORT).await else {
+        return;
+    };
+    // The upstream works on for a while after its caller has died.
+    let gate = Gate::shut();
+    upstream.on_token(
+        41,
+        [
+            Step::Wait(gate.clone()),
+            Step::Work(Duration::from_millis(1000)),
+            Step::ok(),
+        ],
+    );
+    let older = a.begin(&put("/orders/7").token(41), b"").await;
+    upstream.reached(1).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    a.kill9();
+    let killed = Instant::now();
+    gate.open();
+    drop(older);
+    b.send(put("/orders/8").token(1)).await.assert_forwarded();
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let landed = upstream.arrivals().pop().expect("it landed");
+    assert_eq!(landed.token(), Some(42));
+    let waited = landed.began - killed;
+    assert!(
+        waited >= Duration::from_millis(1500),
+        "it waited {waited:?}: less than `settle`"
+    );
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
+    let Some((upstream, a, b)) = pair(
+        "a_stopped_proxy_is_waited_for_…",
+        "{ store: { lease: 1s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms }, body: { buffer: 1KiB } }",
+    )
+    .await
+    else {
+        return;
+    };
+    // A is in the middle of streaming a body of 41 up when it is stopped.
+    let upload = put("/orders/7").token(41).header("Content-Length", "40000");
+    let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
+    upstream
+        .until("the first half", |all| {
+            all.first().is_some_and(|one| one.body.len() == 20_000)
+        })
+        .await;
+    a.pause();
+    let stopped = Instant::now();
+    // The rest of the body, and more requests of the old holder, lie ready for when it wakes.
+    older
+        .wire
+        .send("b".repeat(20_000).as_bytes())
+        .await
+        .expect("the kernel takes it");
+    let zombies: Vec<_> = (0..4)
+        .map(|_| a.start_request(put("/orders/7").token(41)))
+        .collect();
+
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    let arrivals = upstream.arrivals();
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    let waited = arrivals[1].began - stopped;
+    assert!(
+        waited >= Duration::from_millis(1500),
+        "it waited {waited:?}: less than `settle`"
+    );
+
+    a.resume();
+    for zombie in zombies {
+        let answer = soon("a zombie's answer", zombie).await.expect("no panic");
+        assert!([412, 503].contains(&answer.status()), "{}", answer.text());
+    }
+    upstream
+        .until("A lets go of its exchange", |all| all[0].left)
+        .await;
+    let arrivals = upstream.arrivals();
+    assert_eq!(
+        upstream.tokens("order:7"),
+        [41, 42],
+        "A, continued, forwards nothing"
+    );
+    assert_eq!(
+        (arrivals[0].whole, arrivals[0].body.len()),
+        (false, 20_000),
+        "not a byte more"
+    );
+    // It rejoins, and serves again.
+    eventually("A serves again", || async {
+        let answer = a.send(put("/orders/7").token(43)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    b.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn a_proxy_that_wakes_from_a_pause_knows_that_its_memory_is_old() {
+    let Some((upstream, a, b)) = pair("a_proxy_that_wakes_…", SHORT).await else {
+        return;
+    };
+    // A has 41 open in its memory and nothing in flight when it is stopped.
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.pause();
+    let zombie = a.start_request(put("/orders/7").token(41));
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    a.resume();
+    let answer = soon("the zombie's answer", zombie).await.expect("no panic");
+    assert!([412, 503].contains(&answer.status()), "{}", answer.text());
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    upstream.assert_no_overtaking();
+}
