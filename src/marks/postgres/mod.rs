@@ -141,8 +141,9 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
         if schema(&mut connection).await? == Schema::Current {
             return Ok(());
         }
+        // `run` is the same, but its future cannot be sent between threads.
         migrator()
-            .run(&mut connection)
+            .run_direct(None, &mut connection, false)
             .await
             .map_err(|error| match error {
                 MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {

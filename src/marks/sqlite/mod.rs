@@ -309,8 +309,9 @@ async fn prepare_schema(
     if !migrate {
         return Err(rows::schema_behind());
     }
+    // `run` is the same, but its future cannot be sent between threads.
     migrator()
-        .run(connection)
+        .run_direct(None, connection, false)
         .await
         .map_err(|error| match error {
             MigrateError::Execute(error) => error_of(error.into()),
