@@ -80,7 +80,10 @@ impl SqliteStore {
             .map_err(|error| StoreError::Connection(error.to_string()))??;
         let lock = Arc::new(lock);
         let mut held = Held::open(&lock).await?;
-        prepare_schema(held.get()?, migrate).await?;
+        if let Err(error) = prepare_schema(held.get()?, migrate).await {
+            held.close().await;
+            return Err(error);
+        }
         Ok(Self {
             namespace: namespace.into(),
             timeout,
