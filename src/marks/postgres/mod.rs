@@ -37,7 +37,7 @@ use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
 
 /// How long a migration may take, waiting for another one included.
-const MIGRATION: Duration = Duration::from_secs(60);
+const MIGRATION: Duration = Duration::from_mins(1);
 
 /// News that nobody has taken yet; after that the listening waits.
 const NEWS: usize = 1024;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fencepost::fence::Token;
 use fencepost::marks::{Ask, EpochRow, MarkStore};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
@@ -113,7 +114,7 @@ async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<Answe
         assert!(mark >= Some(asks[look].token.get()));
         drop(store);
         for (ask, found) in asks.into_iter().zip(found) {
-            let before = found.before.map(|mark| mark.get());
+            let before = found.before.map(Token::get);
             let floor = known.entry(ask.resource.to_string()).or_default();
             assert!(before >= *floor, "the mark of {} fell", ask.resource);
             *floor = before.max(Some(ask.token.get()));
@@ -147,8 +148,8 @@ fn check_history(answers: &[&Answer]) -> Option<i64> {
     }
     let links: BTreeSet<Option<i64>> = raises.iter().map(|(_, after)| Some(*after)).collect();
     for answer in answers {
-        let raised = answer.before < Some(answer.ask.token.get());
-        assert!(raised || links.contains(&answer.before), "{answer:?}");
+        let above = answer.before < Some(answer.ask.token.get());
+        assert!(above || links.contains(&answer.before), "{answer:?}");
     }
     let highest = answers.iter().map(|answer| answer.ask.token.get()).max();
     assert_eq!(mark, highest);
@@ -178,7 +179,7 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
         match answer {
             Some(found) => {
                 let found = found.expect("an answer");
-                assert!(found[0].before.map(|mark| mark.get()) >= given);
+                assert!(found[0].before.map(Token::get) >= given);
                 given = Some(number);
             }
             None => left += 1,

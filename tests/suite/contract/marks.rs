@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fencepost::fence::Token;
 use fencepost::marks::{Found, MarkStore};
 
 use super::{Home, advance, advance_as, ask, instance, key, mark_of, spending, token};
@@ -27,7 +28,7 @@ pub async fn a_mark_rises_and_never_falls(home: Home) {
         (100, Some(10), 100),
     ] {
         let found = advance(&*store, ask("a", asked)).await;
-        assert_eq!(found.before.map(|mark| mark.get()), before, "asked {asked}");
+        assert_eq!(found.before.map(Token::get), before, "asked {asked}");
         assert_eq!(found.spent_by, None);
         assert_eq!(mark_of(&*store, "a").await, Some(after), "asked {asked}");
     }

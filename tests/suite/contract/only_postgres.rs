@@ -555,7 +555,7 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
     for _ in 0..3 {
         // Under load, and only once it has recovered from the last time.
         let enough = answers.load(Ordering::SeqCst) + 100;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
         while answers.load(Ordering::SeqCst) < enough {
             assert!(tokio::time::Instant::now() < deadline, "no recovery");
             tokio::time::sleep(Duration::from_millis(1)).await;
