@@ -1,9 +1,27 @@
-//! fencepost: checks fencing tokens for services that cannot.
+//! fencepost: a sidecar HTTP reverse proxy that checks fencing tokens for services that cannot.
+//!
+//! The request path, in the order in which a request meets it:
+//!
+//! 1. [`server`]: the accept loop of the data port.
+//! 2. [`proxy`]: the story of one request, [`proxy::Proxy::handle`]; its phases are files beside it:
+//!    classify → body → admit → forward → respond.
+//! 3. [`fence`]: pure rules: tokens, checked paths, routes, resource keys.
+//! 4. [`marks`]: what is durable, what this instance remembers of it, and for how long it may trust that:
+//!    store (`sqlite`, `postgres`), ledger, lane, lease, watch, keeper.
+//! 5. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
+//!
+//! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
+//! [`cli`], [`demo`]; and [`app`], the one place that wires them.
+//!
+//! Imports go one way: `fence`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
+//! `app` ← `cli`, `main`.
 
 pub mod admin;
 pub mod app;
 pub mod barrier;
+pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod fence;
 pub mod marks;
 pub mod metrics;

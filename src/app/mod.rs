@@ -215,9 +215,6 @@ impl App {
         ));
         readiness.set_configured();
         let mirror = tokio::spawn(mirror(Arc::clone(&readiness), handles.up));
-        for line in config::describe(&settings) {
-            tracing::info!("{line}");
-        }
         tracing::info!("{}", config::summary(&settings));
 
         // The store, which may not be there yet: until it is, nothing fenced is forwarded.

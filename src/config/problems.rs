@@ -65,18 +65,14 @@ impl Problem {
     /// One line, or two with the hint, for a person: `error: orders.yaml:12: routes[2].resource: …`.
     #[must_use]
     pub fn render(&self, file: Option<&Path>) -> String {
-        let mut text = format!("{}: ", self.severity.as_str());
-        match (&self.place, file) {
-            (Place::Line(line), Some(file)) => {
-                text.push_str(&format!("{}:{line}: ", file.display()))
-            }
-            (Place::Line(line), None) => text.push_str(&format!("line {line}: ")),
-            (Place::Named(name), _) => text.push_str(&format!("{name}: ")),
-            (Place::Nowhere, Some(file)) => text.push_str(&format!("{}: ", file.display())),
-            (Place::Nowhere, None) => {}
-        }
-        text.push_str(&self.to_string());
-        text
+        let place = match (&self.place, file) {
+            (Place::Line(line), Some(file)) => format!("{}:{line}: ", file.display()),
+            (Place::Line(line), None) => format!("line {line}: "),
+            (Place::Named(name), _) => format!("{name}: "),
+            (Place::Nowhere, Some(file)) => format!("{}: ", file.display()),
+            (Place::Nowhere, None) => String::new(),
+        };
+        format!("{}: {place}{self}", self.severity.as_str())
     }
 }
 

@@ -188,7 +188,7 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
             Kind::Null | Kind::Broken => visitor.visit_unit(),
             Kind::Text(text) => visitor.visit_str(text),
             Kind::List(items) => visitor.visit_seq(Items {
-                items,
+                nodes: items,
                 next: 0,
                 path: &path,
             }),
@@ -256,7 +256,7 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
 }
 
 struct Items<'a> {
-    items: &'a [Node],
+    nodes: &'a [Node],
     next: usize,
     path: &'a str,
 }
@@ -268,7 +268,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, Fault> {
-        let Some(node) = self.items.get(self.next) else {
+        let Some(node) = self.nodes.get(self.next) else {
             return Ok(None);
         };
         let path = format!("{}[{}]", self.path, self.next);

@@ -137,7 +137,7 @@ fn route(
     let barrier = file.barrier.unwrap_or_default();
     let body = body(
         &format!("{at}.body"),
-        file.body.unwrap_or_default(),
+        &file.body.unwrap_or_default(),
         inherited.body,
         report,
     );
@@ -325,7 +325,7 @@ fn methods(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Option<B
                 );
             }
             _ if !methods.insert(name.clone()) => {
-                report.warn(at, format!("{name} is listed twice"), "")
+                report.warn(at, format!("{name} is listed twice"), "");
             }
             _ => {}
         }

@@ -37,17 +37,17 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 /// Checks everything. `None` if there is an error, which is then in `report`.
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
-    let barrier = barrier(file.barrier.unwrap_or_default(), report);
-    let upstream = upstream(file.upstream.unwrap_or_default(), barrier.settle, report);
+    let barrier = barrier(&file.barrier.unwrap_or_default(), report);
+    let upstream = upstream(&file.upstream.unwrap_or_default(), barrier.settle, report);
     let store = store(file.store.unwrap_or_default(), report);
     let body = body(
         "body",
-        file.body.unwrap_or_default(),
+        &file.body.unwrap_or_default(),
         default_body(),
         report,
     );
-    let limits = limits(file.limits.unwrap_or_default(), report);
-    let shutdown = shutdown(file.shutdown.unwrap_or_default(), barrier.drain, report);
+    let limits = limits(&file.limits.unwrap_or_default(), report);
+    let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);
     let claim = claim(file.claim, report);
@@ -67,9 +67,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         barrier,
         body,
     };
-    let claim_path = claim.as_ref().and_then(|claim| claim.as_deref());
     let routes = file.routes.unwrap_or_default();
-    let routes = routes::routes(routes, &inherited, claim_path, report);
+    let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -101,7 +100,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         unmatched: file.unmatched.unwrap_or(Unmatched::SafeOnly),
         stale_status,
         disclose: file.disclose.unwrap_or(true),
-        claim: claim?,
+        claim,
         routes: routes?,
     })
 }
@@ -117,7 +116,7 @@ pub(super) fn positive(at: &str, time: Duration, report: &mut Report) -> Duratio
 /// The body block, over what it inherits.
 pub(super) fn body(
     at: &str,
-    file: BodyFile,
+    file: &BodyFile,
     inherited: BodySettings,
     report: &mut Report,
 ) -> BodySettings {
@@ -181,7 +180,7 @@ fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> u
             report.error(at, "this must not be zero", "");
             default
         }
-        Ok(number) if number <= u32::MAX as usize => number,
+        Ok(number) if u32::try_from(number).is_ok() => number,
         _ => {
             report.error(at, format!("{given} is more than there can be"), "");
             default
@@ -200,18 +199,20 @@ fn listen(at: &str, given: Option<&str>, default: &str, report: &mut Report) -> 
     taken(at, addresses::listen(given.unwrap_or(default)), report)
 }
 
-fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option<UpstreamSettings> {
-    let url = match file.url.as_deref() {
-        Some(url) => taken("upstream.url", addresses::upstream(url), report),
-        None => {
-            report.error(
-                "upstream.url",
-                "the service that is fenced is not named",
-                "such as http://127.0.0.1:3000, in the file or by --upstream",
-            );
-            None
-        }
-    };
+fn upstream(
+    file: &UpstreamFile,
+    settle: Duration,
+    report: &mut Report,
+) -> Option<UpstreamSettings> {
+    if file.url.is_none() {
+        report.error(
+            "upstream.url",
+            "the service that is fenced is not named",
+            "such as http://127.0.0.1:3000, in the file or by --upstream",
+        );
+    }
+    let url = file.url.as_deref();
+    let url = url.and_then(|url| taken("upstream.url", addresses::upstream(url), report));
     let host = match file.host.as_deref() {
         Some(host) => taken("upstream.host", addresses::host(host), report),
         None => Some(HostPolicy::Preserve),
@@ -328,7 +329,7 @@ fn namespace(name: &str, report: &mut Report) {
     }
 }
 
-fn barrier(file: BarrierFile, report: &mut Report) -> BarrierSettings {
+fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {
     let wait = file.wait.map_or(seconds(10), |time| time.0);
     if wait.is_zero() {
         report.warn(
@@ -345,7 +346,7 @@ fn barrier(file: BarrierFile, report: &mut Report) -> BarrierSettings {
     }
 }
 
-fn limits(file: LimitsFile, report: &mut Report) -> LimitSettings {
+fn limits(file: &LimitsFile, report: &mut Report) -> LimitSettings {
     LimitSettings {
         in_flight: count("limits.in_flight", file.in_flight, 4096, report),
         connections: count("limits.connections", file.connections, 4096, report),
@@ -358,7 +359,7 @@ fn limits(file: LimitsFile, report: &mut Report) -> LimitSettings {
     }
 }
 
-fn shutdown(file: ShutdownFile, drain: Duration, report: &mut Report) -> ShutdownSettings {
+fn shutdown(file: &ShutdownFile, drain: Duration, report: &mut Report) -> ShutdownSettings {
     let deadline = time("shutdown.deadline", file.deadline, seconds(25), report);
     if deadline < drain {
         report.warn(
@@ -419,10 +420,10 @@ fn log(file: LogFile, report: &mut Report) -> Option<LogSettings> {
     })
 }
 
-/// The claim endpoint's path; `Some(None)`: off.
-fn claim(block: Option<OffOr<ClaimFile>>, report: &mut Report) -> Option<Option<String>> {
+/// The claim endpoint's path; `None`: off, or wrong.
+fn claim(block: Option<OffOr<ClaimFile>>, report: &mut Report) -> Option<String> {
     let path = match block {
-        Some(OffOr::Off) => return Some(None),
+        Some(OffOr::Off) => return None,
         Some(OffOr::On(block)) => block.path.unwrap_or_else(|| CLAIM.to_owned()),
         None => CLAIM.to_owned(),
     };
@@ -432,7 +433,7 @@ fn claim(block: Option<OffOr<ClaimFile>>, report: &mut Report) -> Option<Option<
             format!("{} has captures or escapes", shown(&path))
         }
         Ok(_) if path == "/" => "claims need a path of their own".to_owned(),
-        Ok(_) => return Some(Some(path)),
+        Ok(_) => return Some(path),
     };
     report.error(
         "claim.path",

@@ -62,6 +62,13 @@ pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
         return unmatched(table, head, &path);
     };
     let route = Arc::clone(route);
+    // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
+    // the upstream.
+    if table.enforcing
+        && let Some(ambiguity) = path.oddity_not_in(route.settings.allow)
+    {
+        return Class::Refused(Some(route), Refusal::Ambiguous(ambiguity.to_string()));
+    }
     match route.settings.mode {
         Mode::Bypass => pass(Some(route), head),
         Mode::Observe => match judge(&route, head, path, captures) {
@@ -224,7 +231,7 @@ impl Fenced {
             .render(&self.captures, &self.path, &mut |source| match source {
                 Source::Host => {
                     let host = host(head).map_err(|_| "there is no single Host".to_owned())?;
-                    text(&host, "Host").map(|host| Some(bare_host(host)))
+                    text(&host, "Host").map(|host| Some(host.to_owned()))
                 }
                 Source::Header(name) => header_part(&head.headers, name),
                 Source::Query(name) => query_value(head.uri.query().unwrap_or_default(), name),
@@ -249,15 +256,6 @@ fn json_parts(template: &KeyTemplate, body: Option<&[u8]>) -> Result<Vec<Option<
         .collect();
     super::jsonkey::members(body.unwrap_or_default(), &wanted)
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
-}
-
-/// The host without its port and without the root's dot, in lower case: spellings of one host.
-fn bare_host(host: &str) -> String {
-    let bare = match host.rfind(':') {
-        Some(colon) if !host[colon..].contains(']') => &host[..colon],
-        _ => host,
-    };
-    bare.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// A header's one value (see [`headers::text`] for what is refused).

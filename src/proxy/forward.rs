@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -147,6 +147,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
     headers::response_for_client(&mut parts.headers, parts.version);
+    parts.version = Version::default();
     let (frames, receiver) = mpsc::channel(WINDOW);
     let followed = Followed {
         frames: receiver,

@@ -150,6 +150,7 @@ impl Proxy {
         } else {
             let (mut parts, body) = response.into_parts();
             headers::response_for_client(&mut parts.headers, parts.version);
+            parts.version = Version::default();
             let body = body.map_frame(|mut frame| {
                 if let Some(trailers) = frame.trailers_mut() {
                     headers::strip_forbidden_trailers(trailers);

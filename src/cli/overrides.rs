@@ -1,0 +1,190 @@
+//! The flags that stand above the file, and the environment variables of the same names.
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+
+use crate::config::Overrides;
+
+/// Flags that stand above the file. The fields are read by their names, in [`gather`].
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Above the file")]
+pub struct OverrideArgs {
+    /// The service that is fenced: http://host:port, https://host, h2c://host:port or unix:/path.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FENCEPOST_UPSTREAM",
+        hide_env_values = true
+    )]
+    upstream: Option<String>,
+    /// Where clients connect: host:port or unix:/path. [default: 127.0.0.1:7080]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FENCEPOST_LISTEN",
+        hide_env_values = true
+    )]
+    listen: Option<String>,
+    /// Where the marks live: sqlite:PATH or postgres://… [default: sqlite:fencepost.db]
+    ///
+    /// A password on a command line is seen by everybody on the machine: use the environment variable, or
+    /// `store.url_file` in the file.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FENCEPOST_STORE",
+        hide_env_values = true
+    )]
+    store: Option<String>,
+    /// What shares marks; required with Postgres.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "FENCEPOST_NAMESPACE",
+        hide_env_values = true
+    )]
+    namespace: Option<String>,
+    /// How long the upstream may work on a request after its last byte. [default: 30s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "FENCEPOST_SETTLE",
+        hide_env_values = true
+    )]
+    settle: Option<String>,
+    /// Where probes, metrics and the marks are served: host:port, unix:/path or off. [default: 127.0.0.1:7081]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FENCEPOST_ADMIN_LISTEN",
+        hide_env_values = true
+    )]
+    admin_listen: Option<String>,
+    /// The file that holds the bearer token of admin writes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FENCEPOST_ADMIN_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    admin_token_file: Option<String>,
+    /// Without routes in a file: the key of what is protected. [default: {path}]
+    #[arg(
+        long,
+        value_name = "TEMPLATE",
+        env = "FENCEPOST_RESOURCE",
+        hide_env_values = true
+    )]
+    resource: Option<String>,
+    /// Without routes in a file: enforce, observe or bypass. [default: enforce]
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "FENCEPOST_MODE",
+        hide_env_values = true
+    )]
+    mode: Option<String>,
+    /// json or text. [default: text on a terminal, else json]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "FENCEPOST_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    log_format: Option<String>,
+    /// error, warn, info, debug or trace; also by module. [default: info]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "FENCEPOST_LOG_LEVEL",
+        hide_env_values = true
+    )]
+    log_level: Option<String>,
+}
+
+/// The flags, and the fields of the file that they stand above.
+const FIELDS: [(&str, &str); 11] = [
+    ("upstream", "upstream.url"),
+    ("listen", "listen"),
+    ("store", "store.url"),
+    ("namespace", "store.namespace"),
+    ("settle", "barrier.settle"),
+    ("admin_listen", "admin.listen"),
+    ("admin_token_file", "admin.token_file"),
+    ("resource", "resource"),
+    ("mode", "mode"),
+    ("log_format", "log.format"),
+    ("log_level", "log.level"),
+];
+
+/// Takes what was given, with the name it was given by.
+pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
+    for (flag, path) in FIELDS {
+        // Commands without these flags have none to take.
+        let Ok(Some(text)) = matches.try_get_one::<String>(flag) else {
+            continue;
+        };
+        let origin = if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
+            format!("FENCEPOST_{}", flag.to_ascii_uppercase())
+        } else {
+            format!("--{}", flag.replace('_', "-"))
+        };
+        overrides.set(path, text, &origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        overrides: OverrideArgs,
+    }
+
+    #[test]
+    fn every_flag_has_its_field_and_its_variable() {
+        let command = Alone::command();
+        let flags: Vec<_> = command
+            .get_arguments()
+            .filter(|arg| arg.get_env().is_some())
+            .collect();
+        assert_eq!(flags.len(), FIELDS.len());
+        for flag in flags {
+            let id = flag.get_id().as_str();
+            assert!(
+                FIELDS.iter().any(|(known, _)| *known == id),
+                "{id} is not read"
+            );
+            let variable = flag
+                .get_env()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            assert_eq!(variable, format!("FENCEPOST_{}", id.to_ascii_uppercase()));
+            assert!(
+                flag.is_hide_env_values_set(),
+                "{id}: --help would print what may be a secret"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_by_the_flag_it_came_by() {
+        let matches =
+            Alone::command().get_matches_from(["x", "--listen", "7080", "--upstream", "http://a"]);
+        let mut overrides = Overrides::default();
+        gather(&matches, &mut overrides);
+        let problems = crate::config::parse("", &overrides).expect_err("no host");
+        assert_eq!(problems.errors(), 1);
+        assert!(
+            problems
+                .to_string()
+                .starts_with("error: --listen: listen: "),
+            "{problems}"
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! `fencepost demo`: what a zombie does to a service that knows no tokens, and what becomes of it
+//! behind fencepost. Nothing is staged but the stalls: a legacy API, a lock service with leases, a
+//! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file all run for real, talk
+//! HTTP over loopback, and what is found at a story's end is read from the API.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+mod child;
+mod hand;
+mod http;
+mod legacy;
+mod locks;
+mod naive;
+mod screen;
+mod stories;
+mod worker;
+
+use child::Fencepost;
+use legacy::Legacy;
+use locks::LockService;
+use screen::Screen;
+
+/// The command line of `fencepost demo`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DemoArgs {
+    /// Leave everything running until Ctrl-C.
+    pub keep: bool,
+}
+
+/// How long any one request of the demo may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long any one story may take.
+const STORY: Duration = Duration::from_secs(40);
+
+/// Plays every story. `true`: each ended as it should. A signal that ends the demo before its
+/// stories do is a `false`.
+///
+/// # Errors
+/// Something could not be started; each says what.
+pub async fn run(args: DemoArgs) -> anyhow::Result<bool> {
+    let mut end = EndSignals::new()?;
+    // Dropped last: the directory goes when nothing uses it any more.
+    let dir = TempDir::new()?;
+    let (mut world, good) = tokio::select! {
+        played = play(&dir.path) => played?,
+        // The child is killed as the future is dropped.
+        () = end.received() => return Ok(false),
+    };
+    hand::summary(&world, good, args.keep);
+    if args.keep {
+        tokio::select! {
+            status = world.fencepost.ended() => {
+                anyhow::bail!("fencepost has ended by itself: {}", status?);
+            }
+            () = end.received() => {}
+        }
+    }
+    world.fencepost.stop().await;
+    Ok(good)
+}
+
+/// Everything that runs while the stories are played.
+struct World {
+    api: Legacy,
+    locks: LockService,
+    fencepost: Fencepost,
+    config: PathBuf,
+    screen: Arc<Screen>,
+}
+
+impl World {
+    /// fencepost's data port, as a URL.
+    fn front(&self) -> String {
+        format!("http://{}", self.fencepost.bound.data)
+    }
+
+    /// fencepost's admin port, as a URL.
+    fn admin(&self) -> String {
+        format!("http://{}", self.fencepost.bound.admin)
+    }
+}
+
+async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
+    let screen = Arc::new(Screen::stdout());
+    let api = Legacy::start().await?;
+    let locks = LockService::start().await?;
+    let config = write_config(dir, &api.url())?;
+    let fencepost = Fencepost::start(&config).await?;
+    let mut world = World {
+        api,
+        locks,
+        fencepost,
+        config,
+        screen,
+    };
+    hand::introduce(&world);
+
+    let screen = Arc::clone(&world.screen);
+    let mut good = true;
+    good &= end_of(&screen, stories::zombie(&world, false)).await;
+    good &= end_of(&screen, stories::zombie(&world, true)).await;
+    good &= end_of(&screen, stories::overtaken(&world)).await;
+    good &= end_of(&screen, stories::barrier(&world)).await;
+    good &= end_of(&screen, stories::kill_nine(&mut world)).await;
+    Ok((world, good))
+}
+
+/// A story that breaks off has not ended as it should; the others are still played.
+async fn end_of(screen: &Screen, story: impl Future<Output = anyhow::Result<bool>>) -> bool {
+    let found = match tokio::time::timeout(STORY, story).await {
+        Ok(Ok(good)) => return good,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => format!("no end within {STORY:?}"),
+    };
+    screen.verdict(false, "the story to come to its end", &found);
+    false
+}
+
+/// A client as the workers use it: no proxy of the environment's comes between.
+fn client() -> reqwest::Client {
+    // reqwest wants a TLS provider even where nothing speaks TLS; another caller may have set one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build()
+        .expect("a client without certificates or proxies has nothing that can fail")
+}
+
+/// The configuration of the demo's fencepost, as a file that a person can read.
+fn write_config(dir: &Path, upstream: &str) -> anyhow::Result<PathBuf> {
+    let store = format!("sqlite:{}", dir.join("fencepost.db").display());
+    // A JSON string is a YAML string, whatever the directory is called.
+    let store = serde_json::to_string(&store).context("cannot quote the store's URL")?;
+    let text = format!(
+        r#"# The demo's fencepost: two routes, and times short enough to watch.
+listen: 127.0.0.1:0
+upstream:
+  url: {upstream}
+  timeout: 3s
+store:
+  url: {store}
+barrier:
+  wait: 10s
+  settle: 3s
+admin:
+  listen: 127.0.0.1:0
+log:
+  format: json
+  level: info
+routes:
+  - path: /accounts/{{id}}/{{*rest}}
+    resource: "account:{{id}}"
+  - path: /orders/{{id}}
+    resource: "order:{{id}}"
+"#
+    );
+    let path = dir.join("fencepost.yaml");
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+/// A directory of the demo's own, removed at the end.
+struct TempDir {
+    path: PathBuf,
+}
+
+impl TempDir {
+    fn new() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let name = format!("fencepost-demo-{:016x}", rand::random::<u64>());
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("cannot make the directory {}", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the system's directory for such things.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Ctrl-C, `kill`, and a closed terminal.
+struct EndSignals([Signal; 3]);
+
+impl EndSignals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn received(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
