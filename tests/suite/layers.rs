@@ -43,7 +43,7 @@ fn sources() -> Vec<(String, PathBuf, String)> {
                 let first = inside.components().next().expect("a name").as_os_str();
                 let module = first.to_string_lossy().into_owned();
                 let text = std::fs::read_to_string(&path).expect("a source file");
-                found.push((module, path, text));
+                found.push((module, inside.with_extension("rs"), text));
             }
         }
     }

@@ -166,13 +166,18 @@ impl Proxy {
             std::future::ready(process.lines().iter().find_map(|line| addresses(line)))
         })
         .await;
-        Self {
+        let proxy = Self {
             process,
             data,
             admin,
             dir,
             _store: store,
-        }
+        };
+        eventually("the proxy to be ready", || async {
+            (proxy.ask("/readyz").await.status() == 200).then_some(())
+        })
+        .await;
+        proxy
     }
 
     /// Starts a run that is expected to refuse; returns its exit status and what it wrote.
@@ -335,8 +340,9 @@ impl Proxy {
         assert!(status.success(), "after SIGTERM: {status}");
     }
 
-    pub fn pause(&self) {
-        self.process.signal(Signal::STOP);
+    /// SIGSTOP; returns when every thread has stopped.
+    pub async fn pause(&self) {
+        self.process.stop().await;
     }
 
     pub fn resume(&self) {
