@@ -14,7 +14,7 @@ use super::units::{Hidden, Limit, OffOr, Size, Time};
 /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`, `1MiB`
 /// or as plain bytes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(title = "fencepost configuration", rename = "Configuration")]
 pub struct File {
     /// Where clients connect: `host:port`, or `unix:/path/of.sock`.
@@ -60,7 +60,7 @@ pub struct File {
 
 /// The service that is fenced.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Upstream")]
 pub struct UpstreamFile {
     /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
@@ -85,7 +85,7 @@ pub struct UpstreamFile {
 
 /// Where the marks live.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Store")]
 pub struct StoreFile {
     /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
@@ -117,7 +117,7 @@ pub struct StoreFile {
 
 /// How newer tokens wait for older requests.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Barrier")]
 pub struct BarrierFile {
     /// How long a request waits for older ones of its resource before it is a 503.
@@ -139,7 +139,7 @@ pub struct BarrierFile {
 
 /// How much of a body is read, and for how long.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Body")]
 pub struct BodyFile {
     /// Bodies up to this size are read before the request is judged; longer ones are judged first and
@@ -156,7 +156,7 @@ pub struct BodyFile {
 
 /// How much goes on at once.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Limits")]
 pub struct LimitsFile {
     /// How many requests may be at work or waiting; more are a 503.
@@ -172,7 +172,7 @@ pub struct LimitsFile {
 
 /// How the program ends on SIGTERM.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Shutdown")]
 pub struct ShutdownFile {
     /// Between becoming unready and refusing new connections.
@@ -186,7 +186,7 @@ pub struct ShutdownFile {
 
 /// Probes, metrics, the page for people, and the API of the marks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Admin")]
 pub struct AdminFile {
     /// `host:port`, `unix:/path/of.sock`, or `off`. Reads are open to whoever reaches it.
@@ -201,7 +201,7 @@ pub struct AdminFile {
 
 /// What is written to standard error.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Log")]
 pub struct LogFile {
     /// `json`, or `text` for people. By default text on a terminal and JSON elsewhere.
@@ -213,7 +213,7 @@ pub struct LogFile {
 
 /// The claim endpoint.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Claim")]
 pub struct ClaimFile {
     /// Its path on the data port.

@@ -10,6 +10,7 @@ mod describe;
 mod file;
 mod idempotency;
 mod load;
+mod parts;
 mod problems;
 mod read;
 mod reload;
@@ -17,6 +18,9 @@ mod route_file;
 mod routes;
 mod schema;
 pub mod settings;
+mod store;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod units;
 mod validate;

@@ -223,6 +223,9 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 
 /// What a person wrote, for a message: short, and without the user and password of a URL.
 pub(super) fn shown(text: &str) -> String {
+    if text.to_ascii_lowercase().contains("password") {
+        return "what is given (not shown: it may hold a password)".to_owned();
+    }
     let text = match (text.find("://"), text.rfind('@')) {
         (Some(start), Some(end)) if start < end => {
             format!("{}://…{}", &text[..start], &text[end..])

@@ -46,8 +46,8 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
             }
         };
         report.error_at(place, &path, message, hint);
-        if !tree.cross_out(&path) {
-            // The fault names no part of the tree; nothing is gained by reading it again.
+        if path.is_empty() || !tree.cross_out(&path) {
+            // It is the whole, or names no part of it: nothing is left to be read again.
             return T::default();
         }
     }
@@ -273,7 +273,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         };
         let path = format!("{}[{}]", self.path, self.next);
         self.next += 1;
-        seed.deserialize(Cursor { node, path }).map(Some)
+        hand_over(seed, node, &path).map(Some)
     }
 }
 
@@ -312,11 +312,23 @@ impl<'de> MapAccess<'de> for Members<'_> {
             );
         };
         self.next += 1;
-        seed.deserialize(Cursor {
-            node: &entry.value,
-            path: member(self.path, &entry.key),
-        })
+        hand_over(seed, &entry.value, &member(self.path, &entry.key))
     }
+}
+
+/// Hands a node to whoever reads it. Types that judge a text themselves fail after the visit, so the
+/// place is noted here.
+fn hand_over<'de, S: DeserializeSeed<'de>>(
+    seed: S,
+    node: &Node,
+    path: &str,
+) -> Result<S::Value, Fault> {
+    let cursor = Cursor {
+        node,
+        path: path.to_owned(),
+    };
+    seed.deserialize(cursor)
+        .map_err(|fault| fault.at(path, &node.place))
 }
 
 #[cfg(test)]

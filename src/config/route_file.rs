@@ -11,7 +11,7 @@ use crate::fence::TokenFormat;
 
 /// A route: what is fenced, and by which key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Route", extend("required" = ["path"]))]
 pub struct RouteFile {
     /// The name in metrics and logs; by default the path.
@@ -54,7 +54,7 @@ pub struct RouteFile {
 
 /// How the token is written.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Token")]
 pub struct TokenFile {
     /// Its format in `X-Fencing-Token`.
@@ -90,7 +90,7 @@ impl From<FormatName> for TokenFormat {
 
 /// The `Idempotency-Key` sent upstream.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Idempotency")]
 pub struct IdempotencyFile {
     /// The header's name.
@@ -117,7 +117,7 @@ pub struct IdempotencyFile {
 
 /// A route's overrides of `upstream`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "RouteUpstream")]
 pub struct RouteUpstreamFile {
     /// How long the head of a response may take.
@@ -126,7 +126,7 @@ pub struct RouteUpstreamFile {
 
 /// A route's overrides of `barrier`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "RouteBarrier")]
 pub struct RouteBarrierFile {
     /// How long a request waits for older ones of its resource.

@@ -1,17 +1,16 @@
 //! The checks of the routes, one by one and against each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::Method;
-
 use super::idempotency;
-use super::problems::{Report, nearest, shown};
+use super::parts;
+use super::problems::{Report, shown};
 use super::route_file::RouteFile;
 use super::settings::{BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods};
 use super::units::Time;
 use super::validate::{body, positive};
-use crate::fence::{Allow, KeyTemplate, Pattern, Router, Source, TokenFormat};
+use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
 
 /// What a route inherits.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +20,6 @@ pub(super) struct Inherited {
     pub barrier: BarrierSettings,
     pub body: BodySettings,
 }
-
-/// Route labels that mean something else in metrics and logs.
-const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 
 /// Checks all routes. `None` if one of them is wrong.
 pub(super) fn routes(
@@ -115,10 +111,10 @@ fn route(
         Mode::Bypass => ignored_by_bypass(at, &file, report),
     }
     let methods = match file.methods {
-        Some(list) => methods(&format!("{at}.methods"), list, report).map(Some),
+        Some(list) => parts::methods(&format!("{at}.methods"), list, report).map(Some),
         None => Some(None),
     };
-    let allow = allow(
+    let allow = parts::allow(
         &format!("{at}.allow"),
         file.allow.unwrap_or_default(),
         report,
@@ -141,41 +137,30 @@ fn route(
         inherited.body,
         report,
     );
-    let key = match file.resource.as_deref() {
-        Some(template) => {
-            let at = format!("{at}.resource");
-            let key = pattern
-                .as_ref()
-                .map(|pattern| key(&at, template, pattern, report));
-            let key = key.flatten();
-            if key.as_ref().is_some_and(KeyTemplate::uses_json) && body.buffer == 0 {
-                report.error(
-                    at,
-                    "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
-                    "raise body.buffer to the size of the longest body",
-                );
-            }
-            key.map(Some)
-        }
-        None if mode == Mode::Bypass => Some(None),
-        None => {
-            report.error(
-                format!("{at}.resource"),
-                "what is protected here has no key",
-                "name it by parts of the request, such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`",
-            );
-            None
-        }
-    };
+    let key = resource(
+        at,
+        file.resource.as_deref(),
+        mode,
+        pattern.as_ref(),
+        body,
+        report,
+    );
     let idempotency_off_or = file.idempotency;
     let idempotency = if mode == Mode::Bypass {
         None
     } else {
         idempotency::settings(&format!("{at}.idempotency"), idempotency_off_or, report)
     };
+    if body.buffer == 0 && idempotency.as_ref().is_some_and(|i| i.key.needs_body()) {
+        report.warn(
+            format!("{at}.idempotency"),
+            "`body.buffer` is 0: a request with a body that names no operation gets no key",
+            "raise body.buffer, or take {operation} and {digest} out of the key",
+        );
+    }
     let name = file
         .name
-        .filter(|name| label(&format!("{at}.name"), name, report));
+        .filter(|name| parts::label(&format!("{at}.name"), name, report));
     let settings = RouteSettings {
         label: name.unwrap_or_else(|| path.clone()),
         pattern: pattern?,
@@ -202,6 +187,42 @@ fn route(
         body,
     };
     Some((at.to_owned(), settings))
+}
+
+/// The key of what a route protects; `Some(None)` where it needs none, `None` where it is wrong.
+#[expect(
+    clippy::option_option,
+    reason = "two kinds of nothing: needless, and wrong"
+)]
+fn resource(
+    at: &str,
+    template: Option<&str>,
+    mode: Mode,
+    pattern: Option<&Pattern>,
+    body: BodySettings,
+    report: &mut Report,
+) -> Option<Option<KeyTemplate>> {
+    let at = format!("{at}.resource");
+    let Some(template) = template else {
+        if mode == Mode::Bypass {
+            return Some(None);
+        }
+        report.error(
+            at,
+            "what is protected here has no key",
+            "name it by parts of the request, such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`",
+        );
+        return None;
+    };
+    let key = parts::key(&at, template, pattern?, report)?;
+    if key.uses_json() && body.buffer == 0 {
+        report.error(
+            at,
+            "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
+            "raise body.buffer to the size of the longest body",
+        );
+    }
+    Some(Some(key))
 }
 
 /// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
@@ -232,144 +253,16 @@ fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
         .filter(|(_, given)| *given)
         .map(|(name, _)| name)
         .collect();
-    if given.is_empty() {
-        report.warn(
-            format!("{at}.mode"),
-            "bypass fences nothing: every request of this route reaches the upstream unchecked",
-            "",
-        );
-    } else {
+    if !given.is_empty() {
         report.warn(
             format!("{at}.mode"),
             format!(
-                "bypass fences nothing: every request of this route reaches the upstream unchecked, and \
-                 {} mean nothing",
+                "bypass forwards without looking, so these mean nothing: {}",
                 given.join(", ")
             ),
             "remove them, or enforce",
         );
     }
-}
-
-fn key(at: &str, template: &str, pattern: &Pattern, report: &mut Report) -> Option<KeyTemplate> {
-    let key = match KeyTemplate::parse(template, pattern) {
-        Ok(key) => key,
-        Err(error) => {
-            report.error(at, error.to_string(), "");
-            return None;
-        }
-    };
-    for source in key.parts() {
-        let Source::Header(name) = source else {
-            continue;
-        };
-        match name.as_str() {
-            "x-fencing-token" => report.error(
-                at,
-                "the token is part of the key, so that each token has a resource of its own and none is \
-                 ever stale",
-                "name what is protected, not who writes to it",
-            ),
-            "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => report.warn(
-                at,
-                format!("{{header.{name}}} differs from request to request: what is protected is split up"),
-                "name what is protected, not the request",
-            ),
-            "authorization" | "cookie" | "proxy-authorization" => report.warn(
-                at,
-                format!("{{header.{name}}} is a secret, and keys are stored and logged"),
-                "take another part of the request",
-            ),
-            _ => {}
-        }
-    }
-    Some(key)
-}
-
-fn methods(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Option<BTreeSet<String>> {
-    if list.is_empty() {
-        report.error(
-            at,
-            "no method is let through",
-            "leave it out to let every unsafe method through",
-        );
-        return None;
-    }
-    let mut methods = BTreeSet::new();
-    let count = list.len();
-    for (i, name) in list.into_iter().enumerate() {
-        let at = format!("{at}[{i}]");
-        let Some(name) = name else {
-            report.error(at, "this method is empty", "");
-            continue;
-        };
-        let upper = name.to_ascii_uppercase();
-        match upper.as_str() {
-            _ if Method::from_bytes(name.as_bytes()).is_err() => {
-                report.error(at, format!("{} is no method", shown(&name)), "such as PUT");
-            }
-            "GET" | "HEAD" | "OPTIONS" => report.error(
-                at,
-                format!("{upper} is a safe method, and this list is of the unsafe ones"),
-                "remove it; `safe_methods` says how safe ones are judged",
-            ),
-            "TRACE" | "CONNECT" => {
-                report.error(at, format!("{upper} is never forwarded"), "remove it");
-            }
-            _ if upper != name => {
-                let hint = format!("methods are case-sensitive: write {upper}");
-                report.error(
-                    at,
-                    format!("{} has lower-case letters", shown(&name)),
-                    &hint,
-                );
-            }
-            _ if !methods.insert(name.clone()) => {
-                report.warn(at, format!("{name} is listed twice"), "");
-            }
-            _ => {}
-        }
-    }
-    (count > 0 && !methods.is_empty()).then_some(methods)
-}
-
-fn allow(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Allow {
-    let mut allow = Allow::default();
-    for (i, name) in list.into_iter().enumerate() {
-        let Some(name) = name else { continue };
-        if allow.set(&name) {
-            continue;
-        }
-        let hint = match nearest(&name, Allow::NAMES.iter().copied()) {
-            Some(meant) => format!("did you mean {meant}?"),
-            None => format!("known are: {}", Allow::NAMES.join(", ")),
-        };
-        report.error(
-            format!("{at}[{i}]"),
-            format!("there is no {} to allow", shown(&name)),
-            &hint,
-        );
-    }
-    allow
-}
-
-/// Whether a name can be a label.
-fn label(at: &str, name: &str, report: &mut Report) -> bool {
-    let wrong = if name.trim().is_empty() {
-        "the name is empty"
-    } else if name.chars().count() > 128 || name.chars().any(char::is_control) {
-        "the name is longer than 128 characters, or has control characters"
-    } else if RESERVED_LABELS.contains(&name) {
-        "the name means something else in metrics and logs"
-    } else {
-        return true;
-    };
-    report.error(
-        at,
-        wrong,
-        "a short word, such as orders; without a name, the path is taken",
-    );
-    false
 }
 
 fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {

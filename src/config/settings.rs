@@ -281,6 +281,15 @@ pub struct IdempotencyTemplate {
     pub parts: Vec<IdempotencyPart>,
 }
 
+impl IdempotencyTemplate {
+    /// Whether the key may depend on the body.
+    #[must_use]
+    pub fn needs_body(&self) -> bool {
+        let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
+        self.parts.iter().any(needs)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyPart {
     Literal(String),

@@ -12,6 +12,9 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::problems::shown;
 
+/// No duration is longer, so that every deadline can be computed.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
 /// A duration with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
@@ -25,9 +28,17 @@ impl Time {
                 shown(text)
             )));
         }
-        humantime::parse_duration(text)
-            .map(Self)
-            .map_err(|_| E::custom(format_args!("{} is not a duration\n{spelled}", shown(text))))
+        match humantime::parse_duration(text) {
+            Ok(duration) if duration <= LONGEST => Ok(Self(duration)),
+            Ok(_) => Err(E::custom(format_args!(
+                "{} is longer than a year",
+                shown(text)
+            ))),
+            Err(_) => Err(E::custom(format_args!(
+                "{} is not a duration\n{spelled}",
+                shown(text)
+            ))),
+        }
     }
 }
 
@@ -221,6 +232,7 @@ mod tests {
             "s",
             "1.5.s",
             "99999999999999999999s",
+            "2y",
         ] {
             assert!(take::<Time>(bad).is_err(), "{bad}");
         }

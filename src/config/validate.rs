@@ -8,15 +8,15 @@ use tracing_subscriber::EnvFilter;
 use super::addresses::{self, Wrong};
 use super::file::{
     AdminFile, BarrierFile, BodyFile, ClaimFile, File, LimitsFile, LogFile, ShutdownFile,
-    StoreFile, UpstreamFile,
+    UpstreamFile,
 };
 use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, LimitSettings, Listen, LogFormat,
-    LogSettings, SafeMethods, Secret, Settings, ShutdownSettings, StoreSettings, StoreTarget,
-    Unmatched, UpstreamSettings,
+    LogSettings, SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
 };
+use super::store;
 use super::units::{OffOr, Time};
 use crate::fence::Pattern;
 
@@ -24,22 +24,14 @@ use crate::fence::Pattern;
 const LISTEN: &str = "127.0.0.1:7080";
 /// Where the admin port is if nobody says.
 const ADMIN_LISTEN: &str = "127.0.0.1:7081";
-/// Where the marks live if nobody says.
-const STORE: &str = "sqlite:fencepost.db";
-/// What shares marks in a store that is one proxy's own.
-const NAMESPACE: &str = "default";
 const CLAIM: &str = "/.well-known/fencing/claim";
-/// A namespace names a notification channel and stands in every row.
-const NAMESPACE_MAX: usize = 63;
-/// Below this, an instance would lose its lease to an ordinary pause.
-const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// Checks everything. `None` if there is an error, which is then in `report`.
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
     let barrier = barrier(&file.barrier.unwrap_or_default(), report);
     let upstream = upstream(&file.upstream.unwrap_or_default(), barrier.settle, report);
-    let store = store(file.store.unwrap_or_default(), report);
+    let store = store::settings(file.store.unwrap_or_default(), report);
     let body = body(
         "body",
         &file.body.unwrap_or_default(),
@@ -145,7 +137,7 @@ pub(super) fn body(
             "1GiB at most; longer bodies are streamed",
         );
     }
-    if settings.max == Some(0) {
+    if file.max.is_some() && settings.max == Some(0) {
         report.warn(
             format!("{at}.max"),
             "every request with a body is a 413",
@@ -164,16 +156,21 @@ const fn default_body() -> BodySettings {
 }
 
 /// A duration that is given, or its default; not zero.
-fn time(at: &str, given: Option<Time>, default: Duration, report: &mut Report) -> Duration {
+pub(super) fn time(
+    at: &str,
+    given: Option<Time>,
+    default: Duration,
+    report: &mut Report,
+) -> Duration {
     given.map_or(default, |time| positive(at, time.0, report))
 }
 
-const fn seconds(seconds: u64) -> Duration {
+pub(super) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// A number that is given, or its default; not zero.
-fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> usize {
+pub(super) fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> usize {
     let Some(given) = given else { return default };
     match usize::try_from(given) {
         Ok(0) => {
@@ -189,7 +186,7 @@ fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> u
 }
 
 /// What a function of [`addresses`] yields, its complaint reported.
-fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) -> Option<T> {
+pub(super) fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) -> Option<T> {
     result
         .map_err(|(message, hint)| report.error(at, message, hint))
         .ok()
@@ -218,7 +215,7 @@ fn upstream(
         None => Some(HostPolicy::Preserve),
     };
     let timeout = time("upstream.timeout", file.timeout, seconds(30), report);
-    if timeout > settle {
+    if timeout > settle && !settle.is_zero() {
         routes::longer_than_settle("upstream.timeout".to_owned(), report);
     }
     let connect_timeout = time(
@@ -240,93 +237,6 @@ fn upstream(
         timeout,
         idle_timeout,
     })
-}
-
-fn store(file: StoreFile, report: &mut Report) -> Option<StoreSettings> {
-    let target = match (&file.url, file.url_file) {
-        (Some(_), Some(_)) => {
-            report.error(
-                "store.url_file",
-                "both `url` and `url_file` are given",
-                "keep one of them; `url_file` keeps a password out of this file",
-            );
-            None
-        }
-        (None, Some(path)) if path.as_os_str().is_empty() => {
-            report.error("store.url_file", "the path is empty", "");
-            None
-        }
-        (None, Some(path)) => Some(StoreTarget::Postgres(Secret::File(path))),
-        (Some(url), None) => taken("store.url", addresses::store(&url.0), report),
-        (None, None) => taken("store.url", addresses::store(STORE), report),
-    };
-    let shared = matches!(target, Some(StoreTarget::Postgres(_)));
-    let namespace = match file.namespace {
-        Some(name) => {
-            namespace(&name, report);
-            name
-        }
-        None if shared => {
-            report.error(
-                "store.namespace",
-                "Postgres may be shared, so what shares marks has to be named",
-                "such as the name of the upstream: orders",
-            );
-            return None;
-        }
-        None => NAMESPACE.to_owned(),
-    };
-    let lease = time("store.lease", file.lease, seconds(5), report);
-    if lease < LEASE_MIN {
-        report.error(
-            "store.lease",
-            "shorter than 1s: an ordinary pause would cost an instance its lease",
-            "5s is a good start",
-        );
-    }
-    if lease > seconds(60) {
-        report.warn(
-            "store.lease",
-            "when an instance dies, what it had in flight waits for this and `barrier.settle`",
-            "5s is a good start",
-        );
-    }
-    let timeout = time("store.timeout", file.timeout, seconds(5), report);
-    if shared && timeout > lease {
-        report.warn(
-            "store.timeout",
-            "longer than `store.lease`: a renewal that is slow and still within its time costs the lease",
-            "the same as store.lease, or shorter",
-        );
-    }
-    if timeout < Duration::from_millis(50) {
-        report.warn(
-            "store.timeout",
-            "so short that an ordinary commit may miss it",
-            "",
-        );
-    }
-    Some(StoreSettings {
-        target: target?,
-        namespace,
-        lease,
-        timeout,
-        cached_marks: count("store.cached_marks", file.cached_marks, 1_000_000, report),
-        migrate: file.migrate.unwrap_or(true),
-    })
-}
-
-fn namespace(name: &str, report: &mut Report) {
-    let plain = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if name.is_empty() || name.len() > NAMESPACE_MAX || !plain {
-        report.error(
-            "store.namespace",
-            format!("{} cannot be a namespace", shown(name)),
-            "letters, digits, `.`, `_` and `-`, 1 to 63 of them",
-        );
-    }
 }
 
 fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {

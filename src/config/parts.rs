@@ -1,0 +1,139 @@
+//! The checks of what a route says of itself: its key's template, its methods, the spellings it allows, its
+//! name.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+
+use super::problems::{Report, nearest, shown};
+use crate::fence::{Allow, KeyTemplate, Pattern, Source};
+
+/// Route labels that mean something else in metrics and logs.
+const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
+
+/// The template of a key.
+pub(super) fn key(
+    at: &str,
+    template: &str,
+    pattern: &Pattern,
+    report: &mut Report,
+) -> Option<KeyTemplate> {
+    let key = match KeyTemplate::parse(template, pattern) {
+        Ok(key) => key,
+        Err(error) => {
+            report.error(at, error.to_string(), "");
+            return None;
+        }
+    };
+    for source in key.parts() {
+        let Source::Header(name) = source else {
+            continue;
+        };
+        match name.as_str() {
+            "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => report.warn(
+                at,
+                format!("{{header.{name}}} differs from request to request: what is protected is split up"),
+                "name what is protected, not the request",
+            ),
+            "authorization" | "cookie" | "proxy-authorization" => report.warn(
+                at,
+                format!("{{header.{name}}} is a secret, and keys are stored and logged"),
+                "take another part of the request",
+            ),
+            _ => {}
+        }
+    }
+    Some(key)
+}
+
+/// The unsafe methods that are let through.
+pub(super) fn methods(
+    at: &str,
+    list: Vec<Option<String>>,
+    report: &mut Report,
+) -> Option<BTreeSet<String>> {
+    if list.is_empty() {
+        report.error(
+            at,
+            "no method is let through",
+            "leave it out to let every unsafe method through",
+        );
+        return None;
+    }
+    let mut methods = BTreeSet::new();
+    let count = list.len();
+    for (i, name) in list.into_iter().enumerate() {
+        let at = format!("{at}[{i}]");
+        let Some(name) = name else {
+            report.error(at, "this method is empty", "");
+            continue;
+        };
+        let upper = name.to_ascii_uppercase();
+        match upper.as_str() {
+            _ if Method::from_bytes(name.as_bytes()).is_err() => {
+                report.error(at, format!("{} is no method", shown(&name)), "such as PUT");
+            }
+            "GET" | "HEAD" | "OPTIONS" => report.error(
+                at,
+                format!("{upper} is a safe method, and this list is of the unsafe ones"),
+                "remove it; `safe_methods` says how safe ones are judged",
+            ),
+            "TRACE" | "CONNECT" => {
+                report.error(at, format!("{upper} is never forwarded"), "remove it");
+            }
+            _ if upper != name => {
+                let hint = format!("methods are case-sensitive: write {upper}");
+                report.error(
+                    at,
+                    format!("{} has lower-case letters", shown(&name)),
+                    &hint,
+                );
+            }
+            _ if !methods.insert(name.clone()) => {
+                report.warn(at, format!("{name} is listed twice"), "");
+            }
+            _ => {}
+        }
+    }
+    (count > 0 && !methods.is_empty()).then_some(methods)
+}
+
+/// The spellings that are let through.
+pub(super) fn allow(at: &str, list: Vec<Option<String>>, report: &mut Report) -> Allow {
+    let mut allow = Allow::default();
+    for (i, name) in list.into_iter().enumerate() {
+        let Some(name) = name else { continue };
+        if allow.set(&name) {
+            continue;
+        }
+        let hint = match nearest(&name, Allow::NAMES.iter().copied()) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("known are: {}", Allow::NAMES.join(", ")),
+        };
+        report.error(
+            format!("{at}[{i}]"),
+            format!("there is no {} to allow", shown(&name)),
+            &hint,
+        );
+    }
+    allow
+}
+
+/// Whether a name can be a label.
+pub(super) fn label(at: &str, name: &str, report: &mut Report) -> bool {
+    let wrong = if name.trim().is_empty() {
+        "the name is empty"
+    } else if name.chars().count() > 128 || name.chars().any(char::is_control) {
+        "the name is longer than 128 characters, or has control characters"
+    } else if RESERVED_LABELS.contains(&name) {
+        "the name means something else in metrics and logs"
+    } else {
+        return true;
+    };
+    report.error(
+        at,
+        wrong,
+        "a short word, such as orders; without a name, the path is taken",
+    );
+    false
+}

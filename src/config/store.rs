@@ -1,0 +1,106 @@
+//! The checks of the store's block: where the marks live, what shares them, and its times.
+
+use std::time::Duration;
+
+use super::addresses;
+use super::file::StoreFile;
+use super::problems::{Report, shown};
+use super::settings::{Secret, StoreSettings, StoreTarget};
+use super::validate::{count, seconds, taken, time};
+
+/// Where the marks live if nobody says.
+const STORE: &str = "sqlite:fencepost.db";
+/// What shares marks in a store that is one proxy's own.
+const NAMESPACE: &str = "default";
+/// A namespace names a notification channel and stands in every row.
+const NAMESPACE_MAX: usize = 63;
+/// Below this, an instance would lose its lease to an ordinary pause.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// The block `store`. `None` if it is wrong.
+pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSettings> {
+    let target = match (&file.url, file.url_file) {
+        (Some(_), Some(_)) => {
+            report.error(
+                "store.url_file",
+                "both `url` and `url_file` are given",
+                "keep one of them; `url_file` keeps a password out of this file",
+            );
+            None
+        }
+        (None, Some(path)) if path.as_os_str().is_empty() => {
+            report.error("store.url_file", "the path is empty", "");
+            None
+        }
+        (None, Some(path)) => Some(StoreTarget::Postgres(Secret::File(path))),
+        (Some(url), None) => taken("store.url", addresses::store(&url.0), report),
+        (None, None) => taken("store.url", addresses::store(STORE), report),
+    };
+    let shared = matches!(target, Some(StoreTarget::Postgres(_)));
+    let namespace = match file.namespace {
+        Some(name) => {
+            namespace(&name, report);
+            name
+        }
+        None if shared => {
+            report.error(
+                "store.namespace",
+                "Postgres may be shared, so what shares marks has to be named",
+                "such as the name of the upstream, orders; in the file or by --namespace",
+            );
+            return None;
+        }
+        None => NAMESPACE.to_owned(),
+    };
+    let lease = time("store.lease", file.lease, seconds(5), report);
+    if lease < LEASE_MIN {
+        report.error(
+            "store.lease",
+            "shorter than 1s: an ordinary pause would cost an instance its lease",
+            "5s is a good start",
+        );
+    }
+    if lease > seconds(60) {
+        report.warn(
+            "store.lease",
+            "when an instance dies, what it had in flight waits for this and `barrier.settle`",
+            "5s is a good start",
+        );
+    }
+    let timeout = time("store.timeout", file.timeout, seconds(5), report);
+    if shared && timeout > lease {
+        report.warn(
+            "store.timeout",
+            "longer than `store.lease`: a renewal that is slow and still within its time costs the lease",
+            "the same as store.lease, or shorter",
+        );
+    }
+    if timeout < Duration::from_millis(50) {
+        report.warn(
+            "store.timeout",
+            "so short that an ordinary commit may miss it",
+            "",
+        );
+    }
+    Some(StoreSettings {
+        target: target?,
+        namespace,
+        lease,
+        timeout,
+        cached_marks: count("store.cached_marks", file.cached_marks, 1_000_000, report),
+        migrate: file.migrate.unwrap_or(true),
+    })
+}
+
+fn namespace(name: &str, report: &mut Report) {
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if name.is_empty() || name.len() > NAMESPACE_MAX || !plain {
+        report.error(
+            "store.namespace",
+            format!("{} cannot be a namespace", shown(name)),
+            "letters, digits, `.`, `_` and `-`, 1 to 63 of them",
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! Where values come from, what they default to, and what a reload may change.
+
+use std::time::Duration;
+
+use super::super::{
+    HostPolicy, Listen, Loader, LogFormat, Mode, Overrides, Reuse, SafeMethods, StoreTarget,
+    UpstreamUrl, describe, parse,
+};
+use super::{BASE, bad, good};
+use crate::fence::{CheckedPath, KeyTemplate, Router};
+
+#[test]
+fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
+    let mut overrides = Overrides::default();
+    overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
+    let (settings, warnings) = Loader {
+        file: None,
+        overrides,
+    }
+    .load()
+    .expect("it is enough");
+    assert_eq!(warnings, []);
+    assert_eq!(settings.listen, Listen::Tcp("127.0.0.1:7080".into()));
+    assert_eq!(
+        settings.store.target,
+        StoreTarget::Sqlite {
+            path: "fencepost.db".into()
+        }
+    );
+    let [route] = &settings.routes[..] else {
+        panic!("one route")
+    };
+    assert_eq!(
+        (route.path.as_str(), route.mode),
+        ("/{*path}", Mode::Enforce)
+    );
+    assert_eq!(route.methods, None);
+    let key = route.key.as_ref().expect("an enforcing route has a key");
+    let router = Router::new(vec![route.pattern.clone()]).expect("one route is in nobody's way");
+    for (path, expected) in [("/", "/"), ("/a", "/a"), ("/a/b/", "/a/b")] {
+        let path = CheckedPath::parse(path).expect("it is a path");
+        let (_, captures) = router.find(&path).expect("every path matches");
+        let key = key
+            .render(&captures, &path, &mut |_| Ok(None))
+            .expect("it yields a key");
+        assert_eq!(key.as_str(), expected);
+    }
+}
+
+#[test]
+fn flags_name_the_implied_route() {
+    let mut overrides = Overrides::default();
+    overrides.set("upstream.url", "http://a", "--upstream");
+    overrides.set("resource", "all", "--resource");
+    overrides.set("mode", "observe", "--mode");
+    let (settings, _) = parse("", &overrides).expect("it is enough");
+    assert_eq!(settings.routes[0].mode, Mode::Observe);
+    assert_eq!(
+        settings.routes[0].key.as_ref().map(KeyTemplate::as_str),
+        Some("all")
+    );
+    let problems = parse("routes: [{ path: /a, resource: a }]\n", &overrides)
+        .expect_err("the file's routes say their own");
+    assert_eq!(problems.errors(), 2, "{problems}");
+    assert!(
+        problems
+            .to_string()
+            .contains("--resource: the file has routes"),
+        "{problems}"
+    );
+}
+
+#[test]
+fn what_is_set_stands_above_the_file_and_a_fallback_below() {
+    let mut overrides = Overrides::default();
+    overrides.set("listen", "127.0.0.1:1", "--listen");
+    overrides.set("store.url", "sqlite:flag.db", "FENCEPOST_STORE");
+    overrides.fall_back("log.format", "text");
+    overrides.fall_back("log.level", "debug");
+    let text = "listen: 127.0.0.1:2\nlog: { level: warn }\nstore: { url_file: /x, namespace: n }\n";
+    let (settings, _) = parse(&format!("{BASE}{text}"), &overrides).expect("it is good");
+    assert_eq!(settings.listen, Listen::Tcp("127.0.0.1:1".into()));
+    assert_eq!(
+        settings.store.target,
+        StoreTarget::Sqlite {
+            path: "flag.db".into()
+        }
+    );
+    assert_eq!(
+        settings.store.namespace, "n",
+        "the file's other fields stay"
+    );
+    assert_eq!(settings.log.format, LogFormat::Text);
+    assert_eq!(settings.log.level, "warn");
+}
+
+#[test]
+fn an_empty_value_of_a_variable_is_told_by_its_name() {
+    let mut overrides = Overrides::default();
+    overrides.set("mode", "", "FENCEPOST_MODE");
+    let problems = parse(BASE, &overrides).expect_err("it is no mode");
+    assert!(
+        problems.to_string().starts_with("error: FENCEPOST_MODE: "),
+        "{problems}"
+    );
+}
+
+#[test]
+fn an_empty_file_and_one_of_comments_are_files() {
+    for text in ["", "# nothing\n", "---\n", "\n  \n"] {
+        let problems = bad(text);
+        assert_eq!(problems.list[0].path, "upstream.url", "{problems}");
+        assert_eq!(problems.errors(), 1, "{problems}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_map_is_told() {
+    for text in ["hello\n", "- a\n", "a: b: c\n", "\t\n:"] {
+        assert!(bad(text).errors() > 0, "{text}");
+    }
+}
+
+#[test]
+fn routes_inherit_what_they_do_not_say() {
+    let (settings, _) = good(
+        "
+upstream: { url: 'unix:/run/a.sock', timeout: 7s, host: rewrite }
+safe_methods: required
+barrier: { wait: 3s }
+body: { buffer: 2KiB, max: 4KiB, timeout: 9s }
+claim: off
+routes:
+  - { path: /a, resource: a }
+  - { path: /b, resource: b, safe_methods: ignored, reuse: once, idempotency: off, upstream: { timeout: 8s },
+      barrier: { wait: 4s, drain: 5s }, body: { max: none }, methods: [PUT, LOCK] }
+",
+    );
+    assert_eq!(
+        settings.upstream.url,
+        UpstreamUrl::Unix("/run/a.sock".into())
+    );
+    assert_eq!(settings.upstream.host, HostPolicy::Rewrite);
+    assert_eq!(settings.claim, None);
+    let [a, b] = &settings.routes[..] else {
+        panic!("two routes")
+    };
+    assert_eq!(a.safe_methods, SafeMethods::Required);
+    assert_eq!(a.upstream_timeout, Duration::from_secs(7));
+    assert_eq!(
+        (a.barrier_wait, a.barrier_drain),
+        (Duration::from_secs(3), Duration::from_secs(10))
+    );
+    assert_eq!((a.body.buffer, a.body.max), (2048, Some(4096)));
+    let idempotency = a.idempotency.as_ref().expect("on by default");
+    assert_eq!(idempotency.header, "idempotency-key");
+    assert_eq!(b.safe_methods, SafeMethods::Ignored);
+    assert_eq!(b.reuse, Reuse::Once);
+    assert!(b.idempotency.is_none());
+    assert_eq!(b.upstream_timeout, Duration::from_secs(8));
+    assert_eq!(
+        (b.barrier_wait, b.barrier_drain),
+        (Duration::from_secs(4), Duration::from_secs(5))
+    );
+    assert_eq!((b.body.buffer, b.body.max), (2048, None));
+    assert_eq!(b.body.timeout, Duration::from_secs(9));
+    let methods = b.methods.as_ref().expect("given");
+    assert!(methods.contains("LOCK") && methods.len() == 2);
+}
+
+#[test]
+fn anchors_work_and_merge_keys_do_not() {
+    let (settings, _) = good(&format!("{BASE}barrier: {{ wait: &t 3s, drain: *t }}\n"));
+    assert_eq!(settings.barrier.drain, Duration::from_secs(3));
+    let problems = bad(&format!(
+        "{BASE}body: &b {{ max: 1 }}\nbarrier:\n  <<: *b\n"
+    ));
+    assert_eq!(problems.list[0].path, "barrier.<<", "{problems}");
+}
+
+#[test]
+fn a_reload_may_change_what_nothing_rests_upon() {
+    let (old, _) = good(&format!(
+        "{BASE}routes: [{{ path: /a, resource: a, mode: observe }}]\n"
+    ));
+    let (new, _) = good(
+        "upstream: { url: http://b }\nstale_status: 409\nbarrier: { wait: 1s }\nroutes: [{ path: /a, resource: a }, { \
+         path: /b, resource: b }]\n",
+    );
+    let taken = old.reload_from(new).expect("nothing is fixed about it");
+    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.routes.len(), 2);
+}
+
+#[test]
+fn a_reload_never_changes_what_the_marks_rest_upon() {
+    let routes = "routes: [{ path: /a, resource: a }]\n";
+    let (old, _) = good(&format!("{BASE}{routes}"));
+    for (text, reason) in [
+        ("listen: 127.0.0.1:9", "listen"),
+        ("admin: { listen: off }", "admin.listen"),
+        ("store: { url: sqlite:other.db }", "store.url"),
+        ("store: { namespace: other }", "store.namespace"),
+        ("store: { lease: 6s }", "store.lease"),
+        ("store: { timeout: 4s }", "store.timeout"),
+        ("store: { cached_marks: 5 }", "store.cached_marks"),
+        ("store: { migrate: false }", "store.migrate"),
+        ("barrier: { settle: 31s }", "barrier.settle"),
+    ] {
+        let (new, _) = good(&format!("{BASE}{routes}{text}\n"));
+        let reasons = old.reload_from(new).expect_err("it is fixed");
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].starts_with(reason), "{reasons:?}");
+    }
+    let (new, _) = good(&format!(
+        "{BASE}listen: 127.0.0.1:9\nroutes: [{{ path: /a, resource: b }}]\n"
+    ));
+    let reasons = old.reload_from(new).expect_err("both are fixed");
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    assert!(reasons[1].contains("--accept-new-keys"), "{reasons:?}");
+}
+
+#[test]
+fn a_start_says_what_is_fenced_and_what_is_not() {
+    let (settings, _) = good(
+        "upstream: { url: http://a }\nstore: { url: 'postgres://u:pw@db/x', namespace: orders }\nroutes:\n- { path: \
+         '/o/{id}', resource: 'o:{id}' }\n- { path: /w, resource: w, mode: observe }\n- { path: /h, mode: bypass }\n",
+    );
+    assert_eq!(
+        describe(&settings),
+        [
+            "fencing http://a behind 127.0.0.1:7080",
+            "enforced: /o/{id} by key o:{id}",
+            "NOT ENFORCED, observed only: /w by key w",
+            "NOT ENFORCED, bypassed: /h",
+            "marks in Postgres at db/x, namespace orders (shared)",
+        ]
+    );
+}

@@ -1,0 +1,424 @@
+//! Each kind of problem, with its path and its line.
+
+use super::super::{Problem, Severity};
+use super::{BASE, bad, good};
+
+/// Text that is wrong in its last line, the path told, and a part of the message or hint.
+const ERRORS: [(&str, &str, &str); 73] = [
+    ("lissen: a:1", "lissen", "did you mean `listen`?"),
+    ("zebra: 1", "zebra", "known here: listen, upstream"),
+    (
+        "barrier:\n  weit: 1s",
+        "barrier.weit",
+        "did you mean `wait`?",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methodes: [PUT]",
+        "routes[0].methodes",
+        "did you mean `methods`?",
+    ),
+    ("listen: 7080", "listen", "has no port"),
+    ("listen: ':7080'", "listen", "has no host"),
+    ("listen: [a]", "listen", "is a list"),
+    (
+        "listen: 127.0.0.1:7081",
+        "admin.listen",
+        "address of the data port",
+    ),
+    (
+        "admin:\n  listen: 0.0.0.0:7080",
+        "admin.listen",
+        "address of the data port",
+    ),
+    ("barrier:\n  wait: 5", "barrier.wait", "is it 5s?"),
+    ("barrier:\n  drain: 0s", "barrier.drain", "must not be zero"),
+    (
+        "barrier:\n  settle: 0s",
+        "barrier.settle",
+        "must not be zero",
+    ),
+    ("barrier:\n  settle: soon", "barrier.settle", "250ms, 5s"),
+    ("barrier:\n  queue: 0", "barrier.queue", "must not be zero"),
+    ("barrier:\n  queue: -1", "barrier.queue", "whole number"),
+    ("barrier: 5s", "barrier", "is `5s`"),
+    ("body:\n  buffer: 1 mile", "body.buffer", "is not a size"),
+    ("body:\n  buffer: none", "body.buffer", "is not a size"),
+    ("body:\n  buffer: 2GiB", "body.buffer", "1GiB at most"),
+    ("body:\n  timeout: 0s", "body.timeout", "must not be zero"),
+    (
+        "limits:\n  in_flight: 0",
+        "limits.in_flight",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  connections: 99999999999",
+        "limits.connections",
+        "more than there can be",
+    ),
+    (
+        "limits:\n  head_timeout: 0s",
+        "limits.head_timeout",
+        "must not be zero",
+    ),
+    (
+        "shutdown:\n  deadline: 0s",
+        "shutdown.deadline",
+        "must not be zero",
+    ),
+    (
+        "store:\n  url: mysql://a",
+        "store.url",
+        "no store that is known",
+    ),
+    (
+        "store:\n  url: 'sqlite::memory:'",
+        "store.url",
+        "after a restart",
+    ),
+    (
+        "store:\n  url: postgres://a/b",
+        "store.namespace",
+        "has to be named",
+    ),
+    (
+        "store:\n  url_file: /a",
+        "store.namespace",
+        "has to be named",
+    ),
+    (
+        "store:\n  url: sqlite:a\n  url_file: /a",
+        "store.url_file",
+        "both",
+    ),
+    (
+        "store:\n  namespace: a b",
+        "store.namespace",
+        "cannot be a namespace",
+    ),
+    (
+        "store:\n  namespace: ''",
+        "store.namespace",
+        "cannot be a namespace",
+    ),
+    ("store:\n  lease: 500ms", "store.lease", "shorter than 1s"),
+    ("store:\n  timeout: 0s", "store.timeout", "must not be zero"),
+    (
+        "store:\n  cached_marks: 0",
+        "store.cached_marks",
+        "must not be zero",
+    ),
+    ("store:\n  migrate: yes", "store.migrate", "true or false"),
+    ("log:\n  format: xml", "log.format", "json, text"),
+    (
+        "log:\n  level: info,fencepost=loud",
+        "log.level",
+        "is no level",
+    ),
+    ("unmatched: pass", "unmatched", "safe-only, refuse"),
+    (
+        "safe_methods: require",
+        "safe_methods",
+        "did you mean `required`?",
+    ),
+    ("stale_status: 400", "stale_status", "412 or 409"),
+    ("stale_status: gone", "stale_status", "whole number"),
+    ("claim: on", "claim", "off or a map"),
+    ("claim:\n  path: claim", "claim.path", "/.well-known"),
+    ("claim:\n  path: /a/{b}", "claim.path", "captures"),
+    ("claim:\n  path: /", "claim.path", "path of their own"),
+    ("routes: []", "routes", "nothing is fenced"),
+    ("routes:", "routes", "nothing is fenced"),
+    ("routes: [ '/a' ]", "routes[0]", "is `/a`"),
+    ("routes:\n-", "routes[0]", "this route is empty"),
+    ("routes:\n- resource: a", "routes[0].path", "needs a path"),
+    (
+        "routes:\n- path: a\n  resource: a",
+        "routes[0].path",
+        "must start with `/`",
+    ),
+    ("routes:\n- path: /a", "routes[0].resource", "has no key"),
+    (
+        "routes:\n- path: /a/{id}\n  resource: 'a:{idd}'",
+        "routes[0].resource",
+        "idd",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: '{header.x-fencing-token}'",
+        "routes[0].resource",
+        "fence nothing",
+    ),
+    (
+        "routes:\n- path: /a\n  body: { buffer: 0 }\n  resource: '{json.id}'",
+        "routes[0].resource",
+        "no body is ever read",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  mode: enforced",
+        "routes[0].mode",
+        "did you mean `enforce`?",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methods: []",
+        "routes[0].methods",
+        "no method",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methods: [PUT, GET]",
+        "routes[0].methods[1]",
+        "safe_methods",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methods: [TRACE]",
+        "routes[0].methods[0]",
+        "never forwarded",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methods: [put]",
+        "routes[0].methods[0]",
+        "write PUT",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  methods: ['P T']",
+        "routes[0].methods[0]",
+        "is no method",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  allow: [semicolons]",
+        "routes[0].allow[0]",
+        "did you mean semicolon?",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  name: ''",
+        "routes[0].name",
+        "is empty",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  name: claim",
+        "routes[0].name",
+        "something else",
+    ),
+    (
+        "routes:\n- path: /.well-known/fencing/claim\n  resource: a",
+        "routes[0].path",
+        "claim endpoint",
+    ),
+    (
+        "routes:\n- path: /a/{b}\n  resource: a\n- path: /a/{c}\n  resource: a",
+        "routes[1].path",
+        "routes[0] and routes[1]",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  name: x\n- path: /b\n  resource: b\n  name: x",
+        "routes[1].name",
+        "both called",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  token: { format: octal }",
+        "routes[0].token.format",
+        "decimal, hex",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  reuse: twice",
+        "routes[0].reuse",
+        "allow, once",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  upstream: { timeout: 0s }",
+        "routes[0].upstream.timeout",
+        "zero",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  idempotency:\n    key: '{token}'",
+        "routes[0].idempotency.key",
+        "{resource}",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  idempotency:\n    header: Host",
+        "routes[0].idempotency.header",
+        "cannot carry",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  idempotency: none",
+        "routes[0].idempotency",
+        "off or a map",
+    ),
+];
+
+#[test]
+fn each_error_is_told_alone_with_its_path_and_what_to_do() {
+    for (text, path, part) in ERRORS {
+        let text = format!("{BASE}{text}\n");
+        let problems = bad(&text);
+        let errors: Vec<_> = problems
+            .list
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .collect();
+        assert_eq!(errors.len(), 1, "{problems}\n{text}");
+        assert_eq!(errors[0].path, path, "{problems}\n{text}");
+        assert!(errors[0].to_string().contains(part), "{problems}\n{text}");
+    }
+}
+
+#[test]
+fn each_error_has_the_line_of_what_is_wrong() {
+    for (text, path, _) in ERRORS {
+        // What is missing is told at what it is missing from.
+        if path.ends_with("namespace") && !text.contains("namespace:")
+            || path.ends_with(".resource") && !text.contains("resource:")
+            || path == "routes[0].path" && !text.contains("path:")
+            || path == "admin.listen" && !text.contains("admin:")
+        {
+            continue;
+        }
+        let text = format!("{BASE}{text}");
+        let problems = bad(&text);
+        let last = path.rsplit('.').next().unwrap_or(path);
+        let key = last.split('[').next().unwrap_or(last);
+        let lines: Vec<_> = text.lines().collect();
+        let line = lines
+            .iter()
+            .rposition(|line| line.contains(key) || *line == "-");
+        let line = line.map(|line| line as u64 + 1);
+        let error = problems
+            .list
+            .iter()
+            .find(|problem| problem.severity == Severity::Error);
+        assert_eq!(error.and_then(Problem::line), line, "{problems}\n{text}");
+    }
+}
+
+#[test]
+fn what_is_missing_has_the_line_of_what_it_is_missing_from() {
+    let problems = bad("upstream: { url: http://a }\nroutes:\n  - path: /a\n    reuse: once\n");
+    assert_eq!(problems.list[0].path, "routes[0].resource");
+    assert_eq!(problems.list[0].line(), Some(3));
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    let text = "\
+listen: 7080
+upstream:
+  url: http://a/b
+  timeout: 40s
+store:
+  urll: sqlite:a
+barrier:
+  settle: 0s
+routes:
+  - path: /a/{id}
+    resorce: a
+    methods: [GET, put]
+  - path: /b
+    path: /c
+    resource: 'b:{id}'
+    mode: observe
+bogus: 1
+";
+    let problems = bad(text);
+    let told: Vec<_> = problems
+        .list
+        .iter()
+        .map(|p| (p.line(), p.path.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Some(1), "listen"),
+            (Some(3), "upstream.url"),
+            (Some(6), "store.urll"),
+            (Some(8), "barrier.settle"),
+            (Some(11), "routes[0].resorce"),
+            (Some(12), "routes[0].methods[0]"),
+            (Some(12), "routes[0].methods[1]"),
+            (Some(14), "routes[1].path"),
+            (Some(15), "routes[1].resource"),
+            (Some(16), "routes[1].mode"),
+            (Some(17), "bogus"),
+        ],
+        "{problems}"
+    );
+    assert_eq!(problems.errors(), 10, "{problems}");
+}
+
+#[test]
+fn warnings_do_not_stop_a_start() {
+    for (text, path) in [
+        ("barrier: { settle: 29s }", "upstream.timeout"),
+        ("barrier: { wait: 0s }", "barrier.wait"),
+        ("shutdown: { deadline: 9s }", "shutdown.deadline"),
+        ("admin: { listen: '0.0.0.0:1' }", "admin.listen"),
+        (
+            "store: { url: 'postgres://a/b', namespace: a, timeout: 6s }",
+            "store.timeout",
+        ),
+        ("store: { lease: 2m }", "store.lease"),
+        ("body: { max: 1KiB, buffer: 2KiB }", "body.buffer"),
+        ("body: { max: 0 }", "body.max"),
+        ("body: { buffer: 0 }", "routes[0].idempotency"),
+        (
+            "routes: [{ path: /a, resource: a, mode: observe }]",
+            "routes[0].mode",
+        ),
+        (
+            "routes: [{ path: /a, resource: a, mode: bypass }]",
+            "routes[0].mode",
+        ),
+        (
+            "routes: [{ path: /a, resource: a, upstream: { timeout: 31s } }]",
+            "routes[0].upstream.timeout",
+        ),
+        (
+            "routes: [{ path: /a, resource: a, methods: [PUT, PUT] }]",
+            "routes[0].methods[1]",
+        ),
+        (
+            "routes: [{ path: /a, resource: '{header.cookie}' }]",
+            "routes[0].resource",
+        ),
+        (
+            "routes: [{ path: /a, resource: '{header.x-request-id}' }]",
+            "routes[0].resource",
+        ),
+    ] {
+        let (_, warnings) = good(&format!("{BASE}{text}\n"));
+        let told: Vec<_> = warnings
+            .iter()
+            .map(|warning| warning.path.as_str())
+            .collect();
+        assert_eq!(told, [path], "{text}");
+        assert_eq!(warnings[0].severity, Severity::Warning);
+        let given = path.starts_with("upstream") || text.starts_with(&path[..4]);
+        assert_eq!(warnings[0].line().is_some(), given, "{text}");
+    }
+}
+
+#[test]
+fn no_secret_is_ever_shown() {
+    for text in [
+        "store: { url: 'postgres://u:sesame@h/d' }",
+        "store: { url: 'mysql://u:sesame@h/d' }",
+        "store: { url: 'host=h password=sesame' }",
+        "store: { url: 'postgres://u:ses ame sesame@h/d', namespace: a }",
+        "store: { url: [ 'postgres://u:sesame@h/d' ] }",
+        "store: 'postgres://u:sesame@h/d'",
+        "store: 'host=h password=sesame'",
+        "store: { urll: 'postgres://u:sesame@h/d' }",
+        "upstream: { url: 'http://u:sesame@h' }",
+        "store: { url: 'postgres://u:sesame@h/d', url: 'postgres://u:sesame@h/d' }",
+        "store:\n  url: postgres://u:sesame@h/d: x\n",
+        "store:\n  url: \"postgres://u:sesame@h/d\n",
+    ] {
+        let problems = bad(&format!("listen: bad\n{text}\n"));
+        assert!(
+            !format!("{problems} {problems:?}").contains("sesame"),
+            "{problems:?}"
+        );
+    }
+    let (settings, _) = good(&format!(
+        "{BASE}store: {{ url: 'postgres://u:sesame@h/d', namespace: a }}\n"
+    ));
+    assert!(!format!("{settings:?}").contains("sesame"));
+    assert!(!super::super::summary(&settings).contains("sesame"));
+}
