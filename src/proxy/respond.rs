@@ -443,7 +443,7 @@ mod tests {
         };
         let text = stale().problem(style).to_string();
         assert!(
-            !text.contains("order:7") && !text.contains("41") && !text.contains("9223"),
+            !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
             "{text}"
         );
     }
