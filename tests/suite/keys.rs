@@ -211,7 +211,6 @@ async fn a_key_can_come_from_a_json_body() {
         r#"{"order_id":"7","\u006frder_id":"8"}"#,
         r#"{"order_id":"7""#,
         r#"{"order_id":"7"} x"#,
-        r#"{"order_id":"7","a":{"b":1,"b":2}}"#,
     ] {
         let answer = proxy.send(with(body)).await;
         assert_eq!(answer.status(), 400, "{body}");
@@ -291,16 +290,26 @@ async fn filters_fold_what_the_upstream_folds() {
         key_of(&upstream, &proxy, put("/orders/7").token(1)).await,
         "order:7"
     );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/+7").token(1)).await,
+        "order:7"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/-7").token(1)).await,
+        "order:-7"
+    );
     for path in [
         "/orders/7a",
-        "/orders/-7",
-        "/orders/+7",
         "/orders/7.0",
+        "/orders/7_0",
+        "/orders/--7",
+        "/orders/0x7",
         "/orders/%D9%A7",
     ] {
-        let answer = proxy.send(put(path).token(1)).await;
-        assert_eq!(answer.status(), 400, "{path}");
-        answer.assert_problem(400, "ambiguous-request");
+        proxy
+            .send(put(path).token(1))
+            .await
+            .assert_problem(400, "ambiguous-request");
     }
 }
 

@@ -24,7 +24,7 @@ fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]
     Some(found.map(Option::unwrap_or_default))
 }
 
-/// The server that is fenced: an unmodified nginx with WebDAV.
+/// The server that is fenced: an unmodified nginx that takes PUT.
 struct Nginx {
     dir: TempDir,
     port: u16,

@@ -155,7 +155,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
         41,
         [
             Step::Wait(gate.clone()),
-            Step::Work(Duration::from_millis(1000)),
+            Step::Work(Duration::from_secs(1)),
             Step::ok(),
         ],
     );
