@@ -312,7 +312,6 @@ mod tests {
     fn label_values_are_the_known_ones() {
         let metrics = metrics();
         metrics.route("/orders/42").request(Outcome::Stale);
-        metrics.store_error("something new");
         let text = text(&metrics);
         let words = |all: &[&str]| {
             all.iter()

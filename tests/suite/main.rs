@@ -10,6 +10,7 @@ mod claim;
 mod classify;
 mod commands;
 mod concurrency;
+mod contract;
 mod crash;
 mod forwarding;
 mod harness;

@@ -183,7 +183,7 @@ impl Control for FakeControl {
     }
 
     fn refresh(&self, metrics: &Metrics) {
-        metrics.set_unknown_outcomes(4);
+        metrics.store_handles().unknown_outcomes.set(4);
     }
 }
 

@@ -37,7 +37,7 @@ use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
 
 /// How long a migration may take, waiting for another one included.
-const MIGRATION: Duration = Duration::from_secs(60);
+const MIGRATION: Duration = Duration::from_mins(1);
 
 /// News that nobody has taken yet; after that the listening waits.
 const NEWS: usize = 1024;
@@ -146,7 +146,7 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
         if schema(&mut connection).await? == Schema::Current {
             return Ok(());
         }
-        // `run` asks for an `Acquire` that holds for any lifetime, which no future of a trait's can give.
+        // `run` is the same, but its future cannot be sent between threads.
         migrator()
             .run_direct(None, &mut connection, false)
             .await

@@ -88,9 +88,14 @@ pub(super) fn parse(url: &str) -> Result<Vec<PgConnectOptions>, StoreError> {
         }
     }
     if let Some(hosts) = query_hosts {
+        // The ports that stand in the authority still count.
+        let ports: Vec<_> = places.iter().map(|(_, port)| *port).collect();
+        let hosts = hosts.split(',').enumerate();
         places = hosts
-            .split(',')
-            .map(|host| (host.to_owned(), None))
+            .map(|(at, host)| {
+                let port = if ports.len() == 1 { 0 } else { at };
+                (host.to_owned(), ports.get(port).copied().flatten())
+            })
             .collect();
     }
     if let Some(ports) = query_ports {
@@ -223,6 +228,10 @@ mod tests {
             [one("/tmp/x", 6)]
         );
         assert_eq!(places("postgres://u@%2Ftmp%2Fx:6/db"), [one("/tmp/x", 6)]);
+        assert_eq!(
+            places("postgres://u@localhost:6/db?host=/tmp/x"),
+            [one("/tmp/x", 6)]
+        );
     }
 
     #[test]

@@ -80,7 +80,10 @@ impl SqliteStore {
             .map_err(|error| StoreError::Connection(error.to_string()))??;
         let lock = Arc::new(lock);
         let mut held = Held::open(&lock).await?;
-        prepare_schema(held.get()?, migrate).await?;
+        if let Err(error) = prepare_schema(held.get()?, migrate).await {
+            held.close().await;
+            return Err(error);
+        }
         Ok(Self {
             namespace: namespace.into(),
             timeout,
@@ -309,8 +312,9 @@ async fn prepare_schema(
     if !migrate {
         return Err(rows::schema_behind());
     }
+    // `run` is the same, but its future cannot be sent between threads.
     migrator()
-        .run(connection)
+        .run_direct(None, connection, false)
         .await
         .map_err(|error| match error {
             MigrateError::Execute(error) => error_of(error.into()),

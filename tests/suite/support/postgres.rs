@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 /// How long a server may take to start or stop; reached only when something is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running Postgres and its directory. Dropped: stopped and removed.
 #[derive(Debug)]

@@ -19,9 +19,12 @@ use super::{Store, Upstream};
 /// The bearer token of the admin API in every test.
 pub const ADMIN_TOKEN: &str = "only-for-tests";
 
-/// A configuration file in the making.
-#[derive(Clone, Debug)]
-pub struct Config(Value);
+/// A configuration file in the making. Its store lives at least as long.
+#[derive(Clone)]
+pub struct Config {
+    file: Value,
+    store: Store,
+}
 
 impl Config {
     /// Fences `/orders/{id}` in front of `upstream`, with free ports and JSON logs.
@@ -31,21 +34,25 @@ impl Config {
 
     /// As [`Self::new`], in front of any URL.
     pub fn to(url: &str, store: &Store) -> Self {
-        Self(json!({
+        let file = json!({
             "listen": "127.0.0.1:0",
             "upstream": { "url": url },
             "store": store.settings(),
             "admin": { "listen": "127.0.0.1:0" },
             "log": { "format": "json" },
             "routes": [{ "path": "/orders/{id}", "resource": "order:{id}" }],
-        }))
+        });
+        Self {
+            file,
+            store: store.clone(),
+        }
     }
 
     /// Lays a YAML fragment over what there is: mappings merge, all else is replaced.
     pub fn with(mut self, yaml: &str) -> Self {
         let fragment: Value =
             serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
-        lay_over(&mut self.0, fragment);
+        lay_over(&mut self.file, fragment);
         self
     }
 
@@ -53,7 +60,7 @@ impl Config {
     pub fn route(mut self, yaml: &str) -> Self {
         let fragment: Value =
             serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
-        lay_over(&mut self.0["routes"][0], fragment);
+        lay_over(&mut self.file["routes"][0], fragment);
         self
     }
 
@@ -62,13 +69,13 @@ impl Config {
         let token_file = dir.join("admin-token");
         std::fs::write(&token_file, ADMIN_TOKEN).expect("the directory is writable");
         let mut config = self.clone();
-        config.0["admin"]["token_file"] = json!(token_file);
+        config.file["admin"]["token_file"] = json!(token_file);
         config.text()
     }
 
     /// The file's text.
     pub fn text(&self) -> String {
-        serde_saphyr::to_string(&self.0).expect("plain data can be written")
+        serde_saphyr::to_string(&self.file).expect("plain data can be written")
     }
 }
 
@@ -97,6 +104,7 @@ pub struct Proxy {
     data: SocketAddr,
     admin: SocketAddr,
     dir: TempDir,
+    _store: Option<Store>,
 }
 
 impl Proxy {
@@ -118,28 +126,38 @@ impl Proxy {
     pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         write_config(dir.path(), &config.text_for(dir.path()));
-        Self::listening(dir, command, flags).await
+        Self::listening(dir, config, command, flags).await
     }
 
     async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
         write_config(dir.path(), &config.text_for(dir.path()));
-        Self::listening(dir, command, &[]).await
+        Self::listening(dir, config, command, &[]).await
     }
 
-    async fn listening(dir: TempDir, mut command: Command, flags: &[&str]) -> Self {
+    async fn listening(
+        dir: TempDir,
+        config: &Config,
+        mut command: Command,
+        flags: &[&str],
+    ) -> Self {
         let file = dir.path().join("fencepost.yaml");
         command.arg("serve").arg("--config").arg(file).args(flags);
-        Self::run_in(dir, command).await
+        Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
     /// Runs `fencepost serve` without a file, in a directory of its own.
     pub async fn start_fileless(flags: &[&str]) -> Self {
         let mut command = fencepost();
         command.arg("serve").args(flags);
-        Self::run_in(TempDir::new().expect("a temporary directory"), command).await
+        Self::run_in(
+            TempDir::new().expect("a temporary directory"),
+            command,
+            None,
+        )
+        .await
     }
 
-    async fn run_in(dir: TempDir, mut command: Command) -> Self {
+    async fn run_in(dir: TempDir, mut command: Command, store: Option<Store>) -> Self {
         let mut process = Process::start(command.current_dir(dir.path()));
         let (data, admin) = eventually("the proxy to listen", || {
             if let Some(status) = process.ended() {
@@ -153,6 +171,7 @@ impl Proxy {
             data,
             admin,
             dir,
+            _store: store,
         }
     }
 
@@ -177,7 +196,7 @@ impl Proxy {
         std::os::unix::fs::symlink("..data/fencepost.yaml", link)
             .expect("the directory is writable");
         link_version(dir.path(), "first", &config.text_for(dir.path()));
-        Self::listening(dir, fencepost(), &[]).await
+        Self::listening(dir, config, fencepost(), &[]).await
     }
 
     /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.

@@ -1,0 +1,263 @@
+//! The contract of [`MarkStore`], one list of tests run over both stores. What only one engine can
+//! show (a killed server, a pooler, a second process on the file) is in its own module.
+
+mod concurrent;
+mod epochs;
+mod life;
+mod marks;
+mod only_postgres;
+mod only_sqlite;
+mod people;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::config::settings::Secret;
+use fencepost::fence::{ResourceKey, Token};
+use fencepost::marks::postgres::PostgresStore;
+use fencepost::marks::sqlite::SqliteStore;
+use fencepost::marks::{Ask, EpochRow, Found, InstanceId, MarkStore, StoreError};
+
+use crate::support::postgres::Cluster;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a store's data lives: outlives the store, so that a test can look again.
+enum Home {
+    Sqlite(tempfile::TempDir),
+    Postgres(String),
+}
+
+impl Home {
+    fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().expect("a temporary directory can be made"))
+    }
+
+    async fn postgres() -> Self {
+        Self::Postgres(Cluster::shared().create_database().await)
+    }
+
+    async fn open(&self) -> Arc<dyn MarkStore> {
+        self.open_in("test").await
+    }
+
+    async fn open_in(&self, namespace: &str) -> Arc<dyn MarkStore> {
+        self.try_open(namespace, true)
+            .await
+            .expect("the store opens")
+    }
+
+    async fn try_open(
+        &self,
+        namespace: &str,
+        migrate: bool,
+    ) -> Result<Arc<dyn MarkStore>, StoreError> {
+        Ok(match self {
+            Self::Sqlite(dir) => Arc::new(
+                SqliteStore::open(dir.path().join("marks.db"), TIMEOUT, migrate, namespace).await?,
+            ),
+            Self::Postgres(url) => {
+                let url = Secret::Literal(url.clone());
+                Arc::new(PostgresStore::open(url, namespace, TIMEOUT, migrate).await?)
+            }
+        })
+    }
+
+    /// Drops the store and opens another one over fresh connections: what it shows was durable.
+    async fn reopen(&self, store: Arc<dyn MarkStore>) -> Arc<dyn MarkStore> {
+        drop(store);
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        loop {
+            match self.try_open("test", false).await {
+                Ok(store) => return store,
+                // A dropped SQLite store gives up its file in the background.
+                Err(error) if error.to_string().contains("in use") => {
+                    assert!(tokio::time::Instant::now() < deadline, "{error}");
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Runs SQL beside the store, as somebody with a shell would.
+    async fn sql(&self, statement: &str) {
+        use sqlx::{ConnectOptions as _, Connection as _};
+
+        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+        match self {
+            Self::Sqlite(dir) => {
+                let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
+                    .filename(dir.path().join("marks.db"))
+                    .connect()
+                    .await
+                    .expect("the file opens");
+                statement
+                    .execute(&mut shell)
+                    .await
+                    .expect("the SQL is good");
+                shell.close().await.expect("the file closes");
+            }
+            Self::Postgres(url) => {
+                let mut shell = url
+                    .parse::<sqlx::postgres::PgConnectOptions>()
+                    .expect("the URL is good")
+                    .connect()
+                    .await
+                    .expect("the server accepts connections");
+                statement
+                    .execute(&mut shell)
+                    .await
+                    .expect("the SQL is good");
+                shell.close().await.expect("the connection closes");
+            }
+        }
+    }
+}
+
+macro_rules! over_both_stores {
+    ($($module:ident { $($test:ident),* $(,)? })*) => {
+        mod over_sqlite {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$module::$test(super::Home::sqlite()).await;
+                }
+            )*)*
+        }
+        mod over_postgres {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$module::$test(super::Home::postgres().await).await;
+                }
+            )*)*
+        }
+    };
+}
+
+over_both_stores! {
+    marks {
+        no_mark_is_not_zero,
+        a_mark_rises_and_never_falls,
+        tokens_are_numbers_up_to_the_largest,
+        a_batch_is_answered_in_the_order_asked,
+        a_mark_outlives_the_store,
+        namespaces_share_nothing,
+        a_token_is_spent_once,
+        a_lost_race_to_spend_names_the_winner,
+        a_newer_token_is_not_spent,
+        spending_goes_back_only_under_its_name,
+        a_statement_of_an_older_era_changes_nothing,
+        keys_of_every_script_are_kept_apart,
+    }
+    epochs {
+        an_epoch_opens_unless_the_mark_is_above,
+        an_epoch_is_closed_by_its_opening_only,
+        a_late_duplicate_opens_and_closes_nothing_else,
+        superseded_epochs_are_those_below_the_mark,
+        epochs_are_read_for_the_resources_named,
+        lost_epochs_are_opened_again,
+        no_epoch_opens_in_an_older_era,
+    }
+    life {
+        an_instance_joins_and_renews,
+        the_dead_do_not_renew,
+        death_is_declared_by_the_counter,
+        only_the_dead_are_buried,
+        an_id_known_from_epochs_alone_counts_as_dead,
+        leaving_keeps_what_is_unknown,
+        ids_are_taken_once,
+    }
+    people {
+        lists_go_by_prefix_in_byte_order,
+        a_list_is_read_in_pages,
+        an_override_is_refused_while_an_epoch_is_open,
+        an_override_lowers_stamps_and_is_audited,
+        what_was_never_marked_is_not_overridden,
+        the_audit_is_read_latest_first,
+        templates_are_kept_per_path,
+        migrating_twice_changes_nothing,
+        a_schema_that_is_behind_is_refused,
+        a_schema_that_is_newer_is_refused,
+        a_mark_says_since_when,
+        a_check_finds_the_store_fit,
+    }
+    concurrent {
+        answers_form_one_history,
+        a_caller_that_leaves_breaks_nothing,
+        one_of_many_spends_the_token,
+    }
+}
+
+fn key(text: &str) -> ResourceKey {
+    ResourceKey::new(text).expect("a good key")
+}
+
+fn token(number: i64) -> Token {
+    Token::new(number).expect("a good token")
+}
+
+fn instance(number: u128) -> InstanceId {
+    InstanceId::from_bits(number)
+}
+
+fn ask(resource: &str, number: i64) -> Ask {
+    Ask {
+        resource: key(resource),
+        token: token(number),
+        opening: None,
+        spend: None,
+    }
+}
+
+fn opening(resource: &str, number: i64, opening: i64) -> Ask {
+    Ask {
+        opening: Some(opening),
+        ..ask(resource, number)
+    }
+}
+
+fn spending(resource: &str, number: i64, name: &str) -> Ask {
+    Ask {
+        spend: Some(name.to_owned()),
+        ..ask(resource, number)
+    }
+}
+
+fn epoch(resource: &str, of: u128, opening: i64, number: i64) -> EpochRow {
+    EpochRow {
+        resource: key(resource),
+        instance: instance(of),
+        opening,
+        token: token(number),
+    }
+}
+
+/// One ask by instance 1 in era 0.
+async fn advance(store: &dyn MarkStore, ask: Ask) -> Found {
+    advance_as(store, 1, 0, ask).await
+}
+
+async fn advance_as(store: &dyn MarkStore, of: u128, era: i64, ask: Ask) -> Found {
+    let mut found = store
+        .advance(&instance(of), era, &[ask])
+        .await
+        .expect("the store answers");
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
+    let row = store.mark(&key(resource)).await.expect("the store answers");
+    row.map(|row| row.token.get())
+}
+
+async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<EpochRow> {
+    let mut rows = store
+        .epochs(&[key(resource)])
+        .await
+        .expect("the store answers");
+    rows.sort();
+    rows
+}

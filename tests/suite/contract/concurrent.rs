@@ -1,0 +1,215 @@
+//! Many at once, checked against what one after another would have given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fencepost::fence::Token;
+use fencepost::marks::{Ask, EpochRow, MarkStore};
+use futures_util::FutureExt as _;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::sync::Mutex;
+
+use super::{Home, advance, ask, instance, mark_of, opening, spending, token};
+
+const TASKS: u64 = 50;
+const ROUNDS: i64 = 20;
+const RESOURCES: [&str; 5] = ["a", "B", "b", "é", "z"];
+
+/// What one ask was answered.
+#[derive(Clone, Debug)]
+struct Answer {
+    instance: u128,
+    ask: Ask,
+    before: Option<i64>,
+}
+
+/// The lanes: as in a proxy, one batch at a time each. Two instances, several lanes of each where
+/// the store can be shared.
+async fn lanes(home: &Home) -> Vec<(u128, Arc<Mutex<Arc<dyn MarkStore>>>)> {
+    let mut lanes = Vec::new();
+    for lane in 0..if matches!(home, Home::Sqlite(_)) {
+        1
+    } else {
+        6
+    } {
+        lanes.push((lane % 2, Arc::new(Mutex::new(home.open().await))));
+    }
+    lanes
+}
+
+pub async fn answers_form_one_history(home: Home) {
+    let lanes = lanes(&home).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let at = usize::try_from(task).expect("a few") % lanes.len();
+        let (instance, lane) = lanes[at].clone();
+        tasks.spawn(async move { run(task, instance, &lane).await });
+    }
+    let mut answers = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        answers.extend(done.expect("no task panics"));
+    }
+    let store = lanes[0].1.lock().await.clone();
+    drop(lanes);
+    let store = home.reopen(store).await;
+    for resource in RESOURCES {
+        let of: Vec<&Answer> = answers
+            .iter()
+            .filter(|answer| answer.ask.resource.as_str() == resource)
+            .collect();
+        let last = check_history(&of);
+        assert_eq!(mark_of(&*store, resource).await, last, "{resource}");
+    }
+    for id in [0, 1] {
+        let opened: BTreeSet<EpochRow> = answers
+            .iter()
+            .filter(|answer| answer.instance == id)
+            .filter(|answer| answer.before <= Some(answer.ask.token.get()))
+            .filter_map(|answer| {
+                Some(EpochRow {
+                    resource: answer.ask.resource.clone(),
+                    instance: instance(id),
+                    opening: answer.ask.opening?,
+                    token: answer.ask.token,
+                })
+            })
+            .collect();
+        let rows = store.own(&instance(id)).await.expect("an answer");
+        assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), opened);
+    }
+}
+
+async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<Answer> {
+    let mut random = StdRng::seed_from_u64(task);
+    let mut answers = Vec::new();
+    // What this task knows: a mark never falls.
+    let mut known: BTreeMap<String, Option<i64>> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let mut resources = RESOURCES;
+        resources.shuffle(&mut random);
+        let first = i64::try_from(task).expect("a few") * 10_000 + round * 10;
+        let asks: Vec<Ask> = (first..)
+            .zip(resources)
+            .take(random.random_range(1..=RESOURCES.len()))
+            .map(|(number, resource)| {
+                let token = random.random_range(0..ROUNDS * 10) + round;
+                if random.random_bool(0.8) {
+                    opening(resource, token, number)
+                } else {
+                    ask(resource, token)
+                }
+            })
+            .collect();
+        let store = lane.lock().await;
+        let found = store
+            .advance(&instance(id), 0, &asks)
+            .await
+            .expect("an answer");
+        assert_eq!(found.len(), asks.len());
+        // Durable when given: another connection sees it at once.
+        let look = random.random_range(0..asks.len());
+        let mark = mark_of(&**store, asks[look].resource.as_str()).await;
+        assert!(mark >= Some(asks[look].token.get()));
+        drop(store);
+        for (ask, found) in asks.into_iter().zip(found) {
+            let before = found.before.map(Token::get);
+            let floor = known.entry(ask.resource.to_string()).or_default();
+            assert!(before >= *floor, "the mark of {} fell", ask.resource);
+            *floor = before.max(Some(ask.token.get()));
+            answers.push(Answer {
+                instance: id,
+                ask,
+                before,
+            });
+        }
+    }
+    answers
+}
+
+/// Every statement took the mark from what it found to the larger of that and its token. Those that
+/// raised it must join into one chain from "no mark"; the others must have found a link of it.
+/// Returns where it ends.
+fn check_history(answers: &[&Answer]) -> Option<i64> {
+    let mut raises: Vec<(Option<i64>, i64)> = answers
+        .iter()
+        .map(|answer| (answer.before, answer.ask.token.get()))
+        .filter(|(before, token)| *before < Some(*token))
+        .collect();
+    raises.sort_unstable();
+    let mut mark = None;
+    for (before, after) in &raises {
+        assert_eq!(
+            *before, mark,
+            "two statements found the same mark, or one was lost"
+        );
+        mark = Some(*after);
+    }
+    let links: BTreeSet<Option<i64>> = raises.iter().map(|(_, after)| Some(*after)).collect();
+    for answer in answers {
+        let above = answer.before < Some(answer.ask.token.get());
+        assert!(above || links.contains(&answer.before), "{answer:?}");
+    }
+    let highest = answers.iter().map(|answer| answer.ask.token.get()).max();
+    assert_eq!(mark, highest);
+    mark
+}
+
+/// Futures are dropped after each number of polls from none on; whatever the dropped ones did or did
+/// not do, the store goes on and answers stay true.
+pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
+    let store = home.open().await;
+    let mut given = None;
+    let mut left = 0;
+    for number in 0..150_i64 {
+        let polls = number % 30;
+        let asks = [opening("a", number, number)];
+        let id = instance(1);
+        let mut call = store.advance(&id, 0, &asks);
+        let mut answer = None;
+        for _ in 0..polls {
+            answer = (&mut call).now_or_never();
+            if answer.is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(call);
+        match answer {
+            Some(found) => {
+                let found = found.expect("an answer");
+                assert!(found[0].before.map(Token::get) >= given);
+                given = Some(number);
+            }
+            None => left += 1,
+        }
+        assert!(mark_of(&*store, "a").await >= given);
+    }
+    assert!(left > 0, "no caller left before its answer");
+    let last = advance(&*store, ask("a", 1_000)).await;
+    assert!(last.before <= Some(token(149)));
+    for row in store.own(&instance(1)).await.expect("an answer") {
+        assert_eq!(row.opening, row.token.get());
+    }
+}
+
+pub async fn one_of_many_spends_the_token(home: Home) {
+    let lanes = lanes(&home).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let at = usize::try_from(task).expect("a few") % lanes.len();
+        let lane = lanes[at].1.clone();
+        tasks.spawn(async move {
+            let store = lane.lock().await;
+            advance(&**store, spending("a", 7, &format!("n{task}")))
+                .await
+                .spent_by
+        });
+    }
+    let mut names = BTreeSet::new();
+    while let Some(name) = tasks.join_next().await {
+        names.insert(name.expect("no task panics").expect("it is spent"));
+    }
+    assert_eq!(names.len(), 1, "{names:?}");
+}

@@ -1,0 +1,172 @@
+//! Instances are born, renew, are declared dead, and are buried.
+
+use std::time::Duration;
+
+use fencepost::marks::{InstanceRow, MarkStore, Renewal};
+
+use super::{Home, advance, ask, epochs_of, instance, key, opening, token};
+
+const LEASE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
+
+async fn join(store: &dyn MarkStore, of: u128) {
+    let era = store
+        .join(&instance(of), LEASE, SETTLE)
+        .await
+        .expect("an answer");
+    assert_eq!(era, 0);
+}
+
+fn row(of: u128, renewals: i64, dead: bool) -> InstanceRow {
+    InstanceRow {
+        id: instance(of),
+        renewals,
+        lease: LEASE,
+        settle: SETTLE,
+        dead,
+    }
+}
+
+async fn rows(store: &dyn MarkStore) -> Vec<InstanceRow> {
+    let mut rows = store.instances().await.expect("an answer");
+    rows.sort_by(|one, other| one.id.cmp(&other.id));
+    rows
+}
+
+pub async fn an_instance_joins_and_renews(home: Home) {
+    let store = home.open().await;
+    assert_eq!(rows(&*store).await, []);
+    join(&*store, 1).await;
+    join(&*store, 2).await;
+    for _ in 0..3 {
+        let renewed = store.renew(&instance(1)).await.expect("an answer");
+        assert_eq!(renewed, Renewal::Alive(0));
+    }
+    assert_eq!(rows(&*store).await, [row(1, 3, false), row(2, 0, false)]);
+    // The era of an override travels with the next renewal, and with the next join.
+    advance(&*store, ask("a", 5)).await;
+    store
+        .override_mark(&key("a"), token(1), "a test", "me")
+        .await
+        .expect("an answer");
+    let renewed = store.renew(&instance(2)).await.expect("an answer");
+    assert_eq!(renewed, Renewal::Alive(1));
+    let era = store.join(&instance(3), LEASE, SETTLE).await;
+    assert_eq!(era.expect("an answer"), 1);
+}
+
+pub async fn the_dead_do_not_renew(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    assert!(
+        store
+            .declare_dead(&instance(1), 0)
+            .await
+            .expect("an answer")
+    );
+    for id in [1, 9] {
+        let renewed = store.renew(&instance(id)).await.expect("an answer");
+        assert_eq!(renewed, Renewal::Dead);
+    }
+    assert_eq!(rows(&*store).await, [row(1, 0, true)]);
+}
+
+pub async fn death_is_declared_by_the_counter(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    store.renew(&instance(1)).await.expect("an answer");
+    assert!(
+        !store
+            .declare_dead(&instance(1), 0)
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(rows(&*store).await, [row(1, 1, false)]);
+    assert!(
+        store
+            .declare_dead(&instance(1), 1)
+            .await
+            .expect("an answer")
+    );
+    // Dead is dead, whatever the counter; so is what nobody knows.
+    assert!(
+        store
+            .declare_dead(&instance(1), 7)
+            .await
+            .expect("an answer")
+    );
+    assert!(
+        store
+            .declare_dead(&instance(9), 0)
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(rows(&*store).await, [row(1, 1, true)]);
+}
+
+pub async fn only_the_dead_are_buried(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    advance(&*store, opening("b", 5, 1)).await;
+    advance(&*store, opening("a", 5, 2)).await;
+    advance(&*store, opening("a", 6, 3)).await;
+    assert_eq!(store.bury(&instance(1)).await.expect("an answer"), []);
+    assert_eq!(epochs_of(&*store, "a").await.len(), 2);
+    assert_eq!(rows(&*store).await, [row(1, 0, false)]);
+    assert!(
+        store
+            .declare_dead(&instance(1), 0)
+            .await
+            .expect("an answer")
+    );
+    assert_eq!(
+        store.bury(&instance(1)).await.expect("an answer"),
+        [key("a"), key("b")]
+    );
+    assert_eq!(epochs_of(&*store, "a").await, []);
+    assert_eq!(rows(&*store).await, []);
+    assert_eq!(store.bury(&instance(1)).await.expect("an answer"), []);
+}
+
+pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
+    let store = home.open().await;
+    join(&*store, 2).await;
+    for number in 1..=3 {
+        advance(&*store, opening("a", 5, number)).await;
+    }
+    let unknown = InstanceRow {
+        id: instance(1),
+        renewals: 0,
+        lease: Duration::ZERO,
+        settle: Duration::ZERO,
+        dead: true,
+    };
+    assert_eq!(rows(&*store).await, [unknown, row(2, 0, false)]);
+    assert_eq!(
+        store.bury(&instance(1)).await.expect("an answer"),
+        [key("a")]
+    );
+    assert_eq!(rows(&*store).await, [row(2, 0, false)]);
+}
+
+pub async fn leaving_keeps_what_is_unknown(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    join(&*store, 2).await;
+    advance(&*store, opening("a", 5, 1)).await;
+    store.leave(&instance(1)).await.expect("an answer");
+    store.leave(&instance(2)).await.expect("an answer");
+    store.leave(&instance(9)).await.expect("an answer");
+    assert_eq!(rows(&*store).await, [row(1, 0, true)]);
+    assert_eq!(epochs_of(&*store, "a").await.len(), 1);
+}
+
+pub async fn ids_are_taken_once(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    store.renew(&instance(1)).await.expect("an answer");
+    let again = store.join(&instance(1), LEASE, SETTLE).await;
+    assert!(again.is_err(), "{again:?}");
+    // The connection that had the error is gone; the store goes on.
+    assert_eq!(rows(&*store).await, [row(1, 1, false)]);
+}

@@ -1,0 +1,262 @@
+//! Marks rise; tokens are spent; eras outrank both.
+
+use std::sync::Arc;
+
+use fencepost::fence::Token;
+use fencepost::marks::{Found, MarkStore};
+
+use super::{Home, advance, advance_as, ask, instance, key, mark_of, spending, token};
+
+pub async fn no_mark_is_not_zero(home: Home) {
+    let store = home.open().await;
+    assert_eq!(mark_of(&*store, "a").await, None);
+    assert_eq!(advance(&*store, ask("a", 0)).await.before, None);
+    assert_eq!(mark_of(&*store, "a").await, Some(0));
+    assert_eq!(advance(&*store, ask("a", 0)).await.before, Some(token(0)));
+    assert_eq!(mark_of(&*store, "b").await, None);
+}
+
+pub async fn a_mark_rises_and_never_falls(home: Home) {
+    let store = home.open().await;
+    // 9 before 10: numbers, not text.
+    for (asked, before, after) in [
+        (9, None, 9),
+        (10, Some(9), 10),
+        (9, Some(10), 10),
+        (10, Some(10), 10),
+        (2, Some(10), 10),
+        (100, Some(10), 100),
+    ] {
+        let found = advance(&*store, ask("a", asked)).await;
+        assert_eq!(found.before.map(Token::get), before, "asked {asked}");
+        assert_eq!(found.spent_by, None);
+        assert_eq!(mark_of(&*store, "a").await, Some(after), "asked {asked}");
+    }
+}
+
+pub async fn tokens_are_numbers_up_to_the_largest(home: Home) {
+    let store = home.open().await;
+    // Neighbours that a 64-bit float cannot tell apart.
+    for number in [(1 << 53) + 1, i64::MAX - 1, i64::MAX] {
+        advance(&*store, ask("a", number)).await;
+        assert_eq!(mark_of(&*store, "a").await, Some(number));
+        let again = advance(&*store, ask("a", number - 1)).await;
+        assert_eq!(again.before, Some(token(number)));
+    }
+}
+
+pub async fn a_batch_is_answered_in_the_order_asked(home: Home) {
+    let store = home.open().await;
+    advance(&*store, ask("m", 5)).await;
+    // Neither byte order nor the order of arrival, and enough for the engine to choose its own.
+    let mut asks = vec![ask("z", 1), ask("m", 7), ask("a", 3), ask("n", 2)];
+    asks.extend((0..200).map(|n| ask(&format!("k{}", (n * 7919) % 200), i64::from(n))));
+    let found = store
+        .advance(&instance(1), 0, &asks)
+        .await
+        .expect("the store answers");
+    assert_eq!(found.len(), asks.len());
+    for (ask, found) in asks.iter().zip(&found) {
+        let before = (ask.resource.as_str() == "m").then_some(token(5));
+        assert_eq!(found.before, before, "{}", ask.resource);
+    }
+    let again = store
+        .advance(&instance(1), 0, &asks)
+        .await
+        .expect("the store answers");
+    for (ask, found) in asks.iter().zip(&again) {
+        assert_eq!(found.before, Some(ask.token), "{}", ask.resource);
+    }
+}
+
+pub async fn a_mark_outlives_the_store(home: Home) {
+    let store = home.open().await;
+    advance(&*store, ask("a", 7)).await;
+    let store = home.reopen(store).await;
+    assert_eq!(mark_of(&*store, "a").await, Some(7));
+    assert_eq!(advance(&*store, ask("a", 6)).await.before, Some(token(7)));
+}
+
+pub async fn namespaces_share_nothing(home: Home) {
+    let one = home.open_in("one").await;
+    advance(&*one, ask("a", 7)).await;
+    one.join(&instance(1), super::TIMEOUT, super::TIMEOUT)
+        .await
+        .expect("the store answers");
+    one.record_templates(&[("/a".into(), "a".into())])
+        .await
+        .expect("the store answers");
+    // SQLite lets one store have the file at a time.
+    let two = if matches!(home, Home::Sqlite(_)) {
+        drop(home.reopen(one).await);
+        loop {
+            match home.try_open("two", false).await {
+                Ok(store) => break store,
+                Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    } else {
+        home.open_in("two").await
+    };
+    assert_eq!(mark_of(&*two, "a").await, None);
+    assert_eq!(two.list("", None, 10).await.expect("an answer"), []);
+    assert_eq!(two.instances().await.expect("an answer"), []);
+    assert_eq!(two.templates().await.expect("an answer"), []);
+    assert_eq!(advance(&*two, ask("a", 1)).await.before, None);
+}
+
+pub async fn a_token_is_spent_once(home: Home) {
+    let store = home.open().await;
+    let won = advance(&*store, spending("a", 5, "first")).await;
+    assert_eq!(won.spent_by.as_deref(), Some("first"));
+    let lost = advance(&*store, spending("a", 5, "second")).await;
+    assert_eq!(lost.before, Some(token(5)));
+    assert_eq!(lost.spent_by.as_deref(), Some("first"));
+    // An equal token that spends nothing learns of it too, and spending survives.
+    let store = home.reopen(store).await;
+    let plain = advance(&*store, ask("a", 5)).await;
+    assert_eq!(plain.spent_by.as_deref(), Some("first"));
+    let row = store.mark(&key("a")).await.expect("an answer");
+    assert!(row.expect("a mark").spent);
+    // A mark that was raised without spending can be spent by whoever comes next.
+    advance(&*store, ask("b", 5)).await;
+    let late = advance(&*store, spending("b", 5, "late")).await;
+    assert_eq!(late.spent_by.as_deref(), Some("late"));
+}
+
+pub async fn a_lost_race_to_spend_names_the_winner(home: Home) {
+    let store = home.open().await;
+    advance(&*store, spending("a", 5, "five")).await;
+    // A token below the mark spends nothing, and is told of no name: the mark is another token.
+    let stale = advance(&*store, spending("a", 4, "four")).await;
+    assert_eq!(stale.before, Some(token(5)));
+    assert_eq!(stale.spent_by, None);
+    let same = advance(&*store, spending("a", 5, "other")).await;
+    assert_eq!(same.spent_by.as_deref(), Some("five"));
+}
+
+pub async fn a_newer_token_is_not_spent(home: Home) {
+    let store = home.open().await;
+    advance(&*store, spending("a", 5, "five")).await;
+    let plain = advance(&*store, ask("a", 6)).await;
+    assert_eq!(plain.spent_by, None);
+    assert!(
+        !store
+            .mark(&key("a"))
+            .await
+            .expect("an answer")
+            .expect("a mark")
+            .spent
+    );
+    let won = advance(&*store, spending("a", 7, "seven")).await;
+    assert_eq!(won.spent_by.as_deref(), Some("seven"));
+}
+
+pub async fn spending_goes_back_only_under_its_name(home: Home) {
+    let store = home.open().await;
+    advance(&*store, spending("a", 5, "mine")).await;
+    advance(&*store, spending("b", 5, "mine")).await;
+    advance(&*store, spending("c", 5, "mine")).await;
+    let gave = [
+        (key("a"), token(5), "another".to_owned()),
+        (key("b"), token(4), "mine".to_owned()),
+        (key("c"), token(5), "mine".to_owned()),
+        (key("nowhere"), token(5), "mine".to_owned()),
+    ];
+    store.give_back(&gave).await.expect("an answer");
+    for (resource, name) in [("a", Some("mine")), ("b", Some("mine")), ("c", None)] {
+        let found = advance(&*store, ask(resource, 5)).await;
+        assert_eq!(found.spent_by.as_deref(), name, "{resource}");
+    }
+    let again = advance(&*store, spending("c", 5, "next")).await;
+    assert_eq!(again.spent_by.as_deref(), Some("next"));
+    // Too late: somebody else has it by now.
+    store.give_back(&gave).await.expect("an answer");
+    let found = advance(&*store, ask("c", 5)).await;
+    assert_eq!(found.spent_by.as_deref(), Some("next"));
+}
+
+pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
+    let store = home.open().await;
+    advance(&*store, spending("a", 50, "fifty")).await;
+    advance(&*store, ask("other", 1)).await;
+    let done = store
+        .override_mark(&key("a"), token(10), "a test", "me")
+        .await
+        .expect("an answer");
+    assert_eq!(
+        done,
+        fencepost::marks::Override::Done {
+            before: token(50),
+            era: 1
+        }
+    );
+    // What was asked with the era before learns of the new one, and raises and spends nothing.
+    for number in [5, 10, 51] {
+        let late = advance_as(&*store, 1, 0, spending("a", number, "late")).await;
+        assert_eq!(
+            late,
+            Found {
+                before: Some(token(10)),
+                era: 1,
+                spent_by: None
+            }
+        );
+    }
+    assert_eq!(mark_of(&*store, "a").await, Some(10));
+    // Other rows go on in their own era, and a new row takes the era asked with.
+    assert_eq!(advance_as(&*store, 1, 0, ask("other", 2)).await.era, 0);
+    assert_eq!(mark_of(&*store, "other").await, Some(2));
+    assert_eq!(advance_as(&*store, 1, 0, ask("new", 2)).await.era, 0);
+    assert_eq!(advance_as(&*store, 1, 1, ask("newer", 2)).await.era, 1);
+    // In the new era the mark rises again.
+    let now = advance_as(&*store, 1, 1, spending("a", 11, "now")).await;
+    assert_eq!(now.before, Some(token(10)));
+    assert_eq!(now.spent_by.as_deref(), Some("now"));
+    assert_eq!(mark_of(&*store, "a").await, Some(11));
+}
+
+pub async fn keys_of_every_script_are_kept_apart(home: Home) {
+    let store = home.open().await;
+    let keys = [
+        "é",
+        "e\u{301}",
+        "E",
+        "e",
+        "\u{1F980}",
+        "%",
+        "_",
+        "'; --",
+        "\\",
+        "\"",
+        "{}",
+        "a b",
+        "a",
+    ];
+    let long = "ü".repeat(512);
+    let asks: Vec<_> = keys
+        .iter()
+        .copied()
+        .chain([long.as_str()])
+        .enumerate()
+        .map(|(at, key)| ask(key, i64::try_from(at).expect("a few")))
+        .collect();
+    let found = store.advance(&instance(1), 0, &asks).await;
+    assert!(
+        found
+            .expect("an answer")
+            .iter()
+            .all(|found| found.before.is_none())
+    );
+    let store: Arc<dyn MarkStore> = home.reopen(store).await;
+    for ask in &asks {
+        let mark = store.mark(&ask.resource).await.expect("an answer");
+        assert_eq!(
+            mark.map(|mark| mark.token),
+            Some(ask.token),
+            "{}",
+            ask.resource
+        );
+    }
+}

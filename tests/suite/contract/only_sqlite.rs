@@ -1,0 +1,176 @@
+//! What only a file can show: who may have it, and what is no database.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fencepost::marks::sqlite::{SqliteStore, migrate};
+use fencepost::marks::{MarkStore as _, StoreError};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Home, TIMEOUT, advance, ask, mark_of};
+
+async fn refusal(path: impl AsRef<std::path::Path>) -> String {
+    match SqliteStore::open(path, TIMEOUT, true, "test").await {
+        Err(StoreError::Unfit(why)) => why,
+        Err(error) => panic!("not Unfit: {error}"),
+        Ok(_) => panic!("it opened"),
+    }
+}
+
+#[tokio::test]
+async fn a_file_has_one_store_at_a_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
+    let store = store.expect("it opens");
+    assert!(refusal(&path).await.contains("in use by another fencepost"));
+    // By another name, too.
+    let alias = dir.path().join("alias.db");
+    std::os::unix::fs::symlink(&path, &alias).expect("a link");
+    assert!(refusal(&alias).await.contains("in use"));
+    let hard = dir.path().join("hard.db");
+    std::fs::hard_link(&path, &hard).expect("a link");
+    assert!(refusal(&hard).await.contains("in use"));
+    // The first one did not notice, and still has the lock against other processes.
+    advance(&store, ask("a", 5)).await;
+    let taken = Command::new("flock")
+        .arg("-n")
+        .arg(&path)
+        .arg("true")
+        .status();
+    assert!(!taken.expect("flock runs").success());
+    store.close().await;
+    assert!(matches!(
+        store.check().await,
+        Err(StoreError::Connection(_))
+    ));
+    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
+    assert_eq!(mark_of(&store.expect("it opens"), "a").await, Some(5));
+}
+
+/// Another process that has the file: it locks as a fencepost does.
+fn holder(path: &std::path::Path) -> Child {
+    let mut child = Command::new("flock")
+        .args(["--no-fork", "-n"])
+        .arg(path)
+        .args(["sh", "-c", "echo held; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("flock runs");
+    let mut said = [0; 4];
+    let mut out = child.stdout.take().expect("it is piped");
+    std::io::Read::read_exact(&mut out, &mut said).expect("it speaks");
+    child
+}
+
+#[tokio::test]
+async fn a_frozen_process_keeps_the_file_and_a_dead_one_has_lost_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    migrate(&path).await.expect("it is made");
+    let mut other = holder(&path);
+    assert!(refusal(&path).await.contains("in use"));
+    let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.expect("a pid is positive");
+    kill_process(pid, Signal::STOP).expect("it is ours");
+    assert!(refusal(&path).await.contains("in use"));
+    other.kill().expect("it is ours");
+    other.wait().expect("it is ours");
+    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
+    advance(&store.expect("it opens"), ask("a", 5)).await;
+}
+
+#[tokio::test]
+async fn what_cannot_hold_marks_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = dir.path().join("text");
+    std::fs::write(
+        &text,
+        "this is no database, but long enough to be looked at",
+    )
+    .expect("a file");
+    for (path, says) in [
+        (dir.path().to_owned(), "is a directory"),
+        (dir.path().join("none/marks.db"), "create it"),
+        (text.clone(), "cannot be opened as a SQLite database"),
+        (text.join("marks.db"), "Not a directory"),
+    ] {
+        let why = refusal(&path).await;
+        assert!(why.contains(says), "{}: {why}", path.display());
+    }
+    // Nothing was made of the text, and the file is free again.
+    let kept = std::fs::read_to_string(&text).expect("it is there");
+    assert!(kept.starts_with("this is no database"));
+}
+
+#[tokio::test]
+async fn a_path_is_a_path_whatever_it_looks_like() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file:marks.db?mode=memory&x=%41#y");
+    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
+    let store = store.expect("it opens");
+    advance(&store, ask("a", 5)).await;
+    store.close().await;
+    assert!(path.metadata().expect("the file is there").len() > 0);
+}
+
+/// A shell that writes keeps the store out; when it is gone, the store goes on by itself.
+#[tokio::test]
+async fn a_shell_that_holds_the_write_lock_costs_errors_and_nothing_else() {
+    use sqlx::ConnectOptions as _;
+
+    let home = Home::sqlite();
+    let Home::Sqlite(dir) = &home else { return };
+    let store = home.open().await;
+    advance(&*store, ask("a", 5)).await;
+    let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(dir.path().join("marks.db"))
+        .connect()
+        .await
+        .expect("it opens");
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut shell)
+        .await
+        .expect("nobody writes");
+    let refused = store
+        .advance(&super::instance(1), 0, &[ask("a", 6)])
+        .await
+        .expect_err("the file is locked");
+    assert!(matches!(refused, StoreError::Statement(_)), "{refused}");
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut shell)
+        .await
+        .expect("it is ours");
+    assert_eq!(
+        advance(&*store, ask("a", 7)).await.before,
+        Some(super::token(5))
+    );
+}
+
+/// A caller is told of a timeout in time, and the work that runs on is whole.
+#[tokio::test]
+async fn a_timeout_leaves_no_half_work() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    let store = SqliteStore::open(&path, Duration::from_nanos(1), true, "test").await;
+    let store = store.expect("it opens");
+    let asks: Vec<_> = (0..500)
+        .map(|n| super::opening(&format!("k{n}"), n, n))
+        .collect();
+    let late = store.advance(&super::instance(1), 0, &asks).await;
+    if let Err(error) = late {
+        assert!(matches!(error, StoreError::Timeout(_)), "{error}");
+    }
+    // Waits for the work at hand.
+    store.close().await;
+    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
+    let store = store.expect("it opens");
+    let marks = store.list("", None, 1000).await.expect("an answer").len();
+    let epochs = store
+        .own(&super::instance(1))
+        .await
+        .expect("an answer")
+        .len();
+    assert_eq!(marks, epochs);
+    assert!(marks == 0 || marks == asks.len(), "{marks}");
+}

@@ -1,0 +1,337 @@
+//! Lists, overrides, the audit, templates, and the schema.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use fencepost::marks::{AuditRow, MarkStore, Override, StoreError};
+
+use super::{
+    Home, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, spending, token,
+};
+
+async fn names(
+    store: &dyn MarkStore,
+    prefix: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Vec<String> {
+    let rows = store.list(prefix, after, limit).await.expect("an answer");
+    rows.iter().map(|row| row.resource.to_string()).collect()
+}
+
+pub async fn lists_go_by_prefix_in_byte_order(home: Home) {
+    let store = home.open().await;
+    let mut keys = [
+        "a%b",
+        "a_b",
+        "axb",
+        "a\\b",
+        "A",
+        "Z",
+        "a",
+        "aa",
+        "é",
+        "éa",
+        "z",
+        "\u{D7FF}x",
+        "\u{E000}",
+        "\u{1F980}",
+        "\u{10FFFF}",
+        "\u{10FFFF}b",
+        "ab-c",
+        "a b",
+        "B",
+    ];
+    for (at, key) in (0..).zip(keys) {
+        advance(&*store, ask(key, at)).await;
+    }
+    keys.sort_unstable();
+    assert_eq!(names(&*store, "", None, 100).await, keys);
+    for prefix in [
+        "a%",
+        "a_",
+        "a\\",
+        "a",
+        "é",
+        "\u{D7FF}",
+        "\u{10FFFF}",
+        "none",
+        "A",
+        "a\0",
+    ] {
+        let expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).collect();
+        let mut found = names(&*store, prefix, None, 100).await;
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{prefix:?}");
+        if let Some(first) = found.first().cloned() {
+            let rest = found.split_off(1);
+            assert_eq!(names(&*store, prefix, Some(&first), 100).await, rest);
+        }
+    }
+    assert_eq!(names(&*store, "a", Some("a\0"), 1).await, ["a b"]);
+    assert_eq!(names(&*store, "a", Some("Z"), 1).await, ["a"]);
+    assert_eq!(names(&*store, "a", Some("b"), 1).await, [""; 0]);
+}
+
+pub async fn a_list_is_read_in_pages(home: Home) {
+    let store = home.open().await;
+    let asks: Vec<_> = (0..25).map(|at| ask(&format!("k{at:02}"), at)).collect();
+    store
+        .advance(&instance(1), 0, &asks)
+        .await
+        .expect("an answer");
+    let mut all = Vec::new();
+    loop {
+        let page = store
+            .list("k", all.last().map(String::as_str), 10)
+            .await
+            .expect("an answer");
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() <= 10);
+        for row in page {
+            assert_eq!(row.resource.as_str(), format!("k{:02}", row.token.get()));
+            assert!(!row.spent);
+            all.push(row.resource.to_string());
+        }
+    }
+    assert_eq!(all.len(), 25);
+    assert_eq!(names(&*store, "k", None, 0).await, [""; 0]);
+}
+
+pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
+    let store = home.open().await;
+    advance(&*store, opening("a", 5, 1)).await;
+    advance(&*store, opening("b", 5, 2)).await;
+    let refused = store.override_mark(&key("a"), token(1), "why", "me").await;
+    assert_eq!(
+        refused.expect("an answer"),
+        Override::EpochsOpen(vec![epoch("a", 1, 1, 5)])
+    );
+    assert_eq!(mark_of(&*store, "a").await, Some(5));
+    assert_eq!(store.audit(&key("a"), 9).await.expect("an answer"), []);
+    // Another resource's epochs do not count.
+    store
+        .close(&[epoch("a", 1, 1, 5)])
+        .await
+        .expect("an answer");
+    let done = store.override_mark(&key("a"), token(1), "why", "me").await;
+    assert!(
+        matches!(done, Ok(Override::Done { era: 1, .. })),
+        "{done:?}"
+    );
+    assert_eq!(epochs_of(&*store, "b").await.len(), 1);
+}
+
+pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
+    let store = home.open().await;
+    advance(&*store, spending("a", 50, "x")).await;
+    let before = store
+        .mark(&key("a"))
+        .await
+        .expect("an answer")
+        .expect("a mark");
+    let done = store
+        .override_mark(&key("a"), token(50), "spent by mistake", "me")
+        .await
+        .expect("an answer");
+    assert_eq!(
+        done,
+        Override::Done {
+            before: token(50),
+            era: 1
+        }
+    );
+    let after = store
+        .mark(&key("a"))
+        .await
+        .expect("an answer")
+        .expect("a mark");
+    assert!(!after.spent);
+    assert_eq!((after.token, after.era), (token(50), 1));
+    assert!(after.since_ms >= before.since_ms);
+    // Eras are the namespace's: the next override of any resource has the next one.
+    advance(&*store, ask("b", 50)).await;
+    let done = store.override_mark(&key("b"), token(0), "r", "me").await;
+    assert_eq!(
+        done.expect("an answer"),
+        Override::Done {
+            before: token(50),
+            era: 2
+        }
+    );
+    let store = home.reopen(store).await;
+    assert_eq!(mark_of(&*store, "b").await, Some(0));
+    let mut audit = store.audit(&key("a"), 9).await.expect("an answer");
+    let entry = audit.pop().expect("an entry");
+    assert_eq!(audit, []);
+    assert_eq!(entry.at_ms, after.since_ms);
+    assert_eq!(
+        entry,
+        AuditRow {
+            resource: key("a"),
+            action: "override".to_owned(),
+            before: Some(token(50)),
+            after: Some(token(50)),
+            reason: "spent by mistake".to_owned(),
+            actor: "me".to_owned(),
+            at_ms: entry.at_ms,
+        }
+    );
+}
+
+pub async fn what_was_never_marked_is_not_overridden(home: Home) {
+    let store = home.open().await;
+    let absent = store.override_mark(&key("a"), token(1), "why", "me").await;
+    assert_eq!(absent.expect("an answer"), Override::Absent);
+    assert_eq!(mark_of(&*store, "a").await, None);
+    assert_eq!(store.audit(&key("a"), 9).await.expect("an answer"), []);
+    // The connection is fit for use after it.
+    let era = store
+        .join(&instance(1), Duration::ZERO, Duration::ZERO)
+        .await;
+    assert_eq!(era.expect("an answer"), 0);
+}
+
+pub async fn the_audit_is_read_latest_first(home: Home) {
+    let store = home.open().await;
+    for (at, resource) in ["a", "b", "a", "a"].into_iter().enumerate() {
+        let row = AuditRow {
+            resource: key(resource),
+            action: "resolve".to_owned(),
+            before: None,
+            after: Some(token(i64::try_from(at).expect("a few"))),
+            reason: "ü 'quoted'".to_owned(),
+            actor: "me".to_owned(),
+            at_ms: 0,
+        };
+        store.record_audit(&row).await.expect("an answer");
+    }
+    let rows = store.audit(&key("a"), 2).await.expect("an answer");
+    let after: Vec<_> = rows.iter().map(|row| row.after).collect();
+    assert_eq!(after, [Some(token(3)), Some(token(2))]);
+    let first = rows.first().expect("two rows");
+    assert_eq!((first.before, first.reason.as_str()), (None, "ü 'quoted'"));
+    assert!(first.at_ms > 1_600_000_000_000, "the store's clock decides");
+}
+
+pub async fn templates_are_kept_per_path(home: Home) {
+    let store = home.open().await;
+    assert_eq!(store.templates().await.expect("an answer"), []);
+    let pair = |path: &str, template: &str| (path.to_owned(), template.to_owned());
+    store
+        .record_templates(&[pair("/b", "b:{id}"), pair("/a", "a:{id}")])
+        .await
+        .expect("an answer");
+    store
+        .record_templates(&[pair("/b", "other:{id}")])
+        .await
+        .expect("an answer");
+    store.record_templates(&[]).await.expect("an answer");
+    let store = home.reopen(store).await;
+    assert_eq!(
+        store.templates().await.expect("an answer"),
+        [pair("/a", "a:{id}"), pair("/b", "other:{id}")]
+    );
+}
+
+pub async fn migrating_twice_changes_nothing(home: Home) {
+    let store = home.open().await;
+    advance(&*store, ask("a", 5)).await;
+    let store = home.reopen(store).await;
+    drop(home.reopen(store).await);
+    loop {
+        match home.try_open("test", true).await {
+            Ok(store) => {
+                assert_eq!(mark_of(&*store, "a").await, Some(5));
+                return;
+            }
+            Err(error) => assert!(error.to_string().contains("in use"), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn refusal(opened: Result<std::sync::Arc<dyn MarkStore>, StoreError>) -> String {
+    match opened {
+        Err(StoreError::Unfit(why)) => why,
+        Err(error) => panic!("not Unfit: {error}"),
+        Ok(_) => panic!("it opened"),
+    }
+}
+
+pub async fn a_schema_that_is_behind_is_refused(home: Home) {
+    let why = refusal(home.try_open("test", false).await);
+    assert!(why.contains("fencepost migrate"), "{why}");
+    drop(home.open().await);
+    // A second look: forgets that the first migration was applied.
+    home.sql("DELETE FROM fencepost_migrations").await;
+    loop {
+        let why = refusal(home.try_open("test", false).await);
+        if !why.contains("in use") {
+            assert!(why.contains("fencepost migrate"), "{why}");
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+pub async fn a_schema_that_is_newer_is_refused(home: Home) {
+    let store = home.open().await;
+    home.sql(
+        "INSERT INTO fencepost_migrations (version, description, success, checksum, execution_time) \
+         SELECT 9999, 'later', success, checksum, 0 FROM fencepost_migrations",
+    )
+    .await;
+    drop(store);
+    for migrate in [false, true] {
+        loop {
+            let why = refusal(home.try_open("test", migrate).await);
+            if !why.contains("in use") {
+                assert!(why.contains("newer than this fencepost"), "{why}");
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+pub async fn a_mark_says_since_when(home: Home) {
+    let store = home.open().await;
+    advance(&*store, ask("a", 5)).await;
+    let since = async || {
+        let row = store.mark(&key("a")).await.expect("an answer");
+        row.expect("a mark").since_ms
+    };
+    let first = since().await;
+    // The only clock that can be compared with the store's; a day is no clock skew.
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    let now = file.as_file().metadata().and_then(|meta| meta.modified());
+    let now = now
+        .expect("a time")
+        .duration_since(UNIX_EPOCH)
+        .expect("it is later");
+    let now = i64::try_from(now.as_millis()).expect("it is not so late");
+    assert!((first - now).abs() < 86_400_000, "{first} {now}");
+    // Until the store's clock has moved on, as another resource shows.
+    for number in 0.. {
+        advance(&*store, ask("b", number)).await;
+        let row = store.mark(&key("b")).await.expect("an answer");
+        if row.expect("a mark").since_ms > first {
+            break;
+        }
+    }
+    // Equal and lower tokens do not change it; a newer one does.
+    advance(&*store, ask("a", 5)).await;
+    advance(&*store, ask("a", 4)).await;
+    assert_eq!(since().await, first);
+    advance(&*store, ask("a", 6)).await;
+    assert!(since().await > first);
+}
+
+pub async fn a_check_finds_the_store_fit(home: Home) {
+    let store = home.open().await;
+    store.check().await.expect("it is fit");
+    assert_eq!(store.shared(), matches!(home, Home::Postgres(_)));
+    assert_eq!(store.listen().is_some(), store.shared());
+    store.announce(&[]).await.expect("an answer");
+}
