@@ -62,7 +62,10 @@ pub(super) async fn watch(
     store: Arc<dyn MarkStore>,
     metrics: Arc<Metrics>,
 ) {
-    let Trigger { mut hangups, mut seen } = trigger;
+    let Trigger {
+        mut hangups,
+        mut seen,
+    } = trigger;
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stamp = || loader.file.as_deref().and_then(Stamp::of);

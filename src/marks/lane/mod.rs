@@ -12,6 +12,7 @@
 
 mod batch;
 mod task;
+mod upkeep;
 
 use std::sync::Arc;
 

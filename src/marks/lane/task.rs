@@ -9,11 +9,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::batch::{self, Group, Outcome};
-use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want, keys_of};
+use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::Lease;
 use crate::marks::ledger::{Drained, Ledger};
-use crate::marks::store::{Ask, EpochRow, MarkStore, News, Opening, StoreError};
+use crate::marks::store::{EpochRow, MarkStore, News, Opening, StoreError};
 use crate::marks::watch::Watch;
 
 /// The most resources that one statement names.
@@ -24,10 +24,8 @@ const MOST_ASIDE: usize = 8;
 const TROUBLE: Duration = Duration::from_secs(30);
 /// The least time between two polls of this instance's own rows.
 const BETWEEN_POLLS: Duration = Duration::from_millis(100);
-/// How long the deletion of drained epochs may be put off while requests keep the lane busy.
-const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
 /// How often failed upkeep is tried again.
-const TICK: Duration = Duration::from_millis(250);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 /// How often an era may send a request back before it is given up.
 const MOST_TRIES: u8 = 4;
 
@@ -43,32 +41,32 @@ pub struct LaneSetup {
 
 /// See the module's page. [`Lane::run`] is the task.
 pub struct Lane {
-    store: Arc<dyn MarkStore>,
-    ledger: Arc<Ledger>,
-    lease: Arc<Lease>,
-    watch: Arc<Watch>,
-    meters: Meters,
-    tx: mpsc::WeakUnboundedSender<Command>,
-    rx: mpsc::UnboundedReceiver<Command>,
-    drained: mpsc::UnboundedReceiver<Drained>,
-    openings: Opening,
+    pub(super) store: Arc<dyn MarkStore>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) meters: Meters,
+    pub(super) tx: mpsc::WeakUnboundedSender<Command>,
+    pub(super) rx: mpsc::UnboundedReceiver<Command>,
+    pub(super) drained: mpsc::UnboundedReceiver<Drained>,
+    pub(super) openings: Opening,
     /// Openings whose statement has no answer yet: their rows are not nobody's.
-    unanswered: HashSet<Opening>,
-    waiting: VecDeque<(ResourceKey, Waiter)>,
-    looks: HashSet<ResourceKey>,
-    gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
-    closes: Vec<Drained>,
-    closes_since: Option<Instant>,
+    pub(super) unanswered: HashSet<Opening>,
+    pub(super) waiting: VecDeque<(ResourceKey, Waiter)>,
+    pub(super) looks: HashSet<ResourceKey>,
+    pub(super) gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
+    pub(super) closes: Vec<Drained>,
+    pub(super) closes_since: Option<Instant>,
     /// Resources that ran into a row lock, with those who wait until their own statement is answered.
-    aside: HashMap<ResourceKey, Vec<Waiter>>,
-    aside_room: Arc<Semaphore>,
+    pub(super) aside: HashMap<ResourceKey, Vec<Waiter>>,
+    pub(super) aside_room: Arc<Semaphore>,
     /// Resources that lately ran into a row lock, and until when they are kept off the lane.
-    trouble: HashMap<ResourceKey, Instant>,
-    repairs: HashSet<ResourceKey>,
-    poll: bool,
-    polled: Instant,
-    reconcile: bool,
-    stop: Option<oneshot::Sender<()>>,
+    pub(super) trouble: HashMap<ResourceKey, Instant>,
+    pub(super) repairs: HashSet<ResourceKey>,
+    pub(super) poll: bool,
+    pub(super) polled: Instant,
+    pub(super) reconcile: bool,
+    pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
 impl Lane {
@@ -140,7 +138,7 @@ impl Lane {
         match command {
             Command::Ask(key, waiter) => {
                 if self.aside.contains_key(&key) || self.trouble.contains_key(&key) {
-                    self.set_aside(key, vec![waiter]);
+                    self.set_aside(&key, vec![waiter]);
                 } else {
                     self.waiting.push_back((key, waiter));
                 }
@@ -156,12 +154,12 @@ impl Lane {
         }
     }
 
-    fn drain(&mut self, drained: Drained) {
+    pub(super) fn drain(&mut self, drained: Drained) {
         self.closes.push(drained);
         self.closes_since.get_or_insert_with(Instant::now);
     }
 
-    fn drain_all(&mut self) {
+    pub(super) fn drain_all(&mut self) {
         while let Ok(drained) = self.drained.try_recv() {
             self.drain(drained);
         }
@@ -263,7 +261,7 @@ impl Lane {
             Err(StoreError::LockTimeout(message)) if !aside => {
                 tracing::warn!(%message, resources = groups.len(), "a batch ran into a row lock and is taken apart");
                 for group in groups {
-                    self.set_aside(group.ask.resource, group.waiters);
+                    self.set_aside(&group.ask.resource, group.waiters);
                 }
             }
             Err(error) => {
@@ -388,7 +386,7 @@ impl Lane {
         }
     }
 
-    async fn announce(&self, news: Vec<News>) {
+    pub(super) async fn announce(&self, news: Vec<News>) {
         if news.is_empty() || !self.store.shared() {
             return;
         }
@@ -400,13 +398,13 @@ impl Lane {
 
     // --- beside the lane ---
 
-    fn set_aside(&mut self, key: ResourceKey, waiters: Vec<Waiter>) {
-        if let Some(already) = self.aside.get_mut(&key) {
+    fn set_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
+        if let Some(already) = self.aside.get_mut(key) {
             already.extend(waiters);
             return;
         }
         self.aside.insert(key.clone(), Vec::new());
-        self.ask_aside(&key, waiters);
+        self.ask_aside(key, waiters);
     }
 
     /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
@@ -449,174 +447,6 @@ impl Lane {
                 self.ask_aside(&key, waiters);
             }
             _ => {}
-        }
-    }
-
-    // --- upkeep ---
-
-    async fn give_back(&mut self) {
-        if self.gives.is_empty() {
-            return;
-        }
-        let (spends, replies): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.gives).into_iter().unzip();
-        let done = match self.store.give_back(&spends).await {
-            Ok(()) => true,
-            Err(error) => {
-                self.meters.failed(&error);
-                tracing::warn!(%error, "unused tokens could not be given back and count as spent");
-                false
-            }
-        };
-        for reply in replies {
-            let _ = reply.send(done);
-        }
-    }
-
-    fn closes_due(&self, upkeep: bool) -> bool {
-        let Some(since) = self.closes_since else {
-            return false;
-        };
-        upkeep
-            || self.closes.iter().any(|drained| drained.wanted)
-            || (self.waiting.is_empty() && self.rx.is_empty())
-            || since.elapsed() >= PUT_OFF_CLOSES
-    }
-
-    /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
-    /// is deleted again, by its opening, which nobody else can have.
-    async fn close_now(&mut self) {
-        if self.closes.is_empty() {
-            self.closes_since = None;
-            return;
-        }
-        let rows: Vec<EpochRow> = self
-            .closes
-            .iter()
-            .map(|drained| drained.row.clone())
-            .collect();
-        match self.store.close(&rows).await {
-            Ok(()) => {
-                self.meters.answered();
-                self.closes_since = None;
-                let closed = std::mem::take(&mut self.closes);
-                let wanted = closed.into_iter().filter(|drained| drained.wanted);
-                let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
-                let news = keys_of(&wanted)
-                    .into_iter()
-                    .map(|resource| News::Closed { resource })
-                    .collect();
-                self.announce(news).await;
-            }
-            Err(error) => {
-                self.meters.failed(&error);
-                for drained in &mut self.closes {
-                    // Tried again with the next tick, not at once.
-                    drained.wanted = false;
-                }
-                self.closes_since = Some(Instant::now() + TICK);
-                tracing::debug!(%error, "drained epochs could not be closed yet");
-            }
-        }
-    }
-
-    /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
-    /// one that is not, and whose statement is not unanswered, is an opening whose answer was lost.
-    async fn poll_own(&mut self) {
-        let era = self.ledger.era();
-        let by = self.lease.identity();
-        let rows = match self.store.superseded(&by.instance).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.meters.failed(&error);
-                return;
-            }
-        };
-        self.meters.answered();
-        for (row, mark) in rows {
-            self.ledger.learn(&row.resource, mark, era, true);
-            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-            if !mine && !self.closes.iter().any(|drained| drained.row == row) {
-                self.drain(Drained { row, wanted: true });
-            }
-        }
-        self.drain_all();
-        self.close_now().await;
-    }
-
-    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
-    /// was lost with the marks (a failover to a replica that was behind, an old backup).
-    async fn reconcile_own(&mut self) {
-        let by = self.lease.identity();
-        let open = self.ledger.open_rows(by.generation);
-        if open.is_empty() {
-            return;
-        }
-        match self.store.own(&by.instance).await {
-            Ok(rows) => {
-                let rows: HashSet<EpochRow> = rows.into_iter().collect();
-                for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                    tracing::error!(resource = %row.resource, token = %row.token,
-                        "an open epoch is not on record any more; the resource is refused until it is repaired");
-                    self.ledger.bar(&row.resource);
-                    self.repairs.insert(row.resource);
-                }
-                self.repair().await;
-            }
-            Err(error) => {
-                self.meters.failed(&error);
-                self.reconcile = true;
-            }
-        }
-    }
-
-    fn lost(&mut self, key: &ResourceKey, known: Option<Token>, found: Option<Token>) {
-        let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
-        tracing::error!(resource = %key, known = text(known), found = text(found),
-            "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
-        self.meters.regressions.inc();
-        self.ledger.bar(key);
-        self.repairs.insert(key.clone());
-    }
-
-    /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
-    async fn repair(&mut self) {
-        let by = self.lease.identity();
-        let era = self.ledger.era();
-        for key in self.repairs.clone() {
-            let mut repaired = Ok(());
-            if let Some(token) = self.ledger.known(&key) {
-                let ask = Ask {
-                    resource: key.clone(),
-                    token,
-                    opening: None,
-                    spend: None,
-                };
-                match self.store.advance(&by.instance, era, &[ask]).await {
-                    Ok(found) => {
-                        let before = found.first().and_then(|found| found.before);
-                        let later = found.first().is_some_and(|found| found.era > era);
-                        if before < Some(token) && !later {
-                            self.meters.regressions.inc();
-                        }
-                    }
-                    Err(error) => repaired = Err(error),
-                }
-            }
-            let rows = self.ledger.rows_of(&key);
-            if repaired.is_ok() && !rows.is_empty() {
-                repaired = self.store.reopen(&rows).await;
-            }
-            match repaired {
-                Ok(()) => {
-                    self.ledger.repaired(&key);
-                    self.repairs.remove(&key);
-                }
-                Err(error) => {
-                    self.meters.failed(&error);
-                    return;
-                }
-            }
         }
     }
 }
