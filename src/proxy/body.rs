@@ -114,6 +114,17 @@ impl Upload {
         }
     }
 
+    /// No body.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            frames: VecDeque::new(),
+            read: 0,
+            rest: None,
+            sized: false,
+        }
+    }
+
     /// The whole body, if it has been read whole.
     pub(crate) fn whole(&self) -> Option<Bytes> {
         if self.rest.is_some() {
