@@ -230,7 +230,7 @@ impl Lane {
         self.fold(fresh)
     }
 
-    fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
+    pub(super) fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
         let mut groups = batch::fold(waiting, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
@@ -243,7 +243,7 @@ impl Lane {
     }
 
     /// Enters a batch's answers in the ledger and answers those who wait. Returns whom to tell.
-    fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
+    pub(super) fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
         let Outcome {
             groups,
             era,
@@ -450,60 +450,6 @@ impl Lane {
         if let Err(error) = self.store.announce(&news).await {
             self.meters.failed(&error);
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
-        }
-    }
-
-    // --- beside the lane ---
-
-    fn set_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        if let Some(already) = self.aside.get_mut(key) {
-            already.extend(waiters);
-            return;
-        }
-        self.aside.insert(key.clone(), Vec::new());
-        self.ask_aside(key, waiters);
-    }
-
-    /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
-    /// to the lane as a command, so that only the lane ever enters one in the ledger.
-    fn ask_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        let waiting = waiters
-            .into_iter()
-            .map(|waiter| (key.clone(), waiter))
-            .collect();
-        let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
-        let groups = self.fold(waiting);
-        let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
-        let room = Arc::clone(&self.aside_room);
-        tokio::spawn(async move {
-            let _place = room.acquire_owned().await;
-            let outcome = batch::send(&store, &meters, groups, Vec::new(), era, by).await;
-            if let Some(tx) = tx.upgrade() {
-                let _ = tx.send(Command::Aside(Box::new(outcome)));
-            }
-        });
-    }
-
-    fn aside_done(&mut self, outcome: Outcome) {
-        let Some(key) = outcome
-            .groups
-            .first()
-            .map(|group| group.ask.resource.clone())
-        else {
-            return;
-        };
-        for news in self.enter(outcome, true) {
-            // Told with the next look, which also finds out whether it is still needed.
-            if let News::Newer { resource, .. } = news {
-                self.looks.insert(resource);
-            }
-        }
-        match self.aside.remove(&key) {
-            Some(waiters) if !waiters.is_empty() => {
-                self.aside.insert(key.clone(), Vec::new());
-                self.ask_aside(&key, waiters);
-            }
-            _ => {}
         }
     }
 }
