@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::fence::{ResourceKey, Token};
-use crate::marks::lease::Lease;
+use crate::marks::InstanceId;
+use crate::marks::lease::{Identity, Lease};
 use crate::marks::ledger::{Ending, Entered, Ledger, Ticket};
 use crate::marks::watch::Watch;
 
@@ -77,11 +78,19 @@ impl Barrier {
                 .as_ref()
                 .map(|place| Arc::clone(&place.bell).notified_owned());
             let known_left = match self.look(key, token)? {
-                Entered::Permit(ticket) => return Ok(self.permit(key, token, ticket)),
-                Entered::Superseded(mark) => return Err(Refusal::Superseded { mark }),
-                Entered::NotOpen => return Err(Refusal::NotOpen),
-                Entered::Barred(retry_after) => return Err(Refusal::Barred { retry_after }),
-                Entered::Wait { known_left } => known_left,
+                (Entered::Permit(ticket), cutoff) => {
+                    return Ok(Permit {
+                        ledger: Arc::clone(&self.ledger),
+                        cutoff,
+                        key: key.clone(),
+                        token,
+                        ticket: Some(ticket),
+                    });
+                }
+                (Entered::Superseded(mark), _) => return Err(Refusal::Superseded { mark }),
+                (Entered::NotOpen, _) => return Err(Refusal::NotOpen),
+                (Entered::Barred(retry_after), _) => return Err(Refusal::Barred { retry_after }),
+                (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
                 place = Some(Place::take(&self.ledger, key, self.queue).ok_or(Refusal::QueueFull)?);
@@ -105,26 +114,22 @@ impl Barrier {
         }
     }
 
-    /// The lease and the critical section.
-    fn look(&self, key: &ResourceKey, token: Token) -> Result<Entered, Refusal> {
-        let generation = self.lease.generation();
-        if !self.lease.holds(generation) {
+    /// The lease and the critical section; with what cuts an exchange of the lease's generation.
+    fn look(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+    ) -> Result<(Entered, CancellationToken), Refusal> {
+        let Identity {
+            generation, cutoff, ..
+        } = self.lease.identity();
+        if !self.lease.holds(generation) || cutoff.is_cancelled() {
             return Err(Refusal::Lapsed);
         }
         let now = self.lease.clock().now();
-        Ok(self
-            .ledger
-            .enter(key, token, generation, |id| self.watch.settles_in(id, now)))
-    }
-
-    fn permit(&self, key: &ResourceKey, token: Token, ticket: Ticket) -> Permit {
-        Permit {
-            ledger: Arc::clone(&self.ledger),
-            cutoff: self.lease.identity().cutoff,
-            key: key.clone(),
-            token,
-            ticket: Some(ticket),
-        }
+        let left = |id: &InstanceId| self.watch.settles_in(id, now);
+        let entered = self.ledger.enter(key, token, generation, left);
+        Ok((entered, cutoff))
     }
 }
 

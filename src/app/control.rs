@@ -9,7 +9,7 @@ use crate::admin::{Control, ControlError, MarkView, UnknownView};
 use crate::fence::{Decision, ResourceKey, Token};
 use crate::marks::lane::{Answer, Want};
 use crate::marks::watch::Watch;
-use crate::marks::{AuditRow, EpochRow, MarkRow, MarkStore, Override, StoreError};
+use crate::marks::{AuditRow, EpochRow, MarkRow, MarkStore, News, Override, StoreError};
 use crate::metrics::Metrics;
 use crate::proxy::Gate;
 
@@ -182,6 +182,12 @@ impl Control for Core {
             .await?;
         self.store.close(&[row]).await?;
         self.gate.lane.look(resource.clone());
+        let news = News::Closed {
+            resource: resource.clone(),
+        };
+        if let Err(error) = self.store.announce(&[news]).await {
+            tracing::debug!(%error, "an announcement was lost; the other instances will look");
+        }
         Ok(true)
     }
 

@@ -183,7 +183,7 @@ impl App {
         })?);
 
         // Everything runs from here.
-        let lane_task = tokio::spawn(lane_task.run());
+        let mut lane_task = tokio::spawn(lane_task.run());
         let (admin_stop, accept_stop, keeper_stop) = (
             CancellationToken::new(),
             CancellationToken::new(),
@@ -234,7 +234,7 @@ impl App {
             joined = try_join(&keeper, &*store, &settings, &meters).await?;
         }
         readiness.set_store_reached();
-        let keeper_task = tokio::spawn(keeper.run(keeper_stop.clone()));
+        let mut keeper_task = tokio::spawn(keeper.run(keeper_stop.clone()));
         let reloads = tokio::spawn(reload::watch(
             reload,
             loader,
@@ -244,8 +244,13 @@ impl App {
             Arc::clone(&metrics),
         ));
 
-        // Until a signal comes.
-        let signal = stops.next().await;
+        // Until a signal comes. Without the lane or the keeper everything fenced would be refused for ever: a new
+        // process does better.
+        let signal = tokio::select! {
+            signal = stops.next() => signal,
+            ended = &mut lane_task => anyhow::bail!("the lane to the store has ended: {ended:?}"),
+            ended = &mut keeper_task => anyhow::bail!("the keeper of the lease has ended: {ended:?}"),
+        };
         tracing::info!(signal, "draining");
         readiness.set_draining();
         reloads.abort();
@@ -274,8 +279,9 @@ impl App {
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
         }
 
+        // Nothing is written upstream any more: from `leave` on, the peers count what is unknown as settling.
+        lease.end();
         // What has drained is deleted; what is unknown or inherited stays recorded.
-        ledger.retire_all();
         let close = async {
             lane.stop().await;
             let _ = lane_task.await;

@@ -47,10 +47,16 @@ impl Keeper {
     pub async fn join(&self) -> Result<(), StoreError> {
         let sent = self.lease.clock().now();
         let identity = self.lease.identity();
-        let era = self
+        let joined = self
             .store
             .join(&identity.instance, self.term, self.settle)
-            .await?;
+            .await;
+        if joined.is_err() {
+            // It may be on record all the same: the next try is another instance.
+            let id = InstanceId::from_bits((self.bits)());
+            self.lease.rename(id);
+        }
+        let era = joined?;
         self.ledger.adopt(era, identity.generation);
         self.lease.renewed(sent);
         self.meters.answered();
@@ -112,6 +118,9 @@ impl Keeper {
             }
         }
         let verdict = self.watch.observe(&me, &rows, sent, clock.now());
+        if verdict.news {
+            self.ledger.ring_all();
+        }
         for (id, renewals) in verdict.silent {
             if self.bounded(self.store.declare_dead(&id, renewals)).await? {
                 tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
@@ -123,7 +132,9 @@ impl Keeper {
             let freed = self.bounded(self.store.bury(&id)).await?;
             tracing::info!(instance = %id, resources = freed.len(), "a dead instance's work has settled");
             for key in freed {
-                self.lane.look(key);
+                if self.ledger.waits_for_others(&key) {
+                    self.lane.look(key);
+                }
             }
         }
         Ok(())
@@ -153,6 +164,7 @@ impl Keeper {
                 let old = self.lease.rejoined(id.clone(), sent);
                 self.ledger.retire_before(self.lease.generation());
                 self.ledger.adopt(era, self.lease.generation());
+                self.ledger.forget(self.lease.generation());
                 tracing::warn!(old = %old.instance, new = %id,
                     "this instance was declared dead and goes on under a new id");
                 let left = self.settle.saturating_sub(lapsed);

@@ -7,7 +7,7 @@
 //! (`CLOCK_BOOTTIME`). Every write to an upstream socket looks at the lease, not only the start of an
 //! exchange: a process that was stopped halfway through a body wakes up in front of the next write.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,8 +67,10 @@ pub struct Lease {
     clock: Clock,
     /// `None`: the store is not shared, and nobody else can declare this instance dead.
     term: Option<Duration>,
-    /// When it ends, in nanoseconds of `clock`.
+    /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
     ends: AtomicU64,
+    /// The run is over: it never is valid again.
+    over: AtomicBool,
     generation: AtomicU64,
     /// Short sections, never across an await: only copies in and out.
     identity: Mutex<Identity>,
@@ -79,14 +81,15 @@ fn nanos(d: Duration) -> u64 {
 }
 
 impl Lease {
-    /// A lease that has not begun yet. `term` is `None` for a store that is not shared.
+    /// A lease that has not begun yet: the first [`Self::renewed`] begins it. `term` is `None` for a store that is
+    /// not shared; it never ends by itself then.
     #[must_use]
     pub fn new(clock: Clock, term: Option<Duration>, instance: InstanceId) -> Self {
-        let ends = if term.is_some() { 0 } else { u64::MAX };
         Self {
             clock,
             term,
-            ends: AtomicU64::new(ends),
+            ends: AtomicU64::new(0),
+            over: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             identity: Mutex::new(Identity {
                 instance,
@@ -104,13 +107,28 @@ impl Lease {
     /// Whether something new may be forwarded now.
     #[must_use]
     pub fn valid(&self) -> bool {
-        self.term.is_none() || nanos(self.clock.now()) < self.ends.load(Ordering::Acquire)
+        nanos(self.clock.now()) < self.ends.load(Ordering::Acquire)
+            && !self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether this instance has ever joined the store.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.ends.load(Ordering::Acquire) > 0
+    }
+
+    /// The run is over: nothing is written upstream any more, whatever renewals are still answered.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
     }
 
     /// Whether a socket, epoch or permit of `generation` may still be written under.
     #[must_use]
     pub fn holds(&self, generation: u64) -> bool {
-        self.generation.load(Ordering::Acquire) == generation && self.valid()
+        // In this order. A rejoin writes the generation before the end, so a look that has found the new
+        // end finds the new generation too; the other way round, a rejoin in between would lend the
+        // new lease to the old generation.
+        self.valid() && self.generation.load(Ordering::Acquire) == generation
     }
 
     #[must_use]
@@ -144,11 +162,24 @@ impl Lease {
         Some(self.clock.now().saturating_sub(ends))
     }
 
-    /// A renewal that was sent at `sent` has succeeded.
+    /// A renewal (or the join) that was sent at `sent` has succeeded.
     pub fn renewed(&self, sent: Duration) {
-        if let Some(term) = self.term {
-            self.ends.fetch_max(nanos(sent + term), Ordering::AcqRel);
+        {
+            // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
+            let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+            if identity.cutoff.is_cancelled() {
+                identity.cutoff = CancellationToken::new();
+            }
         }
+        let ends = self.term.map_or(u64::MAX, |term| nanos(sent + term));
+        self.ends.fetch_max(ends, Ordering::AcqRel);
+    }
+
+    /// Takes another id, before the lease has begun: whether the join under the one before was recorded is
+    /// not known, and an id is never used twice.
+    pub fn rename(&self, instance: InstanceId) {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        identity.instance = instance;
     }
 
     /// This process goes on under a new id: nothing of the old generation may be written any more.
@@ -235,8 +266,57 @@ mod tests {
     fn an_unshared_store_needs_none() {
         let (clock, now) = manual();
         let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+        assert!(!lease.valid(), "not joined yet");
+        lease.renewed(Duration::ZERO);
         now.store(u64::MAX / 2_000_000, Ordering::SeqCst);
         assert!(lease.valid());
         assert_eq!(lease.remaining(), None);
+    }
+
+    #[test]
+    fn a_rejoin_amid_a_look_does_not_lend_the_new_lease_to_the_old_generation() {
+        let hook: Arc<Mutex<Option<Arc<Lease>>>> = Arc::default();
+        let taken = Arc::clone(&hook);
+        let clock = Clock::from_fn(move || {
+            let lease = taken.lock().expect("not poisoned").take();
+            if let Some(lease) = lease {
+                lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(60));
+            }
+            Duration::from_secs(60)
+        });
+        let term = Some(Duration::from_secs(5));
+        let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(1)));
+        lease.renewed(Duration::ZERO);
+        assert!(!lease.holds(0), "lapsed");
+        *hook.lock().expect("not poisoned") = Some(Arc::clone(&lease));
+        assert!(!lease.holds(0), "rejoined while it was looked at");
+        assert!(lease.holds(1));
+    }
+
+    #[test]
+    fn what_begins_after_a_revival_is_not_cut() {
+        let (clock, _now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        let before = lease.identity().cutoff;
+        before.cancel();
+        lease.renewed(Duration::from_secs(60));
+        assert!(before.is_cancelled());
+        assert!(!lease.identity().cutoff.is_cancelled());
+        assert_eq!(lease.identity().generation, 0, "it is the same id");
+    }
+
+    #[test]
+    fn no_renewal_revives_a_run_that_is_over() {
+        let (clock, _now) = manual();
+        for term in [None, Some(Duration::from_secs(5))] {
+            let lease = Lease::new(clock.clone(), term, InstanceId::from_bits(1));
+            lease.renewed(Duration::ZERO);
+            assert!(lease.valid());
+            lease.end();
+            lease.renewed(Duration::from_secs(1));
+            assert!(!lease.valid());
+        }
     }
 }

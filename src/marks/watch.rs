@@ -39,6 +39,8 @@ pub struct Verdict {
     pub silent: Vec<(InstanceId, i64)>,
     /// Dead, and settled: to be buried.
     pub settled: Vec<InstanceId>,
+    /// An instance was found dead that was not known to be: who waits for it learns for how long.
+    pub news: bool,
 }
 
 impl Watch {
@@ -72,6 +74,7 @@ impl Watch {
             entry.lease = row.lease;
             entry.settle = row.settle;
             if row.dead {
+                verdict.news |= entry.dead_since.is_none();
                 let since = *entry.dead_since.get_or_insert(answered);
                 if sent.saturating_sub(since) >= self.settle.max(entry.settle) {
                     verdict.settled.push(row.id.clone());

@@ -113,6 +113,13 @@ impl Gate {
         token: Token,
         want: Want,
     ) -> Result<Answer, LaneError> {
+        if !self.lease.begun() {
+            // The schema, the era and the key templates have not been looked at yet.
+            return Err(LaneError {
+                kind: "connection",
+                message: "the store has not been reached since the start".into(),
+            });
+        }
         let late = || LaneError {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),

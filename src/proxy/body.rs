@@ -16,7 +16,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::headers;
 
@@ -40,6 +40,8 @@ pub(crate) enum BodyError {
     TooSlow(Duration),
     #[error("the body broke off: {0}")]
     Broken(BoxError),
+    #[error("the exchange was cut")]
+    Cut,
 }
 
 /// What was read of a request's body before admission, and the rest, if it is longer.
@@ -114,6 +116,17 @@ impl Upload {
         }
     }
 
+    /// No body.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            frames: VecDeque::new(),
+            read: 0,
+            rest: None,
+            sized: false,
+        }
+    }
+
     /// The whole body, if it has been read whole.
     pub(crate) fn whole(&self) -> Option<Bytes> {
         if self.rest.is_some() {
@@ -153,6 +166,7 @@ impl Upload {
             max,
             deadline,
             over,
+            cut: None,
         }
     }
 }
@@ -170,9 +184,32 @@ pub(crate) struct UpstreamBody {
     deadline: Option<(Duration, Pin<Box<Sleep>>)>,
     /// Cancelled when nothing more of this body will be sent.
     over: CancellationToken,
+    /// The exchange was cut: nothing more may be sent. The future is there while there may be something to
+    /// wait for.
+    cut: Option<(CancellationToken, Option<Cancelled>)>,
 }
 
+type Cancelled = Pin<Box<WaitForCancellationFutureOwned>>;
+
 impl UpstreamBody {
+    /// Breaks off once `cut` is cancelled. Dropping the response is not enough: an upstream may have
+    /// answered whole before the upload's end, and hyper goes on with the upload then.
+    pub(crate) fn cut_by(mut self, cut: CancellationToken) -> Self {
+        let waited = self.rest.is_some();
+        let waited = waited.then(|| Box::pin(cut.clone().cancelled_owned()));
+        self.cut = Some((cut, waited));
+        self
+    }
+
+    /// Whether the exchange was cut. If not, and more of the body has to be waited for, `cx` is woken by it.
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
+        match &mut self.cut {
+            None => false,
+            Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
+            Some((cut, None)) => cut.is_cancelled(),
+        }
+    }
+
     fn finish(&mut self) {
         self.ended = true;
         self.over.cancel();
@@ -197,6 +234,9 @@ impl Body for UpstreamBody {
         if this.ended {
             this.finish();
             return Poll::Ready(None);
+        }
+        if this.is_cut(cx) {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
         }
         if let Some(mut frame) = this.frames.pop_front() {
             if let Some(data) = frame.data_ref() {

@@ -55,6 +55,8 @@ pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
     /// Cancelled when nothing more of the request's body will be sent.
     pub sent: CancellationToken,
+    /// To be cancelled when nothing more of the request's body may be sent.
+    pub cut: CancellationToken,
     pub limits: Limits,
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<RouteMetrics>,
@@ -85,6 +87,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let Exchange {
         request,
         sent,
+        cut,
         limits,
         upstream,
         metrics,
@@ -101,6 +104,9 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let (key, token) = (permit.key().clone(), permit.token());
     let in_flight = metrics.in_flight();
     let sending = permit.begin();
+    // However this ends, an upload that still runs ends before the settling starts: it is declared later, and so
+    // dropped earlier, than the permit.
+    let upload = cut.drop_guard();
     let cuts = Cuts {
         superseded: sending.superseded(),
         cutoff: sending.cutoff(),
@@ -173,7 +179,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         sending.settled();
     } else {
         // The connection first, so that nothing more is written when the settling starts.
-        drop(body);
+        drop((body, upload));
         drop(sending);
         client.frames = None;
     }

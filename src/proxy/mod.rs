@@ -248,8 +248,9 @@ impl Proxy {
 
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
-        let sent = CancellationToken::new();
+        let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
+        let body = body.cut_by(cut.clone());
         let fence = Some((token, &key));
         let exchange = Exchange {
             request: self.upstream_request(
@@ -261,6 +262,7 @@ impl Proxy {
                 idempotency.as_ref(),
             ),
             sent,
+            cut,
             limits: Limits {
                 timeout: settings.upstream_timeout,
                 upload: limits.timeout,
@@ -388,7 +390,9 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
-        BodyError::TooSlow(_) | BodyError::Broken(_) => Refusal::ClientGone(format!("{error}")),
+        BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
+            Refusal::ClientGone(format!("{error}"))
+        }
     }
 }
 

@@ -38,6 +38,8 @@ pub enum UpstreamError {
     Authority(String, http::uri::InvalidUri),
     #[error("the system's root certificates cannot be read: {0}")]
     Roots(io::Error),
+    #[error("the lease under which this request was admitted has ended")]
+    Ended,
 }
 
 type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
@@ -67,11 +69,11 @@ struct Setup {
 }
 
 impl Setup {
-    fn client(&self, lease: Option<Arc<Lease>>) -> Result<HttpClient, UpstreamError> {
+    fn client(&self, guard: Option<LeaseGuard>) -> Result<HttpClient, UpstreamError> {
         let connector = Connector {
             socket: self.socket.clone(),
             timeout: self.connect_timeout,
-            lease,
+            guard,
         };
         let builder = HttpsConnectorBuilder::new();
         let connector = if self.https {
@@ -120,7 +122,8 @@ impl Upstream {
             connect_timeout: settings.connect_timeout,
             idle_timeout: settings.idle_timeout,
         };
-        let fenced = setup.client(Some(Arc::clone(lease)))?;
+        let generation = lease.generation();
+        let fenced = setup.client(Some(LeaseGuard::new(lease, generation)))?;
         let plain = setup.client(None)?;
         Ok(Self {
             scheme,
@@ -129,20 +132,26 @@ impl Upstream {
             host: settings.host.clone(),
             setup,
             lease: Arc::clone(lease),
-            fenced: Mutex::new((lease.generation(), fenced)),
+            fenced: Mutex::new((generation, fenced)),
             plain,
         })
     }
 
     /// The client for permits of `generation`. After a rejoin the connections of the generation before
-    /// can carry nothing new, so the pool starts afresh.
+    /// can carry nothing new, so the pool starts afresh; and a permit of the generation before gets
+    /// no client at all, since the sockets of the new one would let it write.
+    ///
+    /// # Errors
+    ///
+    /// [`UpstreamError::Ended`] for an earlier generation than the latest seen.
     pub(crate) fn fenced(&self, generation: u64) -> Result<HttpClient, UpstreamError> {
         let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+        if fenced.0 > generation {
+            return Err(UpstreamError::Ended);
+        }
         if fenced.0 < generation {
-            *fenced = (
-                generation,
-                self.setup.client(Some(Arc::clone(&self.lease)))?,
-            );
+            let guard = LeaseGuard::new(&self.lease, generation);
+            *fenced = (generation, self.setup.client(Some(guard))?);
         }
         Ok(fenced.1.clone())
     }
@@ -172,7 +181,9 @@ impl Upstream {
 pub(crate) struct Connector {
     socket: Option<PathBuf>,
     timeout: Duration,
-    lease: Option<Arc<Lease>>,
+    /// The generation is that of the permits whose client this is, not the one of the moment of the
+    /// connect: a permit of an earlier generation must not get a socket of a later one.
+    guard: Option<LeaseGuard>,
 }
 
 impl Service<Uri> for Connector {
@@ -188,10 +199,7 @@ impl Service<Uri> for Connector {
         let connector = self.clone();
         Box::pin(async move {
             let connect = async {
-                let guard = connector.lease.map(|lease| LeaseGuard {
-                    generation: lease.generation(),
-                    lease,
-                });
+                let guard = connector.guard;
                 if let Some(path) = &connector.socket {
                     let stream = UnixStream::connect(path).await?;
                     return Ok(Socket::Unix(TokioIo::new(stream), guard));
@@ -219,9 +227,19 @@ impl Service<Uri> for Connector {
 }
 
 /// What a fenced socket looks at before every write.
+#[derive(Clone)]
 pub(crate) struct LeaseGuard {
     lease: Arc<Lease>,
     generation: u64,
+}
+
+impl LeaseGuard {
+    fn new(lease: &Arc<Lease>, generation: u64) -> Self {
+        Self {
+            lease: Arc::clone(lease),
+            generation,
+        }
+    }
 }
 
 /// A connection to the upstream.
@@ -304,5 +322,70 @@ impl Write for Socket {
             Self::Tcp(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
             Self::Unix(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marks::InstanceId;
+    use crate::marks::lease::Clock;
+    use crate::proxy::body::Upload;
+    use http::Request;
+    use tokio::io::AsyncReadExt as _;
+    use tokio_util::sync::CancellationToken;
+
+    fn lease() -> Arc<Lease> {
+        let clock = Clock::from_fn(|| Duration::ZERO);
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        Arc::new(lease)
+    }
+
+    fn upstream(address: &str, lease: &Arc<Lease>) -> Upstream {
+        let settings = UpstreamSettings {
+            url: UpstreamUrl::Http(address.to_owned()),
+            host: HostPolicy::Preserve,
+            connect_timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(5),
+        };
+        Upstream::new(&settings, lease).expect("an upstream")
+    }
+
+    fn request(upstream: &Upstream) -> Request<UpstreamBody> {
+        let body = Upload::empty().send(None, None, CancellationToken::new());
+        let mut request = Request::new(body);
+        *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
+        request
+    }
+
+    #[test]
+    fn a_permit_of_an_earlier_generation_gets_no_client_of_a_later_one() {
+        let lease = lease();
+        let upstream = upstream("127.0.0.1:1", &lease);
+        assert!(upstream.fenced(0).is_ok());
+        lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+        assert!(upstream.fenced(1).is_ok());
+        assert!(matches!(upstream.fenced(0), Err(UpstreamError::Ended)));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_permit() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let address = listener.local_addr().expect("its address").to_string();
+        let lease = lease();
+        let upstream = upstream(&address, &lease);
+        let client = upstream.fenced(0).expect("a client");
+        lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+        let sent = tokio::spawn(client.request(request(&upstream)));
+        let (mut socket, _) = listener.accept().await.expect("a connection");
+        let mut read = Vec::new();
+        let _ = socket.read_to_end(&mut read).await;
+        assert!(read.is_empty(), "{}", String::from_utf8_lossy(&read));
+        assert!(sent.await.expect("no panic").is_err());
     }
 }

@@ -11,9 +11,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::batch::{self, Group, Outcome};
 use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::lease::Lease;
-use crate::marks::ledger::{Drained, Ledger};
-use crate::marks::store::{EpochRow, MarkStore, News, Opening, StoreError};
+use crate::marks::lease::{Identity, Lease};
+use crate::marks::ledger::{Drained, Ledger, Look, Looked};
+use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, News, Opening, StoreError};
 use crate::marks::watch::Watch;
 
 /// The most resources that one statement names.
@@ -22,6 +22,8 @@ const MOST_PER_BATCH: usize = 1024;
 const MOST_ASIDE: usize = 8;
 /// How long a resource that ran into a row lock is asked about beside the lane.
 const TROUBLE: Duration = Duration::from_secs(30);
+/// How many openings whose answer was lost are deleted unseen. The poll finds the others, once they are superseded.
+const MOST_DOUBTFUL: usize = 8192;
 /// The least time between two polls of this instance's own rows.
 const BETWEEN_POLLS: Duration = Duration::from_millis(100);
 /// How often failed upkeep is tried again.
@@ -107,7 +109,7 @@ impl Lane {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut upkeep = false;
-            if self.waiting.is_empty() {
+            if self.waiting.is_empty() && self.looks.is_empty() {
                 tokio::select! {
                     command = self.rx.recv() => match command {
                         Some(command) => self.take(command),
@@ -126,6 +128,8 @@ impl Lane {
             }
             self.turn(upkeep).await;
             if let Some(done) = self.stop.take() {
+                // Here, and not before: an epoch that was opened by this very turn goes too.
+                self.ledger.retire_all();
                 self.drain_all();
                 self.close_now().await;
                 let _ = done.send(());
@@ -166,11 +170,13 @@ impl Lane {
     }
 
     async fn turn(&mut self, upkeep: bool) {
-        let groups = self.gather();
-        let looks: Vec<ResourceKey> = self.looks.drain().collect();
+        // The era before what is known in it: an override that is learned of in between sends the statement back.
+        // The other way round, a mark of the era before would be missed in the new one, and taken for lost.
+        let era = self.ledger.era();
+        let by = self.lease.identity();
+        let groups = self.gather(by.generation);
+        let looks = self.next_looks();
         if !groups.is_empty() || !looks.is_empty() {
-            let era = self.ledger.era();
-            let by = self.lease.identity();
             let outcome = batch::send(&self.store, &self.meters, groups, looks, era, by).await;
             let news = self.enter(outcome, false);
             self.announce(news).await;
@@ -195,24 +201,36 @@ impl Lane {
         }
     }
 
-    /// Folds what waits into a batch. What memory knows to be stale by now needs no statement.
-    fn gather(&mut self) -> Vec<Group> {
+    fn next_looks(&mut self) -> Vec<ResourceKey> {
+        let next = self.looks.iter().take(MOST_PER_BATCH).cloned();
+        let next: Vec<ResourceKey> = next.collect();
+        for key in &next {
+            self.looks.remove(key);
+        }
+        next
+    }
+
+    /// Folds what waits into a batch. What memory can tell by now needs no statement.
+    fn gather(&mut self, generation: u64) -> Vec<Group> {
         let mut fresh = Vec::with_capacity(self.waiting.len());
         for (key, waiter) in self.waiting.drain(..) {
             if waiter.reply.is_closed() {
                 continue;
             }
-            match self.ledger.known(&key) {
-                Some(mark) if mark > waiter.token => {
+            match self.ledger.look(&key, waiter.token, generation) {
+                Look::Stale(mark) => {
                     let _ = waiter.reply.send(Ok(Answer::Stale { mark }));
                 }
-                _ => fresh.push((key, waiter)),
+                Look::Open if waiter.want == Want::Open => {
+                    let _ = waiter.reply.send(Ok(Answer::Granted { advanced: false }));
+                }
+                Look::Open | Look::Ask | Look::Barred(_) => fresh.push((key, waiter)),
             }
         }
         self.fold(fresh)
     }
 
-    fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
+    pub(super) fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
         let mut groups = batch::fold(waiting, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
@@ -225,7 +243,7 @@ impl Lane {
     }
 
     /// Enters a batch's answers in the ledger and answers those who wait. Returns whom to tell.
-    fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
+    pub(super) fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
         let Outcome {
             groups,
             era,
@@ -241,8 +259,15 @@ impl Lane {
         if let Ok(rows) = &epochs {
             for key in &looks {
                 let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
-                for (older, token) in self.ledger.looked(key, rows) {
-                    self.tell(&mut news, &older, token);
+                match self.ledger.looked(key, rows, by.generation) {
+                    Looked::Left(left) => {
+                        for (older, token) in left {
+                            self.tell(&mut news, &older, token);
+                        }
+                    }
+                    // Under a lapsed lease they may have been deleted by those who hold this instance dead.
+                    Looked::Lost if self.lease.holds(by.generation) => self.epoch_lost(key),
+                    Looked::Lost => {}
                 }
             }
         }
@@ -272,8 +297,11 @@ impl Lane {
                     self.trouble.extend(keys.map(|key| (key, until)));
                 }
                 let error = LaneError::new(&error);
-                for waiter in groups.into_iter().flat_map(|group| group.waiters) {
-                    let _ = waiter.reply.send(Err(error.clone()));
+                for group in groups {
+                    self.doubt(&group.ask, &by);
+                    for waiter in group.waiters {
+                        let _ = waiter.reply.send(Err(error.clone()));
+                    }
                 }
             }
         }
@@ -283,9 +311,9 @@ impl Lane {
     fn enter_one(
         &mut self,
         group: Group,
-        found: &crate::marks::store::Found,
-        era: crate::marks::store::Era,
-        by: &crate::marks::lease::Identity,
+        found: &Found,
+        era: Era,
+        by: &Identity,
         rows: Result<&[EpochRow], &StoreError>,
         news: &mut Vec<News>,
     ) {
@@ -302,7 +330,8 @@ impl Lane {
         let lost = known.is_some_and(|known| found.before < Some(known));
         if lost && self.ledger.era() == era {
             self.lost(&ask.resource, known, found.before);
-            let error = LaneError::other("lost", "the store has lost marks of this resource");
+            self.doubt(&ask, by);
+            let error = lost_error();
             for waiter in waiters {
                 let _ = waiter.reply.send(Err(error.clone()));
             }
@@ -325,6 +354,14 @@ impl Lane {
                     doubt = Some(LaneError::other("rejoined", why));
                     self.drain(Drained { row, wanted: false });
                 }
+                // Committed a moment ago, and not there any more: another server has answered the second statement.
+                Ok(rows) if !rows.contains(&row) => {
+                    if self.lease.holds(by.generation) {
+                        self.epoch_lost(&ask.resource);
+                    }
+                    doubt = Some(lost_error());
+                    self.drain(Drained { row, wanted: false });
+                }
                 Ok(rows) => {
                     let others = rows.iter().filter(|other| other.instance != by.instance);
                     let older: Vec<EpochRow> = others
@@ -336,7 +373,10 @@ impl Lane {
                     }
                     self.ledger.opened(row, by.generation, older);
                 }
-                Err(error) => doubt = Some(LaneError::new(error)),
+                Err(error) => {
+                    doubt = Some(LaneError::new(error));
+                    self.doubt(&ask, by);
+                }
             }
         }
         self.ledger.learn(&ask.resource, mark, era, false);
@@ -356,6 +396,23 @@ impl Lane {
                 }
             };
             let _ = waiter.reply.send(answer);
+        }
+    }
+
+    /// What became of this opening is not known, and nobody will use it: its row is to be deleted if it is there,
+    /// lest others wait for it, or for its settling after a crash. (Should it be committed later still, the
+    /// poll finds it.)
+    fn doubt(&mut self, ask: &Ask, by: &Identity) {
+        if let Some(opening) = ask.opening
+            && self.closes.len() < MOST_DOUBTFUL
+        {
+            let row = EpochRow {
+                resource: ask.resource.clone(),
+                instance: by.instance.clone(),
+                opening,
+                token: ask.token,
+            };
+            self.drain(Drained { row, wanted: false });
         }
     }
 
@@ -395,58 +452,8 @@ impl Lane {
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
         }
     }
+}
 
-    // --- beside the lane ---
-
-    fn set_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        if let Some(already) = self.aside.get_mut(key) {
-            already.extend(waiters);
-            return;
-        }
-        self.aside.insert(key.clone(), Vec::new());
-        self.ask_aside(key, waiters);
-    }
-
-    /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
-    /// to the lane as a command, so that only the lane ever enters one in the ledger.
-    fn ask_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        let waiting = waiters
-            .into_iter()
-            .map(|waiter| (key.clone(), waiter))
-            .collect();
-        let groups = self.fold(waiting);
-        let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
-        let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
-        let room = Arc::clone(&self.aside_room);
-        tokio::spawn(async move {
-            let _place = room.acquire_owned().await;
-            let outcome = batch::send(&store, &meters, groups, Vec::new(), era, by).await;
-            if let Some(tx) = tx.upgrade() {
-                let _ = tx.send(Command::Aside(Box::new(outcome)));
-            }
-        });
-    }
-
-    fn aside_done(&mut self, outcome: Outcome) {
-        let Some(key) = outcome
-            .groups
-            .first()
-            .map(|group| group.ask.resource.clone())
-        else {
-            return;
-        };
-        for news in self.enter(outcome, true) {
-            // Told with the next look, which also finds out whether it is still needed.
-            if let News::Newer { resource, .. } = news {
-                self.looks.insert(resource);
-            }
-        }
-        match self.aside.remove(&key) {
-            Some(waiters) if !waiters.is_empty() => {
-                self.aside.insert(key.clone(), Vec::new());
-                self.ask_aside(&key, waiters);
-            }
-            _ => {}
-        }
-    }
+fn lost_error() -> LaneError {
+    LaneError::other("lost", "the store has lost marks of this resource")
 }

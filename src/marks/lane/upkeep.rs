@@ -11,10 +11,12 @@ use super::keys_of;
 use super::task::{Lane, TICK};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::ledger::Drained;
-use crate::marks::store::{Ask, EpochRow, News};
+use crate::marks::store::{Ask, EpochRow, News, StoreError};
 
 /// How long the deletion of drained epochs may be put off while requests keep the lane busy.
 const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
+/// The most rows that one deletion names.
+const MOST_PER_CLOSE: usize = 4096;
 
 impl Lane {
     pub(super) async fn give_back(&mut self) {
@@ -40,6 +42,10 @@ impl Lane {
         let Some(since) = self.closes_since else {
             return false;
         };
+        if since > Instant::now() {
+            // The last try has failed: not again at once, lest a store that does not answer stalls the lane.
+            return false;
+        }
         upkeep
             || self.closes.iter().any(|drained| drained.wanted)
             || (self.waiting.is_empty() && self.rx.is_empty())
@@ -49,29 +55,13 @@ impl Lane {
     /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
     /// is deleted again, by its opening, which nobody else can have.
     pub(super) async fn close_now(&mut self) {
-        if self.closes.is_empty() {
-            self.closes_since = None;
-            return;
-        }
-        let rows: Vec<EpochRow> = self
-            .closes
-            .iter()
-            .map(|drained| drained.row.clone())
-            .collect();
-        match self.store.close(&rows).await {
-            Ok(()) => {
-                self.meters.answered();
-                self.closes_since = None;
-                let closed = std::mem::take(&mut self.closes);
-                let wanted = closed.into_iter().filter(|drained| drained.wanted);
-                let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
-                let news = keys_of(&wanted)
-                    .into_iter()
-                    .map(|resource| News::Closed { resource })
-                    .collect();
-                self.announce(news).await;
-            }
-            Err(error) => {
+        while !self.closes.is_empty() {
+            let count = self.closes.len().min(MOST_PER_CLOSE);
+            let rows: Vec<EpochRow> = self.closes[..count]
+                .iter()
+                .map(|drained| drained.row.clone())
+                .collect();
+            if let Err(error) = self.store.close(&rows).await {
                 self.meters.failed(&error);
                 for drained in &mut self.closes {
                     // Tried again with the next tick, not at once.
@@ -79,8 +69,19 @@ impl Lane {
                 }
                 self.closes_since = Some(Instant::now() + TICK);
                 tracing::debug!(%error, "drained epochs could not be closed yet");
+                return;
             }
+            self.meters.answered();
+            let closed = self.closes.drain(..count);
+            let wanted = closed.filter(|drained| drained.wanted);
+            let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
+            let news = keys_of(&wanted)
+                .into_iter()
+                .map(|resource| News::Closed { resource })
+                .collect();
+            self.announce(news).await;
         }
+        self.closes_since = None;
     }
 
     /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
@@ -96,10 +97,15 @@ impl Lane {
             }
         };
         self.meters.answered();
+        let closing: HashSet<EpochRow> = self
+            .closes
+            .iter()
+            .map(|drained| drained.row.clone())
+            .collect();
         for (row, mark) in rows {
             self.ledger.learn(&row.resource, mark, era, true);
             let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-            if !mine && !self.closes.iter().any(|drained| drained.row == row) {
+            if !mine && !closing.contains(&row) {
                 self.drain(Drained { row, wanted: true });
             }
         }
@@ -119,10 +125,7 @@ impl Lane {
             Ok(rows) => {
                 let rows: HashSet<EpochRow> = rows.into_iter().collect();
                 for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                    tracing::error!(resource = %row.resource, token = %row.token,
-                        "an open epoch is not on record any more; the resource is refused until it is repaired");
-                    self.ledger.bar(&row.resource);
-                    self.repairs.insert(row.resource);
+                    self.epoch_lost(&row.resource);
                 }
                 self.repair().await;
             }
@@ -138,6 +141,13 @@ impl Lane {
         tracing::error!(resource = %key, known = text(known), found = text(found),
             "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
         self.meters.regressions.inc();
+        self.ledger.bar(key);
+        self.repairs.insert(key.clone());
+    }
+
+    pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
+        tracing::error!(resource = %key,
+            "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
     }
@@ -177,7 +187,9 @@ impl Lane {
                 }
                 Err(error) => {
                     self.meters.failed(&error);
-                    return;
+                    if !matches!(error, StoreError::LockTimeout(_)) {
+                        return;
+                    }
                 }
             }
         }

@@ -71,6 +71,16 @@ pub enum Entered {
     },
 }
 
+/// What a look at the epochs of others has found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// The older ones that somebody here waits for, with the token that waits.
+    Left(Vec<(EpochRow, Token)>),
+    /// An epoch that is open here is not among the rows: the store has lost it, so that others may have been
+    /// lost too, and nothing is concluded from their absence.
+    Lost,
+}
+
 /// Names one given permit.
 #[derive(Debug)]
 pub struct Ticket {
@@ -327,9 +337,15 @@ impl Ledger {
     /// Learns of a later era: what was refused from memory is forgotten, but for resources with an epoch
     /// open here, which no override can have touched.
     pub fn adopt(&self, era: Era, generation: u64) {
-        if self.era.fetch_max(era, Ordering::AcqRel) >= era {
-            return;
+        if self.era.fetch_max(era, Ordering::AcqRel) < era {
+            self.forget(generation);
         }
+    }
+
+    /// Forgets what was refused from memory, but for resources with an epoch of `generation` open here. After a
+    /// rejoin the epochs of the generation before protect nothing any more: they may have been deleted
+    /// and their marks overridden, in an era that is known here already.
+    pub fn forget(&self, generation: u64) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.remembered.clear();
@@ -400,9 +416,13 @@ impl Ledger {
     }
 
     /// The epoch rows of a resource were read again: what is older and elsewhere, and still there.
-    /// Returns the older ones that somebody here waits for.
-    pub fn looked(&self, key: &ResourceKey, rows: &[EpochRow]) -> Vec<(EpochRow, Token)> {
+    pub fn looked(&self, key: &ResourceKey, rows: &[EpochRow], generation: u64) -> Looked {
         self.with(key, |entry, _| {
+            let own = entry.epochs.iter();
+            let mut own = own.filter(|epoch| epoch.generation == generation);
+            if own.any(|epoch| !rows.contains(&epoch.row)) {
+                return Looked::Lost;
+            }
             let mut left = Vec::new();
             for epoch in &mut entry.epochs {
                 epoch.foreign.retain(|foreign| rows.contains(foreign));
@@ -414,7 +434,7 @@ impl Ledger {
                 );
             }
             entry.ring();
-            left
+            Looked::Left(left)
         })
     }
 
@@ -439,13 +459,13 @@ impl Ledger {
         })
     }
 
-    /// Whether somebody waits at this resource for epochs of other instances.
+    /// Whether epochs of other instances are in the way at this resource. Nobody need wait there right now: who
+    /// was refused for them comes back.
     #[must_use]
     pub fn waits_for_others(&self, key: &ResourceKey) -> bool {
         let shard = self.shard(key);
-        shard.active.get(key).is_some_and(|entry| {
-            entry.waiting > 0 && entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty())
-        })
+        let entry = shard.active.get(key);
+        entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
     }
 
     /// Every epoch row of `generation` that is registered here.
@@ -468,8 +488,8 @@ impl Ledger {
         })
     }
 
-    /// Closes epochs without a permit for `idle`, or at once while more are open than are to be
-    /// remembered; also all that are of an earlier generation and drained.
+    /// Closes epochs without a permit for `idle`, or almost at once while more are open than are to be
+    /// remembered.
     pub fn sweep(&self, idle: Duration) {
         let crowded = self.active.load(Ordering::Relaxed) > self.capacity;
         let idle = if crowded { CROWDED_IDLE } else { idle };
