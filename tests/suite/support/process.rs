@@ -62,7 +62,8 @@ impl Process {
     }
 
     /// SIGSTOP; returns when every thread has stopped. Until the first of them takes the signal, the
-    /// others run on.
+    /// others run on. A thread that the kernel holds (`D`) stops before it runs again: a shell, for
+    /// one, while its child is stopped between vfork and exec.
     pub async fn stop(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -70,7 +71,7 @@ impl Process {
             let stopped = |task: std::fs::DirEntry| {
                 let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
                 stat.rsplit_once(") ")
-                    .is_some_and(|(_, rest)| rest.starts_with('T'))
+                    .is_some_and(|(_, rest)| rest.starts_with(['T', 'D']))
             };
             let tasks = std::fs::read_dir(&tasks).expect("an own child has tasks");
             tasks.flatten().all(stopped).then_some(())
