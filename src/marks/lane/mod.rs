@@ -12,6 +12,8 @@
 
 mod batch;
 mod task;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

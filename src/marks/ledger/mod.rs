@@ -597,6 +597,14 @@ impl Ledger {
         }
     }
 
+    /// How many resources have an epoch, a waiter or a bar.
+    #[cfg(test)]
+    pub(crate) fn active(&self) -> usize {
+        let counted = self.active.load(Ordering::Relaxed);
+        assert_eq!(counted, self.collect(|_, _| Some(())).len());
+        counted
+    }
+
     // --- plumbing ---
 
     fn with<R>(&self, key: &ResourceKey, f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R) -> R {
