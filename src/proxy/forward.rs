@@ -416,3 +416,6 @@ impl Body for Followed {
         self.hint.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

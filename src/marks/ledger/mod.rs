@@ -28,6 +28,8 @@ use crate::fence::{ResourceKey, Token};
 use entry::{Bar, Entry, OwnEpoch, Unknown};
 
 mod entry;
+#[cfg(test)]
+mod tests;
 
 const SHARDS: usize = 64;
 
