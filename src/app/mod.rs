@@ -55,13 +55,7 @@ pub async fn serve(
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    let app = App::bind(settings).await?;
-    tracing::info!(
-        data = app.data_address,
-        admin = app.admin_address.as_deref(),
-        "listening"
-    );
-    app.run(loader).await
+    App::bind(settings).await?.run(loader).await
 }
 
 /// A proxy whose ports are bound and that does not accept yet.
@@ -108,10 +102,13 @@ impl App {
             settings,
             store,
             data,
+            data_address,
             admin,
-            ..
+            admin_address,
         } = self;
+        // Listened for from the start: by default each of these would end the process.
         let mut stops = Stops::new()?;
+        let reload = reload::Trigger::new(loader.file.as_deref())?;
 
         // What is known, what is counted.
         let metrics = Arc::new(Metrics::new(&labels(&settings)));
@@ -207,6 +204,12 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
+        let mirror = tokio::spawn(mirror(Arc::clone(&readiness), handles.up));
+
+        // The store is tried once before the first request is accepted, so that a start in good order
+        // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
+        // what is fenced is refused until it can.
+        let mut joined = try_join(&keeper, &*store, &settings, &meters).await?;
         let server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
@@ -214,20 +217,26 @@ impl App {
             accept_stop.clone(),
         ));
         readiness.set_configured();
-        let mirror = tokio::spawn(mirror(Arc::clone(&readiness), handles.up));
+        tracing::info!(
+            data = data_address,
+            admin = admin_address.as_deref(),
+            "listening"
+        );
         tracing::info!("{}", config::summary(&settings));
-
-        // The store, which may not be there yet: until it is, nothing fenced is forwarded.
-        tokio::select! {
-            joined = join_store(&keeper, &*store, &settings, &meters) => joined?,
-            signal = stops.next() => {
-                tracing::info!(signal, "stopped before the store was reached");
-                return Ok(());
+        while !joined {
+            tokio::select! {
+                () = tokio::time::sleep(START_AGAIN) => {}
+                signal = stops.next() => {
+                    tracing::info!(signal, "stopped before the store was reached");
+                    return Ok(());
+                }
             }
+            joined = try_join(&keeper, &*store, &settings, &meters).await?;
         }
         readiness.set_store_reached();
         let mut keeper_task = tokio::spawn(keeper.run(keeper_stop.clone()));
         let reloads = tokio::spawn(reload::watch(
+            reload,
             loader,
             Arc::clone(&settings),
             Arc::clone(&proxy),
@@ -322,32 +331,27 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
     })
 }
 
-/// Checks the store, compares the key templates, and joins; tries again for as long as the store
-/// cannot be reached, and gives up at once where it is not fit.
-async fn join_store(
+/// Checks the store, compares the key templates, and joins. `false` where the store cannot be reached,
+/// so that trying again may help; an error where it is not fit.
+async fn try_join(
     keeper: &Keeper,
     store: &dyn MarkStore,
     settings: &Settings,
     meters: &Meters,
-) -> anyhow::Result<()> {
-    let mut said = false;
-    loop {
-        let tried = async {
-            store.prepare().await?;
-            keys::compare(store, settings).await?;
-            keeper.join().await
-        };
-        match tried.await {
-            Ok(()) => return Ok(()),
-            Err(error @ StoreError::Unfit(_)) => return Err(error.into()),
-            Err(error) => {
-                meters.errors.with_label_values(&[error.kind()]).inc();
-                meters.up.set(0);
-                if !std::mem::replace(&mut said, true) {
-                    tracing::warn!(%error, "the store cannot be reached yet; nothing fenced is forwarded until it is");
-                }
-                tokio::time::sleep(START_AGAIN).await;
-            }
+) -> Result<bool, StoreError> {
+    let tried = async {
+        store.prepare().await?;
+        keys::compare(store, settings).await?;
+        keeper.join().await
+    };
+    match tried.await {
+        Ok(()) => Ok(true),
+        Err(error @ StoreError::Unfit(_)) => Err(error),
+        Err(error) => {
+            meters.errors.with_label_values(&[error.kind()]).inc();
+            meters.up.set(0);
+            tracing::warn!(%error, "the store cannot be reached yet; nothing fenced is forwarded until it is");
+            Ok(false)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::{keys, labels};
@@ -38,22 +38,37 @@ impl Stamp {
     }
 }
 
+/// What asks for a reload. Made at the start, so that nothing that happens after it is missed.
+pub(super) struct Trigger {
+    hangups: Signal,
+    seen: Option<Stamp>,
+}
+
+impl Trigger {
+    pub(super) fn new(file: Option<&Path>) -> std::io::Result<Self> {
+        Ok(Self {
+            hangups: signal(SignalKind::hangup())?,
+            seen: file.and_then(Stamp::of),
+        })
+    }
+}
+
 /// Reloads until it is aborted.
 pub(super) async fn watch(
+    trigger: Trigger,
     loader: Loader,
     mut settings: Arc<Settings>,
     proxy: Arc<Proxy>,
     store: Arc<dyn MarkStore>,
     metrics: Arc<Metrics>,
 ) {
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else {
-        tracing::error!("SIGHUP cannot be listened for; the configuration is not reloaded");
-        return;
-    };
+    let Trigger {
+        mut hangups,
+        mut seen,
+    } = trigger;
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let stamp = || loader.file.as_deref().and_then(Stamp::of);
-    let mut seen = stamp();
     loop {
         let cause = tokio::select! {
             _ = hangups.recv() => "SIGHUP",

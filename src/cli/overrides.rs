@@ -7,7 +7,7 @@ use crate::config::Overrides;
 
 /// Flags that stand above the file. The fields are read by their names, in [`gather`].
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
-#[derive(Debug, Args)]
+#[derive(Args)]
 #[command(next_help_heading = "Above the file")]
 pub struct OverrideArgs {
     /// The service that is fenced: http://host:port, https://host, h2c://host:port or unix:/path.
@@ -101,6 +101,13 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     log_level: Option<String>,
+}
+
+/// Without the values: one of them may hold a password.
+impl std::fmt::Debug for OverrideArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OverrideArgs(…)")
+    }
 }
 
 /// The flags, and the fields of the file that they stand above.

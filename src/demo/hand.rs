@@ -107,7 +107,7 @@ fn lines(front: &str, admin: &str, api: &str, locks: &str) -> Vec<(&'static str,
         ),
         (
             "Its metrics",
-            format!("curl -s {admin}/metrics | grep ^fencepost_requests_total"),
+            format!("curl -s {admin}/metrics | grep 'fencepost_requests_total.* [1-9]'"),
         ),
     ]
 }

@@ -15,7 +15,7 @@ use super::store::{Heard, InstanceId, MarkStore, News, Renewal, StoreError};
 use super::watch::Watch;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 /// How often waiters look again at epochs of others, should a notification be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How often own rows below their mark are read, should a notification be lost.

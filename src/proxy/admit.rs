@@ -69,7 +69,7 @@ impl Gate {
                 Ok(permit) => Ok(Admitted { permit, advanced }),
                 // Closed in between: ask again.
                 Err(barrier::Refusal::NotOpen) => continue,
-                Err(refusal) => Err(at_the_barrier(key, token, refusal)),
+                Err(refusal) => Err(at_the_barrier(key, token, &refusal)),
             };
         }
         Err(unavailable(
@@ -156,8 +156,8 @@ impl Gate {
     }
 }
 
-fn at_the_barrier(key: &ResourceKey, token: Token, refusal: barrier::Refusal) -> Refusal {
-    match refusal {
+fn at_the_barrier(key: &ResourceKey, token: Token, refusal: &barrier::Refusal) -> Refusal {
+    match *refusal {
         barrier::Refusal::Superseded { mark } => stale(key, token, mark, DecidedBy::Barrier),
         barrier::Refusal::OlderInFlight {
             retry_after,

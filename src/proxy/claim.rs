@@ -121,7 +121,7 @@ async fn key_from_body(
         limits.max,
         limits.timeout,
     );
-    let upload = read.await.map_err(body_refusal)?;
+    let upload = read.await.map_err(|error| body_refusal(&error))?;
     let whole = upload
         .whole()
         .ok_or_else(|| too_long_for_key(limits.buffer))?;

@@ -413,7 +413,7 @@ impl Body for Followed {
 
     fn size_hint(&self) -> http_body::SizeHint {
         // Only at the start: hyper asks once, to frame the response as the upstream did.
-        self.hint.clone()
+        self.hint
     }
 }
 

@@ -355,7 +355,6 @@ fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
 /// Keys that templates make have no `%` but in escapes of ASCII signs, and no space in their literal
 /// text, so no two of them come out equal, and [`resource_of`] reads them back.
 #[must_use]
-#[expect(clippy::missing_panics_doc, reason = "it cannot panic")]
 pub fn resource_value(key: &ResourceKey) -> HeaderValue {
     let mut text = String::with_capacity(key.as_str().len());
     for byte in key.as_str().bytes() {

@@ -169,7 +169,7 @@ impl Proxy {
             }
             Class::Observed(route, judged) => {
                 let seen = self
-                    .observe(&live, &route, judged, head, body, peer, &about)
+                    .observe(&live, &route, judged, (head, body), peer, &about)
                     .await;
                 // The check beside the request has counted it.
                 return seen.unwrap_or_else(|refusal| refusal.respond(about.style(table)));
@@ -229,15 +229,14 @@ impl Proxy {
             limits.timeout,
         )
         .await
-        .map_err(body_refusal)?;
-        let key = match early {
-            Some(key) => key,
-            None => {
-                let whole = upload
-                    .whole()
-                    .ok_or_else(|| too_long_for_key(limits.buffer))?;
-                fenced.key(&head, Some(&whole))?
-            }
+        .map_err(|error| body_refusal(&error))?;
+        let key = if let Some(key) = early {
+            key
+        } else {
+            let whole = upload
+                .whole()
+                .ok_or_else(|| too_long_for_key(limits.buffer))?;
+            fenced.key(&head, Some(&whole))?
         };
         let idempotency = idempotency(&fenced, &head, &key, &upload)?;
 
@@ -254,7 +253,14 @@ impl Proxy {
         let body = body.cut_by(cut.clone());
         let fence = Some((token, &key));
         let exchange = Exchange {
-            request: self.upstream_request(&live.upstream, head, body, peer, fence, idempotency)?,
+            request: self.upstream_request(
+                &live.upstream,
+                head,
+                body,
+                peer,
+                fence,
+                idempotency.as_ref(),
+            ),
             sent,
             cut,
             limits: Limits {
@@ -345,6 +351,7 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
         gap = gap.map(|gap| gap.to_string()),
         peer = &*about.peer,
         trace_id = about.trace_id.as_deref(),
+        reason = refusal.detail(true),
         "{message}"
     );
 }
@@ -378,7 +385,7 @@ impl About {
     }
 }
 
-fn body_refusal(error: BodyError) -> Refusal {
+fn body_refusal(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."

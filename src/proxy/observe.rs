@@ -23,8 +23,7 @@ impl Proxy {
         live: &Live,
         route: &Arc<Route>,
         judged: Result<Fenced, Refusal>,
-        head: Parts,
-        body: Incoming,
+        (head, body): (Parts, Incoming),
         peer: &Peer,
         about: &About,
     ) -> Result<Response<ClientBody>, Refusal> {
@@ -37,7 +36,7 @@ impl Proxy {
             {
                 let limits = route.settings.body;
                 let read = Upload::read(body, &head.headers, limits.buffer, None, limits.timeout);
-                let upload = read.await.map_err(body_refusal)?;
+                let upload = read.await.map_err(|error| body_refusal(&error))?;
                 let key = match upload.whole() {
                     Some(whole) => fenced.key(&head, Some(&whole)),
                     None => Err(too_long_for_key(limits.buffer)),

@@ -35,27 +35,21 @@ impl Proxy {
         body: UpstreamBody,
         peer: &Peer,
         fenced: Option<(Token, &ResourceKey)>,
-        idempotency: Option<(HeaderName, Choice)>,
-    ) -> Result<Request<UpstreamBody>, Refusal> {
+        idempotency: Option<&(HeaderName, Choice)>,
+    ) -> Request<UpstreamBody> {
         let host = classify::host(&head).ok();
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
         let bits = (self.bits)();
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "any 64 of the random bits do"
-        )]
         let trace = NewTrace {
             trace_id: bits,
-            parent_id: (bits >> 64) as u64,
+            parent_id: u64::try_from(bits >> 64).unwrap_or(1),
         };
         headers::request_for_upstream(
             &mut head.headers,
             ForUpstream {
                 fenced,
-                idempotency: idempotency
-                    .as_ref()
-                    .map(|(name, choice)| (name, choice.clone())),
+                idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
                 peer: peer.ip,
                 scheme: "http",
                 host: host.clone(),
@@ -82,7 +76,7 @@ impl Proxy {
             Version::HTTP_11
         };
         *request.headers_mut() = head.headers;
-        Ok(request)
+        request
     }
 
     /// Passes a request that nobody judges. `upgrade`: its tunnel may be opened.
@@ -114,7 +108,7 @@ impl Proxy {
         let tunnel = upgrade.then(|| take_upgrade(&mut head)).flatten();
         let upstream = &live.upstream;
         let body = upload.send(None, None, CancellationToken::new());
-        let mut request = self.upstream_request(upstream, head, body, peer, None, None)?;
+        let mut request = self.upstream_request(upstream, head, body, peer, None, None);
         if let Some((_, protocol)) = &tunnel {
             request.headers_mut().insert(UPGRADE, protocol.clone());
             let upgrade = HeaderValue::from_static("upgrade");

@@ -36,7 +36,7 @@ impl Table {
         metrics: &Metrics,
     ) -> Result<Self, Vec<RouteConflict>> {
         let patterns = settings.routes.iter().map(|route| route.pattern.clone());
-        let router = Router::new(patterns.collect())?;
+        let paths = Router::new(patterns.collect())?;
         // Routes that share a label share its series.
         let mut by_label: HashMap<&str, Arc<RouteMetrics>> = HashMap::new();
         let routes = settings
@@ -54,7 +54,7 @@ impl Table {
             })
             .collect();
         Ok(Self {
-            router,
+            router: paths,
             routes,
             enforcing: settings
                 .routes

@@ -128,7 +128,7 @@ async fn the_claim_path_can_move_or_be_off() {
         .assert_problem(404, "no-route");
     assert_eq!(proxy.token("order:7").await, Some(3));
 
-    let (_upstream, proxy) = fenced(&Store::sqlite(), "claim: off").await;
+    let (_upstream, proxy) = fenced(&Store::sqlite(), "claim: 'off'").await;
     proxy
         .send(claim("PUT /orders/7").token(4))
         .await

@@ -76,6 +76,12 @@ async fn check_passes_a_good_file() {
 }
 
 #[tokio::test]
+async fn check_reads_off_as_off() {
+    let (code, said) = check(&format!("{GOOD}claim: off\n")).await;
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[tokio::test]
 async fn check_tells_all_problems_at_once_with_line_and_hint() {
     let bad = GOOD
         .replace("listen: 127", "lisen: 127")

@@ -80,6 +80,24 @@ async fn large_bodies_come_over_whole_both_ways() {
 }
 
 #[tokio::test]
+async fn an_answer_before_the_end_of_the_body_is_passed_on() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB }").await;
+    upstream.next([
+        Step::Early,
+        Step::answer("401 Unauthorized", "", "who are you"),
+    ]);
+    let upload = put("/orders/7").token(1).header("Content-Length", "100000");
+    let mut exchange = proxy.begin(&upload, "x".repeat(20_000).as_bytes()).await;
+    let head = soon(
+        "the answer, with the upload still going on",
+        exchange.head(),
+    )
+    .await;
+    assert_eq!(head.expect("a head").word(1), "401");
+    assert!(!upstream.only().whole);
+}
+
+#[tokio::test]
 async fn a_body_over_the_limit_is_refused() {
     let (upstream, proxy) = fenced("body: { buffer: 1KiB, max: 10KiB }").await;
     let long = "x".repeat(10_241);

@@ -101,7 +101,7 @@ async fn idempotency_keys_are_as_their_route_says() {
         "routes:
          - { path: '/raw/{id}', resource: 'r:{id}', idempotency: { key: '{resource}-{token}', form: raw, header: X-Once } }
          - { path: '/quoted/{id}', resource: 'q:{id}', idempotency: { key: '{resource}-{token}', form: raw, quoted: true } }
-         - { path: '/off/{id}', resource: 'o:{id}', idempotency: off }
+         - { path: '/off/{id}', resource: 'o:{id}', idempotency: 'off' }
          - { path: '/keep/{id}', resource: 'k:{id}' }
          - { path: '/replace/{id}', resource: 'p:{id}', idempotency: { client_key: replace } }
          - { path: '/reject/{id}', resource: 'j:{id}', idempotency: { client_key: reject } }

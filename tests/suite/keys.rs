@@ -211,12 +211,10 @@ async fn a_key_can_come_from_a_json_body() {
         r#"{"order_id":"7","\u006frder_id":"8"}"#,
         r#"{"order_id":"7""#,
         r#"{"order_id":"7"} x"#,
-        r#"{"order_id":"7","a":{"b":1,"b":2}}"#,
     ] {
-        proxy
-            .send(with(body))
-            .await
-            .assert_problem(400, "ambiguous-request");
+        let answer = proxy.send(with(body)).await;
+        assert_eq!(answer.status(), 400, "{body}");
+        answer.assert_problem(400, "ambiguous-request");
     }
     let long = format!(r#"{{"order_id":"7","x":"{}"}}"#, "x".repeat(2000));
     proxy
@@ -292,11 +290,20 @@ async fn filters_fold_what_the_upstream_folds() {
         key_of(&upstream, &proxy, put("/orders/7").token(1)).await,
         "order:7"
     );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/+7").token(1)).await,
+        "order:7"
+    );
+    assert_eq!(
+        key_of(&upstream, &proxy, put("/orders/-7").token(1)).await,
+        "order:-7"
+    );
     for path in [
         "/orders/7a",
-        "/orders/-7",
-        "/orders/+7",
         "/orders/7.0",
+        "/orders/7_0",
+        "/orders/--7",
+        "/orders/0x7",
         "/orders/%D9%A7",
     ] {
         proxy

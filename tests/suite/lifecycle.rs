@@ -258,7 +258,7 @@ async fn a_second_process_on_one_file_is_refused() {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("marks.db"), "it says which file: {said}");
     // A frozen holder keeps the file; a dead one has lost it.
-    proxy.pause();
+    proxy.pause().await;
     let (status, _) = Proxy::refused(&config).await;
     assert_eq!(status.code(), Some(1));
     proxy.resume();

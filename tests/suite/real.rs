@@ -24,7 +24,7 @@ fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]
     Some(found.map(Option::unwrap_or_default))
 }
 
-/// The server that is fenced: an unmodified nginx with WebDAV.
+/// The server that is fenced: an unmodified nginx that takes PUT.
 struct Nginx {
     dir: TempDir,
     port: u16,
@@ -287,7 +287,7 @@ async fn zombie_story(locks: &impl Locks, nginx: &Nginx, to: &str) -> Story {
     let dir = TempDir::new().expect("a temporary directory");
     let a = Holder::start(locks, "A", dir.path(), to);
     let old = a.token().await;
-    a.group.signal(Signal::STOP);
+    a.group.stop().await;
     a.go();
     // The lock is exclusive: that B gets it shows that A's lease is gone.
     let b = Holder::start(locks, "B", dir.path(), to);

@@ -155,7 +155,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
         41,
         [
             Step::Wait(gate.clone()),
-            Step::Work(Duration::from_millis(1000)),
+            Step::Work(Duration::from_secs(1)),
             Step::ok(),
         ],
     );
@@ -200,7 +200,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
             all.first().is_some_and(|one| one.body.len() == 20_000)
         })
         .await;
-    a.pause();
+    a.pause().await;
     let stopped = Instant::now();
     // The rest of the body, and more requests of the old holder, lie ready for when it wakes.
     older
@@ -258,7 +258,7 @@ async fn a_proxy_that_wakes_from_a_pause_knows_that_its_memory_is_old() {
     };
     // A has 41 open in its memory and nothing in flight when it is stopped.
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    a.pause();
+    a.pause().await;
     let zombie = a.start_request(put("/orders/7").token(41));
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
     a.resume();

@@ -10,10 +10,12 @@
 //! statement it was; a batch that runs into a row lock is taken apart and each resource asked in a
 //! statement of its own, beside the lane, so that one locked row stops nobody else.
 
+mod aside;
 mod batch;
 mod task;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::sync::Arc;
 

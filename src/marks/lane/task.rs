@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::batch::{self, Group, Outcome};
-use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want, keys_of};
+use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::{Identity, Lease};
 use crate::marks::ledger::{Drained, Ledger, Look, Looked};
@@ -22,16 +22,12 @@ const MOST_PER_BATCH: usize = 1024;
 const MOST_ASIDE: usize = 8;
 /// How long a resource that ran into a row lock is asked about beside the lane.
 const TROUBLE: Duration = Duration::from_secs(30);
-/// The most rows that one deletion names.
-const MOST_PER_CLOSE: usize = 4096;
 /// How many openings whose answer was lost are deleted unseen. The poll finds the others, once they are superseded.
 const MOST_DOUBTFUL: usize = 8192;
 /// The least time between two polls of this instance's own rows.
 const BETWEEN_POLLS: Duration = Duration::from_millis(100);
-/// How long the deletion of drained epochs may be put off while requests keep the lane busy.
-const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
 /// How often failed upkeep is tried again.
-const TICK: Duration = Duration::from_millis(250);
+pub(super) const TICK: Duration = Duration::from_millis(250);
 /// How often an era may send a request back before it is given up.
 const MOST_TRIES: u8 = 4;
 
@@ -47,32 +43,32 @@ pub struct LaneSetup {
 
 /// See the module's page. [`Lane::run`] is the task.
 pub struct Lane {
-    store: Arc<dyn MarkStore>,
-    ledger: Arc<Ledger>,
-    lease: Arc<Lease>,
-    watch: Arc<Watch>,
-    meters: Meters,
-    tx: mpsc::WeakUnboundedSender<Command>,
-    rx: mpsc::UnboundedReceiver<Command>,
-    drained: mpsc::UnboundedReceiver<Drained>,
-    openings: Opening,
+    pub(super) store: Arc<dyn MarkStore>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) meters: Meters,
+    pub(super) tx: mpsc::WeakUnboundedSender<Command>,
+    pub(super) rx: mpsc::UnboundedReceiver<Command>,
+    pub(super) drained: mpsc::UnboundedReceiver<Drained>,
+    pub(super) openings: Opening,
     /// Openings whose statement has no answer yet: their rows are not nobody's.
-    unanswered: HashSet<Opening>,
-    waiting: VecDeque<(ResourceKey, Waiter)>,
-    looks: HashSet<ResourceKey>,
-    gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
-    closes: Vec<Drained>,
-    closes_since: Option<Instant>,
+    pub(super) unanswered: HashSet<Opening>,
+    pub(super) waiting: VecDeque<(ResourceKey, Waiter)>,
+    pub(super) looks: HashSet<ResourceKey>,
+    pub(super) gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
+    pub(super) closes: Vec<Drained>,
+    pub(super) closes_since: Option<Instant>,
     /// Resources that ran into a row lock, with those who wait until their own statement is answered.
-    aside: HashMap<ResourceKey, Vec<Waiter>>,
-    aside_room: Arc<Semaphore>,
+    pub(super) aside: HashMap<ResourceKey, Vec<Waiter>>,
+    pub(super) aside_room: Arc<Semaphore>,
     /// Resources that lately ran into a row lock, and until when they are kept off the lane.
-    trouble: HashMap<ResourceKey, Instant>,
-    repairs: HashSet<ResourceKey>,
-    poll: bool,
-    polled: Instant,
-    reconcile: bool,
-    stop: Option<oneshot::Sender<()>>,
+    pub(super) trouble: HashMap<ResourceKey, Instant>,
+    pub(super) repairs: HashSet<ResourceKey>,
+    pub(super) poll: bool,
+    pub(super) polled: Instant,
+    pub(super) reconcile: bool,
+    pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
 impl Lane {
@@ -146,7 +142,7 @@ impl Lane {
         match command {
             Command::Ask(key, waiter) => {
                 if self.aside.contains_key(&key) || self.trouble.contains_key(&key) {
-                    self.set_aside(key, vec![waiter]);
+                    self.set_aside(&key, vec![waiter]);
                 } else {
                     self.waiting.push_back((key, waiter));
                 }
@@ -162,12 +158,12 @@ impl Lane {
         }
     }
 
-    fn drain(&mut self, drained: Drained) {
+    pub(super) fn drain(&mut self, drained: Drained) {
         self.closes.push(drained);
         self.closes_since.get_or_insert_with(Instant::now);
     }
 
-    fn drain_all(&mut self) {
+    pub(super) fn drain_all(&mut self) {
         while let Ok(drained) = self.drained.try_recv() {
             self.drain(drained);
         }
@@ -234,7 +230,7 @@ impl Lane {
         self.fold(fresh)
     }
 
-    fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
+    pub(super) fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
         let mut groups = batch::fold(waiting, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
@@ -247,7 +243,7 @@ impl Lane {
     }
 
     /// Enters a batch's answers in the ledger and answers those who wait. Returns whom to tell.
-    fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
+    pub(super) fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
         let Outcome {
             groups,
             era,
@@ -290,7 +286,7 @@ impl Lane {
             Err(StoreError::LockTimeout(message)) if !aside => {
                 tracing::warn!(%message, resources = groups.len(), "a batch ran into a row lock and is taken apart");
                 for group in groups {
-                    self.set_aside(group.ask.resource, group.waiters);
+                    self.set_aside(&group.ask.resource, group.waiters);
                 }
             }
             Err(error) => {
@@ -447,245 +443,13 @@ impl Lane {
         }
     }
 
-    async fn announce(&self, news: Vec<News>) {
+    pub(super) async fn announce(&self, news: Vec<News>) {
         if news.is_empty() || !self.store.shared() {
             return;
         }
         if let Err(error) = self.store.announce(&news).await {
             self.meters.failed(&error);
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
-        }
-    }
-
-    // --- beside the lane ---
-
-    fn set_aside(&mut self, key: ResourceKey, waiters: Vec<Waiter>) {
-        if let Some(already) = self.aside.get_mut(&key) {
-            already.extend(waiters);
-            return;
-        }
-        self.aside.insert(key.clone(), Vec::new());
-        self.ask_aside(&key, waiters);
-    }
-
-    /// Sends one resource's statement in a task (and on a connection) of its own; its answer comes back
-    /// to the lane as a command, so that only the lane ever enters one in the ledger.
-    fn ask_aside(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
-        let waiting = waiters
-            .into_iter()
-            .map(|waiter| (key.clone(), waiter))
-            .collect();
-        let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
-        let groups = self.fold(waiting);
-        let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
-        let room = Arc::clone(&self.aside_room);
-        tokio::spawn(async move {
-            let _place = room.acquire_owned().await;
-            let outcome = batch::send(&store, &meters, groups, Vec::new(), era, by).await;
-            if let Some(tx) = tx.upgrade() {
-                let _ = tx.send(Command::Aside(Box::new(outcome)));
-            }
-        });
-    }
-
-    fn aside_done(&mut self, outcome: Outcome) {
-        let Some(key) = outcome
-            .groups
-            .first()
-            .map(|group| group.ask.resource.clone())
-        else {
-            return;
-        };
-        for news in self.enter(outcome, true) {
-            // Told with the next look, which also finds out whether it is still needed.
-            if let News::Newer { resource, .. } = news {
-                self.looks.insert(resource);
-            }
-        }
-        match self.aside.remove(&key) {
-            Some(waiters) if !waiters.is_empty() => {
-                self.aside.insert(key.clone(), Vec::new());
-                self.ask_aside(&key, waiters);
-            }
-            _ => {}
-        }
-    }
-
-    // --- upkeep ---
-
-    async fn give_back(&mut self) {
-        if self.gives.is_empty() {
-            return;
-        }
-        let (spends, replies): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.gives).into_iter().unzip();
-        let done = match self.store.give_back(&spends).await {
-            Ok(()) => true,
-            Err(error) => {
-                self.meters.failed(&error);
-                tracing::warn!(%error, "unused tokens could not be given back and count as spent");
-                false
-            }
-        };
-        for reply in replies {
-            let _ = reply.send(done);
-        }
-    }
-
-    fn closes_due(&self, upkeep: bool) -> bool {
-        let Some(since) = self.closes_since else {
-            return false;
-        };
-        if since > Instant::now() {
-            // The last try has failed: not again at once, lest a store that does not answer stalls the lane.
-            return false;
-        }
-        upkeep
-            || self.closes.iter().any(|drained| drained.wanted)
-            || (self.waiting.is_empty() && self.rx.is_empty())
-            || since.elapsed() >= PUT_OFF_CLOSES
-    }
-
-    /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
-    /// is deleted again, by its opening, which nobody else can have.
-    async fn close_now(&mut self) {
-        while !self.closes.is_empty() {
-            let count = self.closes.len().min(MOST_PER_CLOSE);
-            let rows: Vec<EpochRow> = self.closes[..count]
-                .iter()
-                .map(|drained| drained.row.clone())
-                .collect();
-            if let Err(error) = self.store.close(&rows).await {
-                self.meters.failed(&error);
-                for drained in &mut self.closes {
-                    // Tried again with the next tick, not at once.
-                    drained.wanted = false;
-                }
-                self.closes_since = Some(Instant::now() + TICK);
-                tracing::debug!(%error, "drained epochs could not be closed yet");
-                return;
-            }
-            self.meters.answered();
-            let closed = self.closes.drain(..count);
-            let wanted = closed.filter(|drained| drained.wanted);
-            let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
-            let news = keys_of(&wanted)
-                .into_iter()
-                .map(|resource| News::Closed { resource })
-                .collect();
-            self.announce(news).await;
-        }
-        self.closes_since = None;
-    }
-
-    /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
-    /// one that is not, and whose statement is not unanswered, is an opening whose answer was lost.
-    async fn poll_own(&mut self) {
-        let era = self.ledger.era();
-        let by = self.lease.identity();
-        let rows = match self.store.superseded(&by.instance).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.meters.failed(&error);
-                return;
-            }
-        };
-        self.meters.answered();
-        let closing: HashSet<EpochRow> = self
-            .closes
-            .iter()
-            .map(|drained| drained.row.clone())
-            .collect();
-        for (row, mark) in rows {
-            self.ledger.learn(&row.resource, mark, era, true);
-            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-            if !mine && !closing.contains(&row) {
-                self.drain(Drained { row, wanted: true });
-            }
-        }
-        self.drain_all();
-        self.close_now().await;
-    }
-
-    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
-    /// was lost with the marks (a failover to a replica that was behind, an old backup).
-    async fn reconcile_own(&mut self) {
-        let by = self.lease.identity();
-        let open = self.ledger.open_rows(by.generation);
-        if open.is_empty() {
-            return;
-        }
-        match self.store.own(&by.instance).await {
-            Ok(rows) => {
-                let rows: HashSet<EpochRow> = rows.into_iter().collect();
-                for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                    self.epoch_lost(&row.resource);
-                }
-                self.repair().await;
-            }
-            Err(error) => {
-                self.meters.failed(&error);
-                self.reconcile = true;
-            }
-        }
-    }
-
-    fn lost(&mut self, key: &ResourceKey, known: Option<Token>, found: Option<Token>) {
-        let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
-        tracing::error!(resource = %key, known = text(known), found = text(found),
-            "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
-        self.meters.regressions.inc();
-        self.ledger.bar(key);
-        self.repairs.insert(key.clone());
-    }
-
-    fn epoch_lost(&mut self, key: &ResourceKey) {
-        tracing::error!(resource = %key,
-            "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
-        self.ledger.bar(key);
-        self.repairs.insert(key.clone());
-    }
-
-    /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
-    async fn repair(&mut self) {
-        let by = self.lease.identity();
-        let era = self.ledger.era();
-        for key in self.repairs.clone() {
-            let mut repaired = Ok(());
-            if let Some(token) = self.ledger.known(&key) {
-                let ask = Ask {
-                    resource: key.clone(),
-                    token,
-                    opening: None,
-                    spend: None,
-                };
-                match self.store.advance(&by.instance, era, &[ask]).await {
-                    Ok(found) => {
-                        let before = found.first().and_then(|found| found.before);
-                        let later = found.first().is_some_and(|found| found.era > era);
-                        if before < Some(token) && !later {
-                            self.meters.regressions.inc();
-                        }
-                    }
-                    Err(error) => repaired = Err(error),
-                }
-            }
-            let rows = self.ledger.rows_of(&key);
-            if repaired.is_ok() && !rows.is_empty() {
-                repaired = self.store.reopen(&rows).await;
-            }
-            match repaired {
-                Ok(()) => {
-                    self.ledger.repaired(&key);
-                    self.repairs.remove(&key);
-                }
-                Err(error) => {
-                    self.meters.failed(&error);
-                    if !matches!(error, StoreError::LockTimeout(_)) {
-                        return;
-                    }
-                }
-            }
         }
     }
 }

@@ -12,6 +12,9 @@
 
 mod calls;
 mod file;
+mod lane;
+mod life;
+mod people;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,18 +111,19 @@ impl SqliteStore {
     async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>>
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
             + Send
             + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let session = Arc::clone(&self.session);
+        let namespace = Arc::clone(&self.namespace);
         tokio::spawn(async move {
             let mut session = session.lock().await;
             // A caller that has left was told to conclude nothing, so this need not be begun.
             if !answer.is_closed() {
                 // Nobody to tell is no error: the work is done all the same.
-                let _ = answer.send(session.run(work).await);
+                let _ = answer.send(session.run(&namespace, work).await);
             }
         });
         match tokio::time::timeout(self.timeout, answered).await {
@@ -135,17 +139,17 @@ impl SqliteStore {
     async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>>
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
             + Send
             + 'static,
     {
-        self.read(move |connection| {
+        self.read(move |connection, namespace| {
             Box::pin(async move {
                 // After an error the connection is closed, which rolls back.
                 sqlx::raw_sql("BEGIN IMMEDIATE")
                     .execute(&mut *connection)
                     .await?;
-                let done = work(&mut *connection).await?;
+                let done = work(&mut *connection, namespace).await?;
                 sqlx::raw_sql("COMMIT").execute(&mut *connection).await?;
                 Ok(done)
             })
@@ -166,9 +170,9 @@ pub async fn migrate(path: impl AsRef<Path>) -> Result<(), StoreError> {
 }
 
 impl Session {
-    async fn run<T, F>(&mut self, work: F) -> Result<T, StoreError>
+    async fn run<T, F>(&mut self, namespace: &str, work: F) -> Result<T, StoreError>
     where
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Failure>>,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
     {
         let Some(lock) = &self.lock else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
@@ -179,7 +183,7 @@ impl Session {
             Some(held) => held,
             None => Held::open(lock).await?,
         };
-        match work(held.get()?).await {
+        match work(held.get()?, namespace).await {
             Ok(done) => {
                 self.connection = Some(held);
                 Ok(done)

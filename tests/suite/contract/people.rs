@@ -164,7 +164,7 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
     let mut audit = store.audit(&key("a"), 9).await.expect("an answer");
     let entry = audit.pop().expect("an entry");
     assert_eq!(audit, []);
-    assert_eq!(entry.at_ms, after.since_ms);
+    assert!(entry.at_ms >= after.since_ms);
     assert_eq!(
         entry,
         AuditRow {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::wait::soon;
-use super::wire::{Framing, Head, Wire, chunk};
+use super::wire::{Head, Wire, chunk};
 
 /// A request as it will stand on the wire.
 #[derive(Clone, Debug)]
@@ -218,7 +218,6 @@ impl Exchange {
             interim,
             body,
             trailers,
-            framing,
         })
     }
 
@@ -237,7 +236,6 @@ pub struct Answer {
     pub interim: Vec<Head>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    pub framing: Framing,
 }
 
 impl Answer {

@@ -61,6 +61,23 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("an own child takes signals");
     }
 
+    /// SIGSTOP; returns when every thread has stopped. Until the first of them takes the signal, the
+    /// others run on.
+    pub async fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        eventually("every thread to stop", || async {
+            let stopped = |task: std::fs::DirEntry| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ")
+                    .is_some_and(|(_, rest)| rest.starts_with('T'))
+            };
+            let tasks = std::fs::read_dir(&tasks).expect("an own child has tasks");
+            tasks.flatten().all(stopped).then_some(())
+        })
+        .await;
+    }
+
     /// SIGKILL, and waits until it is gone.
     pub fn kill9(&mut self) {
         // Fails only if it has been waited for already, and then it is gone.
@@ -127,6 +144,12 @@ impl Group {
     /// Starts it as the leader of a process group of its own.
     pub fn start(command: &mut Command) -> Self {
         Self(Process::start(command.process_group(0)))
+    }
+
+    /// Stops it; returns when the leader has stopped.
+    pub async fn stop(&self) {
+        self.signal(Signal::STOP);
+        self.0.stop().await;
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -1,5 +1,6 @@
 //! The program under test: its configuration, one run of it, and what it says of itself.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -90,9 +91,14 @@ fn lay_over(base: &mut Value, fragment: Value) {
     }
 }
 
+/// The path of the binary under test: the one just built, or a mutant of it (`tests/mutants.sh`).
+fn binary() -> OsString {
+    std::env::var_os("FENCEPOST_MUTANT").unwrap_or_else(|| env!("CARGO_BIN_EXE_fencepost").into())
+}
+
 /// The binary under test.
 pub fn fencepost() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    let mut command = Command::new(binary());
     command.env_clear();
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
@@ -118,7 +124,7 @@ impl Proxy {
     pub async fn start_under(config: &Config, runner: Command) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let mut runner = runner;
-        runner.arg(env!("CARGO_BIN_EXE_fencepost"));
+        runner.arg(binary());
         Self::start_in(dir, config, runner).await
     }
 
@@ -166,13 +172,18 @@ impl Proxy {
             std::future::ready(process.lines().iter().find_map(|line| addresses(line)))
         })
         .await;
-        Self {
+        let proxy = Self {
             process,
             data,
             admin,
             dir,
             _store: store,
-        }
+        };
+        eventually("the proxy to be ready", || async {
+            (proxy.ask("/readyz").await.status() == 200).then_some(())
+        })
+        .await;
+        proxy
     }
 
     /// Starts a run that is expected to refuse; returns its exit status and what it wrote.
@@ -335,8 +346,9 @@ impl Proxy {
         assert!(status.success(), "after SIGTERM: {status}");
     }
 
-    pub fn pause(&self) {
-        self.process.signal(Signal::STOP);
+    /// SIGSTOP; returns when every thread has stopped.
+    pub async fn pause(&self) {
+        self.process.stop().await;
     }
 
     pub fn resume(&self) {

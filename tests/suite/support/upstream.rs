@@ -87,8 +87,6 @@ pub struct Arrival {
     pub ended: Option<Instant>,
     /// The caller went away before the end.
     pub left: bool,
-    /// Which connection it came on.
-    pub connection: usize,
 }
 
 impl Arrival {
@@ -182,11 +180,8 @@ impl Upstream {
                         Io::Unix(listener.accept().await.expect("accepting works").0)
                     }
                 };
-                let connection = desk.update(|shared| {
-                    shared.connections += 1;
-                    shared.connections
-                });
-                connections.spawn(desk.clone().connection(Wire::new(io), connection));
+                desk.update(|shared| shared.connections += 1);
+                connections.spawn(desk.clone().connection(Wire::new(io)));
             }
         });
         Self {
@@ -354,7 +349,7 @@ impl Desk {
         value
     }
 
-    async fn connection(self, mut wire: Wire, connection: usize) {
+    async fn connection(self, mut wire: Wire) {
         while let Ok(Some(head)) = wire.head().await {
             let (index, steps) = self.update(|shared| {
                 shared.arrivals.push(Arrival {
@@ -365,7 +360,6 @@ impl Desk {
                     began: Instant::now(),
                     ended: None,
                     left: false,
-                    connection,
                 });
                 let fitting = shared.rules.iter().position(|(fits, _)| fits(&head));
                 let steps = match fitting {

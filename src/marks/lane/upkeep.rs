@@ -1,0 +1,197 @@
+//! The lane's upkeep: unused tokens given back, drained epochs deleted, own rows looked after, lost marks
+//! repaired. It runs between batches, on the lane, so that no statement of this instance is unanswered
+//! while its rows are judged (but for those beside the lane, which are known by their openings).
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::keys_of;
+use super::task::{Lane, TICK};
+use crate::fence::{ResourceKey, Token};
+use crate::marks::ledger::Drained;
+use crate::marks::store::{Ask, EpochRow, News, StoreError};
+
+/// How long the deletion of drained epochs may be put off while requests keep the lane busy.
+const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
+/// The most rows that one deletion names.
+const MOST_PER_CLOSE: usize = 4096;
+
+impl Lane {
+    pub(super) async fn give_back(&mut self) {
+        if self.gives.is_empty() {
+            return;
+        }
+        let (spends, replies): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.gives).into_iter().unzip();
+        let done = match self.store.give_back(&spends).await {
+            Ok(()) => true,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::warn!(%error, "unused tokens could not be given back and count as spent");
+                false
+            }
+        };
+        for reply in replies {
+            let _ = reply.send(done);
+        }
+    }
+
+    pub(super) fn closes_due(&self, upkeep: bool) -> bool {
+        let Some(since) = self.closes_since else {
+            return false;
+        };
+        if since > Instant::now() {
+            // The last try has failed: not again at once, lest a store that does not answer stalls the lane.
+            return false;
+        }
+        upkeep
+            || self.closes.iter().any(|drained| drained.wanted)
+            || (self.waiting.is_empty() && self.rx.is_empty())
+            || since.elapsed() >= PUT_OFF_CLOSES
+    }
+
+    /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
+    /// is deleted again, by its opening, which nobody else can have.
+    pub(super) async fn close_now(&mut self) {
+        while !self.closes.is_empty() {
+            let count = self.closes.len().min(MOST_PER_CLOSE);
+            let rows: Vec<EpochRow> = self.closes[..count]
+                .iter()
+                .map(|drained| drained.row.clone())
+                .collect();
+            if let Err(error) = self.store.close(&rows).await {
+                self.meters.failed(&error);
+                for drained in &mut self.closes {
+                    // Tried again with the next tick, not at once.
+                    drained.wanted = false;
+                }
+                self.closes_since = Some(Instant::now() + TICK);
+                tracing::debug!(%error, "drained epochs could not be closed yet");
+                return;
+            }
+            self.meters.answered();
+            let closed = self.closes.drain(..count);
+            let wanted = closed.filter(|drained| drained.wanted);
+            let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
+            let news = keys_of(&wanted)
+                .into_iter()
+                .map(|resource| News::Closed { resource })
+                .collect();
+            self.announce(news).await;
+        }
+        self.closes_since = None;
+    }
+
+    /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
+    /// one that is not, and whose statement is not unanswered, is an opening whose answer was lost.
+    pub(super) async fn poll_own(&mut self) {
+        let era = self.ledger.era();
+        let by = self.lease.identity();
+        let rows = match self.store.superseded(&by.instance).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                return;
+            }
+        };
+        self.meters.answered();
+        let closing: HashSet<EpochRow> = self
+            .closes
+            .iter()
+            .map(|drained| drained.row.clone())
+            .collect();
+        for (row, mark) in rows {
+            self.ledger.learn(&row.resource, mark, era, true);
+            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
+            if !mine && !closing.contains(&row) {
+                self.drain(Drained { row, wanted: true });
+            }
+        }
+        self.drain_all();
+        self.close_now().await;
+    }
+
+    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
+    /// was lost with the marks (a failover to a replica that was behind, an old backup).
+    pub(super) async fn reconcile_own(&mut self) {
+        let by = self.lease.identity();
+        let open = self.ledger.open_rows(by.generation);
+        if open.is_empty() {
+            return;
+        }
+        match self.store.own(&by.instance).await {
+            Ok(rows) => {
+                let rows: HashSet<EpochRow> = rows.into_iter().collect();
+                for row in open.into_iter().filter(|row| !rows.contains(row)) {
+                    self.epoch_lost(&row.resource);
+                }
+                self.repair().await;
+            }
+            Err(error) => {
+                self.meters.failed(&error);
+                self.reconcile = true;
+            }
+        }
+    }
+
+    pub(super) fn lost(&mut self, key: &ResourceKey, known: Option<Token>, found: Option<Token>) {
+        let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
+        tracing::error!(resource = %key, known = text(known), found = text(found),
+            "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
+        self.meters.regressions.inc();
+        self.ledger.bar(key);
+        self.repairs.insert(key.clone());
+    }
+
+    pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
+        tracing::error!(resource = %key,
+            "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
+        self.ledger.bar(key);
+        self.repairs.insert(key.clone());
+    }
+
+    /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
+    pub(super) async fn repair(&mut self) {
+        let by = self.lease.identity();
+        let era = self.ledger.era();
+        for key in self.repairs.clone() {
+            let mut repaired = Ok(());
+            if let Some(token) = self.ledger.known(&key) {
+                let ask = Ask {
+                    resource: key.clone(),
+                    token,
+                    opening: None,
+                    spend: None,
+                };
+                match self.store.advance(&by.instance, era, &[ask]).await {
+                    Ok(found) => {
+                        let before = found.first().and_then(|found| found.before);
+                        let later = found.first().is_some_and(|found| found.era > era);
+                        if before < Some(token) && !later {
+                            self.meters.regressions.inc();
+                        }
+                    }
+                    Err(error) => repaired = Err(error),
+                }
+            }
+            let rows = self.ledger.rows_of(&key);
+            if repaired.is_ok() && !rows.is_empty() {
+                repaired = self.store.reopen(&rows).await;
+            }
+            match repaired {
+                Ok(()) => {
+                    self.ledger.repaired(&key);
+                    self.repairs.remove(&key);
+                }
+                Err(error) => {
+                    self.meters.failed(&error);
+                    if !matches!(error, StoreError::LockTimeout(_)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The request path's statements, one function each. Batches travel as one JSON array, so that a batch
+//! is a few statements and not a few per row.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+use sqlx::SqliteConnection;
+
+use super::people::all;
+use crate::fence::Token;
+use crate::marks::rows::{self, EpochColumns, Failure};
+use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
+
+/// Locks are the whole file's here; what counts is that `previous` is the mark before this
+/// statement, and that a row of a later era keeps everything. In an UPDATE's SET, columns on the
+/// right have their old values. A row whose bytes would not change is not written, and costs no
+/// fsync: what it says was fsynced when it was committed.
+const ADVANCE: &str = "
+    INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
+    SELECT ?1, ask.value ->> 0, ask.value ->> 1, NULL, ask.value ->> 2, ?2,
+           CAST(unixepoch('subsec') * 1000 AS INTEGER)
+    FROM json_each(?3) AS ask
+    WHERE true
+    ON CONFLICT (namespace, resource) DO UPDATE SET
+        previous = m.token,
+        token = CASE WHEN m.era > ?2 THEN m.token ELSE max(m.token, excluded.token) END,
+        spent_by = CASE
+            WHEN m.era > ?2 OR excluded.token < m.token THEN m.spent_by
+            WHEN excluded.token > m.token THEN excluded.spent_by
+            ELSE coalesce(m.spent_by, excluded.spent_by) END,
+        changed_at = CASE
+            WHEN m.era <= ?2 AND excluded.token > m.token THEN excluded.changed_at
+            ELSE m.changed_at END
+    RETURNING resource, token, previous, era, spent_by";
+
+const OPEN_EPOCHS: &str = "
+    INSERT INTO epochs (namespace, resource, instance, opening, token)
+    SELECT ?1, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3
+    FROM json_each(?2) AS e";
+
+const REOPEN_EPOCHS: &str = "
+    INSERT INTO epochs (namespace, resource, instance, opening, token)
+    SELECT ?1, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3
+    FROM json_each(?2) AS e
+    WHERE true
+    ON CONFLICT DO NOTHING";
+
+/// `(resource, token, previous, era, spent_by)`.
+type Advanced = (String, i64, Option<i64>, i64, Option<String>);
+
+pub(super) async fn advance(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+    era: Era,
+    asks: Vec<Ask>,
+) -> Result<Vec<Found>, Failure> {
+    let batch = json!(
+        asks.iter()
+            .map(|ask| json!([ask.resource.as_str(), ask.token.get(), ask.spend]))
+            .collect::<Vec<_>>()
+    );
+    let rows: Vec<Advanced> = sqlx::query_as(ADVANCE)
+        .bind(namespace)
+        .bind(era)
+        .bind(batch.to_string())
+        .fetch_all(&mut *connection)
+        .await?;
+    let rows: HashMap<&str, &Advanced> = rows.iter().map(|row| (row.0.as_str(), row)).collect();
+    let mut opened = Vec::new();
+    let mut found = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let (_, mark, previous, row_era, spent_by) = rows
+            .get(ask.resource.as_str())
+            .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
+        let is_mark = *mark == ask.token.get();
+        if let Some(opening) = ask.opening
+            && is_mark
+            && *row_era <= era
+        {
+            opened.push(EpochRow {
+                resource: ask.resource,
+                instance: instance.clone(),
+                opening,
+                token: ask.token,
+            });
+        }
+        found.push(Found {
+            before: previous.map(rows::number).transpose()?,
+            era: *row_era,
+            spent_by: spent_by.clone().filter(|_| is_mark),
+        });
+    }
+    if !opened.is_empty() {
+        sqlx::query(OPEN_EPOCHS)
+            .bind(namespace)
+            .bind(epochs_json(&opened))
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(found)
+}
+
+pub(super) async fn epochs(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    resources: serde_json::Value,
+) -> Result<Vec<EpochRow>, Failure> {
+    let rows: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs WHERE namespace = ?1 \
+         AND resource IN (SELECT value FROM json_each(?2))",
+    )
+    .bind(namespace)
+    .bind(resources.to_string())
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::epoch)
+}
+
+pub(super) async fn close(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    epochs: String,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "DELETE FROM epochs WHERE namespace = ?1 AND (resource, instance, opening) IN \
+         (SELECT e.value ->> 0, e.value ->> 1, e.value ->> 2 FROM json_each(?2) AS e)",
+    )
+    .bind(namespace)
+    .bind(epochs)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn superseded(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+) -> Result<Vec<(EpochRow, Token)>, Failure> {
+    let rows: Vec<(String, String, i64, i64, i64)> = sqlx::query_as(
+        "SELECT e.resource, e.instance, e.opening, e.token, m.token FROM epochs AS e \
+         JOIN marks AS m ON m.namespace = e.namespace AND m.resource = e.resource \
+         WHERE e.namespace = ?1 AND e.instance = ?2 AND e.token < m.token",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    all(rows, |(resource, instance, opening, token, mark)| {
+        Ok((
+            rows::epoch((resource, instance, opening, token))?,
+            rows::number(mark)?,
+        ))
+    })
+}
+
+pub(super) async fn own(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+) -> Result<Vec<EpochRow>, Failure> {
+    let rows: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs \
+         WHERE namespace = ?1 AND instance = ?2",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::epoch)
+}
+
+pub(super) async fn reopen(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    epochs: String,
+) -> Result<(), Failure> {
+    sqlx::query(REOPEN_EPOCHS)
+        .bind(namespace)
+        .bind(epochs)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn give_back(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    spends: serde_json::Value,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "UPDATE marks SET spent_by = NULL FROM json_each(?2) AS s \
+         WHERE namespace = ?1 AND resource = s.value ->> 0 AND token = s.value ->> 1 \
+         AND spent_by = s.value ->> 2",
+    )
+    .bind(namespace)
+    .bind(spends.to_string())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) fn epochs_json(epochs: &[EpochRow]) -> String {
+    json!(
+        epochs
+            .iter()
+            .map(|epoch| json!([
+                epoch.resource.as_str(),
+                epoch.instance.as_str(),
+                epoch.opening,
+                epoch.token.get()
+            ]))
+            .collect::<Vec<_>>()
+    )
+    .to_string()
+}

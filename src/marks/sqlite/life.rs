@@ -1,0 +1,148 @@
+//! The statements about instances: who lives, who is dead, whose epochs may go.
+
+use std::time::Duration;
+
+use sqlx::SqliteConnection;
+
+use super::people::all;
+use crate::fence::ResourceKey;
+use crate::marks::rows::{self, Failure, InstanceColumns};
+use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal};
+
+pub(super) async fn join(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+    lease: Duration,
+    settle: Duration,
+) -> Result<Era, Failure> {
+    sqlx::query(
+        "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+         VALUES (?1, ?2, 0, ?3, ?4, 0)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(rows::millis(lease))
+    .bind(rows::millis(settle))
+    .execute(&mut *connection)
+    .await?;
+    Ok(sqlx::query_scalar(
+        "INSERT INTO namespaces (namespace, era) VALUES (?1, 0) \
+         ON CONFLICT (namespace) DO UPDATE SET era = era RETURNING era",
+    )
+    .bind(namespace)
+    .fetch_one(connection)
+    .await?)
+}
+
+pub(super) async fn renew(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+) -> Result<Renewal, Failure> {
+    let era: Option<Era> = sqlx::query_scalar(
+        "UPDATE instances SET renewals = renewals + 1 \
+         WHERE namespace = ?1 AND id = ?2 AND NOT dead RETURNING coalesce( \
+         (SELECT n.era FROM namespaces AS n WHERE n.namespace = ?1), 0)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_optional(connection)
+    .await?;
+    Ok(era.map_or(Renewal::Dead, Renewal::Alive))
+}
+
+pub(super) async fn instances(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+) -> Result<Vec<InstanceRow>, Failure> {
+    let rows: Vec<InstanceColumns> = sqlx::query_as(
+        "SELECT id, renewals, lease_ms, settle_ms, dead FROM instances \
+         WHERE namespace = ?1 \
+         UNION ALL \
+         SELECT DISTINCT e.instance, 0, 0, 0, 1 FROM epochs AS e \
+         WHERE e.namespace = ?1 AND NOT EXISTS (SELECT 1 FROM instances AS i \
+         WHERE i.namespace = ?1 AND i.id = e.instance)",
+    )
+    .bind(namespace)
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::instance)
+}
+
+pub(super) async fn declare_dead(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+    renewals: i64,
+) -> Result<bool, Failure> {
+    sqlx::query(
+        "UPDATE instances SET dead = 1 \
+         WHERE namespace = ?1 AND id = ?2 AND renewals = ?3",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(renewals)
+    .execute(&mut *connection)
+    .await?;
+    is_dead(connection, namespace, &instance).await
+}
+
+pub(super) async fn bury(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+) -> Result<Vec<ResourceKey>, Failure> {
+    if !is_dead(&mut *connection, namespace, &instance).await? {
+        return Ok(Vec::new());
+    }
+    sqlx::query("DELETE FROM instances WHERE namespace = ?1 AND id = ?2")
+        .bind(namespace)
+        .bind(instance.as_str())
+        .execute(&mut *connection)
+        .await?;
+    let mut resources: Vec<String> = sqlx::query_scalar(
+        "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 RETURNING resource",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_all(connection)
+    .await?;
+    resources.sort();
+    resources.dedup();
+    all(resources, |resource| rows::key(&resource))
+}
+
+pub(super) async fn leave(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+) -> Result<(), Failure> {
+    for statement in [
+        "DELETE FROM instances WHERE namespace = ?1 AND id = ?2 AND NOT EXISTS \
+         (SELECT 1 FROM epochs AS e WHERE e.namespace = ?1 AND e.instance = ?2)",
+        "UPDATE instances SET dead = 1 WHERE namespace = ?1 AND id = ?2",
+    ] {
+        sqlx::query(statement)
+            .bind(namespace)
+            .bind(instance.as_str())
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Dead, or known from epoch rows at most.
+async fn is_dead(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: &InstanceId,
+) -> Result<bool, Failure> {
+    let dead: Option<bool> =
+        sqlx::query_scalar("SELECT dead FROM instances WHERE namespace = ?1 AND id = ?2")
+            .bind(namespace)
+            .bind(instance.as_str())
+            .fetch_optional(connection)
+            .await?;
+    Ok(dead.unwrap_or(true))
+}

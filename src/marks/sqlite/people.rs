@@ -1,0 +1,204 @@
+//! The statements for people and for the start: lists, overrides, the audit, templates.
+
+use sqlx::SqliteConnection;
+
+use super::schema;
+use crate::fence::{ResourceKey, Token};
+use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Schema, Span};
+use crate::marks::store::{AuditRow, Era, MarkRow, Override, StoreError};
+
+const AUDIT: &str = "
+    INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, CAST(unixepoch('subsec') * 1000 AS INTEGER))";
+
+pub(super) async fn check(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO namespaces (namespace, era) VALUES (?1, 0) \
+         ON CONFLICT (namespace) DO UPDATE SET era = era",
+    )
+    .bind(namespace)
+    .execute(&mut *connection)
+    .await?;
+    match schema(connection).await? {
+        Schema::Current => Ok(()),
+        Schema::Behind => Err(rows::schema_behind().into()),
+    }
+}
+
+pub(super) async fn list(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    span: Span,
+    limit: u32,
+) -> Result<Vec<MarkRow>, Failure> {
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
+         WHERE namespace = ?1 AND resource >= ?2 \
+         AND (?3 IS NULL OR resource > ?3) AND (?4 IS NULL OR resource < ?4) \
+         ORDER BY resource LIMIT ?5",
+    )
+    .bind(namespace)
+    .bind(span.from)
+    .bind(span.after)
+    .bind(span.until)
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::mark)
+}
+
+pub(super) async fn mark(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    resource: ResourceKey,
+) -> Result<Option<MarkRow>, Failure> {
+    let row: Option<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
+         WHERE namespace = ?1 AND resource = ?2",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(rows::mark).transpose()?)
+}
+
+pub(super) async fn override_mark(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    resource: ResourceKey,
+    token: Token,
+    reason: String,
+    actor: String,
+) -> Result<Override, Failure> {
+    let before: Option<i64> =
+        sqlx::query_scalar("SELECT token FROM marks WHERE namespace = ?1 AND resource = ?2")
+            .bind(namespace)
+            .bind(resource.as_str())
+            .fetch_optional(&mut *connection)
+            .await?;
+    let Some(before) = before else {
+        return Ok(Override::Absent);
+    };
+    let open: Vec<EpochColumns> = sqlx::query_as(
+        "SELECT resource, instance, opening, token FROM epochs \
+         WHERE namespace = ?1 AND resource = ?2 ORDER BY instance, opening",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .fetch_all(&mut *connection)
+    .await?;
+    if !open.is_empty() {
+        return Ok(Override::EpochsOpen(all(open, rows::epoch)?));
+    }
+    let era: Era = sqlx::query_scalar(
+        "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \
+         ON CONFLICT (namespace) DO UPDATE SET era = era + 1 RETURNING era",
+    )
+    .bind(namespace)
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::query(
+        "UPDATE marks SET previous = token, token = ?3, spent_by = NULL, era = ?4, \
+         changed_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) \
+         WHERE namespace = ?1 AND resource = ?2",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .bind(token.get())
+    .bind(era)
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(AUDIT)
+        .bind(namespace)
+        .bind(resource.as_str())
+        .bind("override")
+        .bind(before)
+        .bind(token.get())
+        .bind(reason)
+        .bind(actor)
+        .execute(connection)
+        .await?;
+    Ok(Override::Done {
+        before: rows::number(before)?,
+        era,
+    })
+}
+
+pub(super) async fn record_audit(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    row: AuditRow,
+) -> Result<(), Failure> {
+    sqlx::query(AUDIT)
+        .bind(namespace)
+        .bind(row.resource.as_str())
+        .bind(row.action)
+        .bind(row.before.map(Token::get))
+        .bind(row.after.map(Token::get))
+        .bind(row.reason)
+        .bind(row.actor)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+pub(super) async fn audit(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    resource: ResourceKey,
+    limit: u32,
+) -> Result<Vec<AuditRow>, Failure> {
+    let rows: Vec<AuditColumns> = sqlx::query_as(
+        "SELECT resource, action, before, after, reason, actor, at FROM audit \
+         WHERE namespace = ?1 AND resource = ?2 ORDER BY id DESC LIMIT ?3",
+    )
+    .bind(namespace)
+    .bind(resource.as_str())
+    .bind(i64::from(limit))
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::audit)
+}
+
+pub(super) async fn templates(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+) -> Result<Vec<(String, String)>, Failure> {
+    Ok(
+        sqlx::query_as("SELECT path, template FROM templates WHERE namespace = ?1 ORDER BY path")
+            .bind(namespace)
+            .fetch_all(connection)
+            .await?,
+    )
+}
+
+pub(super) async fn record_templates(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    templates: serde_json::Value,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO templates (namespace, path, template) \
+         SELECT ?1, t.value ->> 0, t.value ->> 1 FROM json_each(?2) AS t WHERE true \
+         ON CONFLICT (namespace, path) DO UPDATE SET template = excluded.template",
+    )
+    .bind(namespace)
+    .bind(templates.to_string())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) fn all<R, T>(
+    rows: Vec<R>,
+    turn: impl Fn(R) -> Result<T, StoreError>,
+) -> Result<Vec<T>, Failure> {
+    rows.into_iter()
+        .map(turn)
+        .collect::<Result<_, _>>()
+        .map_err(Failure::from)
+}

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Shows that the suite catches what it is there to catch: each patch in tests/mutants breaks one
+# guarantee, and at least one of the tests it names must fail on the program so broken.
+#
+#   tests/mutants.sh              every mutant
+#   tests/mutants.sh NAME...      only these
+#
+# The mutants are built in a copy of the tree. The suite is the one of the tree itself, so nothing but
+# the program differs; tests whose code is in the program are left to `cargo test`.
+set -eu
+cd "$(dirname "$0")/.."
+top=$PWD
+work=$(mktemp -d "${TMPDIR:-/tmp}/fencepost-mutants.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+
+echo "tests/mutants.sh: building the suite"
+cargo test --locked --test suite --no-run 2>"$work/build.log" || { cat "$work/build.log"; exit 1; }
+suite=$(sed -n 's/^ *Executable .*(\(.*suite-[0-9a-f]*\))$/\1/p' "$work/build.log" | tail -n 1)
+[ -n "$suite" ] || { echo "tests/mutants.sh: the suite's binary was not found"; cat "$work/build.log"; exit 1; }
+case $suite in /*) ;; *) suite=$top/$suite ;; esac
+
+[ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
+caught=0
+survived=0
+for name in "$@"; do
+    patch=$top/tests/mutants/$name.patch
+    rm -rf "$work/tree"
+    mkdir "$work/tree"
+    cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
+    mkdir -p "$work/tree/tests/suite" && cp tests/suite/main.rs "$work/tree/tests/suite/"
+    if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$patch"); then
+        echo "$name: the patch does not apply any more; make it anew"
+        exit 1
+    fi
+    # Beside the suite's own artifacts, so that the dependencies are not built again.
+    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$top/target/mutants" \
+        cargo build --locked --quiet --bin fencepost) >"$work/mutant.log" 2>&1; then
+        echo "$name: does not build"
+        cat "$work/mutant.log"
+        exit 1
+    fi
+    cp "$top/target/mutants/debug/fencepost" "$work/fencepost"
+    tests=$(sed -n 's/^# caught by: //p' "$patch")
+    # shellcheck disable=SC2086 # a list of filters
+    if FENCEPOST_MUTANT="$work/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/run.log" 2>&1; then
+        echo "$name: SURVIVED ($(sed -n 's/^# breaks //p' "$patch"))"
+        survived=$((survived + 1))
+    else
+        first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/run.log" | head -n 1)
+        if [ -z "$first" ]; then
+            echo "$name: the suite did not run"
+            tail -n 20 "$work/run.log"
+            exit 1
+        fi
+        echo "$name: caught by $(grep -c ' \.\.\. FAILED$' "$work/run.log"), $first among them"
+        caught=$((caught + 1))
+    fi
+done
+echo "tests/mutants.sh: $caught caught, $survived survived"
+[ "$survived" -eq 0 ]
