@@ -243,3 +243,6 @@ impl Drop for Sending {
         self.ledger.end(&self.key, &self.ticket, self.ending);
     }
 }
+
+#[cfg(test)]
+mod tests;

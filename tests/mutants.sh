@@ -10,7 +10,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
-work=$(mktemp -d "${TMPDIR:-/tmp}/fencepost-mutants.XXXXXX")
+mkdir -p target
+work=$(mktemp -d target/mutants.XXXXXX)
+work=$top/$work
 trap 'rm -rf "$work"' EXIT INT TERM
 
 echo "tests/mutants.sh: building the suite"
@@ -18,6 +20,13 @@ cargo test --locked --test suite --no-run 2>"$work/build.log" || { cat "$work/bu
 suite=$(sed -n 's/^ *Executable .*(\(.*suite-[0-9a-f]*\))$/\1/p' "$work/build.log" | tail -n 1)
 [ -n "$suite" ] || { echo "tests/mutants.sh: the suite's binary was not found"; cat "$work/build.log"; exit 1; }
 case $suite in /*) ;; *) suite=$top/$suite ;; esac
+
+# The dependencies are those of the suite, already built: linked, not copied. The program itself is
+# another package to cargo, since its path is another one.
+built=$(dirname "$(dirname "$suite")")
+mutants=$work/target
+mkdir -p "$mutants/debug"
+cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$mutants/debug/"
 
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
 caught=0
@@ -32,14 +41,13 @@ for name in "$@"; do
         echo "$name: the patch does not apply any more; make it anew"
         exit 1
     fi
-    # Beside the suite's own artifacts, so that the dependencies are not built again.
-    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$top/target/mutants" \
+    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" \
         cargo build --locked --quiet --bin fencepost) >"$work/mutant.log" 2>&1; then
         echo "$name: does not build"
         cat "$work/mutant.log"
         exit 1
     fi
-    cp "$top/target/mutants/debug/fencepost" "$work/fencepost"
+    cp "$mutants/debug/fencepost" "$work/fencepost"
     tests=$(sed -n 's/^# caught by: //p' "$patch")
     # shellcheck disable=SC2086 # a list of filters
     if FENCEPOST_MUTANT="$work/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/run.log" 2>&1; then

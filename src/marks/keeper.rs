@@ -260,3 +260,6 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

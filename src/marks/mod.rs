@@ -8,6 +8,8 @@
 //!
 //! No HTTP type is named in this module.
 
+#[cfg(test)]
+pub(crate) mod double;
 pub mod keeper;
 pub mod lane;
 pub mod lease;

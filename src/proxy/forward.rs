@@ -416,3 +416,6 @@ impl Body for Followed {
         self.hint
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@
 mod aside;
 mod batch;
 mod task;
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::sync::Arc;

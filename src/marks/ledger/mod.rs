@@ -28,6 +28,8 @@ use crate::fence::{ResourceKey, Token};
 use entry::{Bar, Entry, OwnEpoch, Unknown};
 
 mod entry;
+#[cfg(test)]
+mod tests;
 
 const SHARDS: usize = 64;
 
@@ -595,6 +597,14 @@ impl Ledger {
                 })
                 .collect(),
         }
+    }
+
+    /// How many resources have an epoch, a waiter or a bar.
+    #[cfg(test)]
+    pub(crate) fn active(&self) -> usize {
+        let counted = self.active.load(Ordering::Relaxed);
+        assert_eq!(counted, self.collect(|_, _| Some(())).len());
+        counted
     }
 
     // --- plumbing ---

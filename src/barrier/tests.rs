@@ -1,0 +1,320 @@
+//! The barrier over a store in memory: what waits, what passes, what is refused.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::marks::MarkStore as _;
+use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
+use crate::marks::lane::{Answer, Want};
+
+const WAIT: Duration = Duration::from_secs(2);
+
+struct One {
+    store: Arc<Double>,
+    rig: Rig,
+    barrier: Barrier,
+}
+
+async fn instance(store: &Arc<Double>, id: u128) -> One {
+    let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
+    let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
+    let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), 2);
+    One {
+        store: Arc::clone(store),
+        rig,
+        barrier,
+    }
+}
+
+async fn alone() -> One {
+    instance(&Arc::default(), 1).await
+}
+
+impl One {
+    async fn open(&self, resource: &str, number: i64) -> Answer {
+        let key = key(resource);
+        let asked = self.rig.lane.ask(&key, token(number), Want::Open);
+        asked.await.expect("an answer")
+    }
+
+    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refusal> {
+        let deadline = Instant::now() + WAIT;
+        self.barrier
+            .enter(&key(resource), token(number), deadline)
+            .await
+    }
+
+    async fn admit(&self, resource: &str, number: i64) -> Permit {
+        self.open(resource, number).await;
+        self.enter(resource, number).await.expect("a permit")
+    }
+}
+
+/// Polls once.
+async fn pending<F: Future + Unpin>(future: &mut F) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = std::future::ready(()) => true,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_token_waits_for_the_older_one_and_then_passes() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    assert!(one.enter("b", 1).await.is_err(), "not open");
+    drop(one.admit("b", 1).await);
+    let sending = five.begin();
+    assert!(sending.superseded().is_cancelled());
+    assert!(pending(&mut six).await, "begun");
+    let began = Instant::now();
+    sending.settled();
+    assert!(six.await.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO, "woken, not timed out");
+    assert_eq!(
+        one.enter("a", 5).await.err(),
+        Some(Refusal::Superseded { mark: token(6) })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_superseded_while_it_waits_gets_no_permit() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    one.open("a", 7).await;
+    assert_eq!(
+        six.await.err(),
+        Some(Refusal::Superseded { mark: token(7) })
+    );
+    drop(five);
+    assert!(one.enter("a", 7).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_no_longer_than_its_deadline_and_gives_up_its_place() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let began = Instant::now();
+    let refused = one.enter("a", 6).await.err();
+    assert_eq!(began.elapsed(), WAIT);
+    let retry_after = Duration::from_secs(1);
+    let settling = false;
+    assert_eq!(
+        refused,
+        Some(Refusal::OlderInFlight {
+            retry_after,
+            settling
+        })
+    );
+    assert_eq!(one.rig.ledger.activity(&key("a")).waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_wait_at_one_resource() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut first = Box::pin(one.enter("a", 6));
+    let mut second = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut first).await && pending(&mut second).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::QueueFull));
+    drop(first);
+    let mut third = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut third).await, "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    drop(five.begin());
+    assert_eq!(one.rig.unknown.get(), 1);
+    one.open("a", 6).await;
+    let began = Instant::now();
+    let refused = one.enter("a", 6).await.err();
+    assert_eq!(
+        began.elapsed(),
+        Duration::ZERO,
+        "known to be pointless at once"
+    );
+    assert!(matches!(
+        refused,
+        Some(Refusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
+    ));
+    tokio::time::sleep(SETTLE - Duration::from_secs(1)).await;
+    // Nobody renews it in this test.
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    let waited = Instant::now();
+    assert!(one.enter("a", 6).await.is_ok());
+    assert!(began.elapsed() >= SETTLE && waited.elapsed() <= Duration::from_millis(1100));
+    assert_eq!(one.rig.unknown.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_begun_or_has_settled_holds_nobody() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    one.admit("a", 5).await.begin().settled();
+    one.open("a", 6).await;
+    assert!(one.enter("a", 6).await.is_ok());
+    assert_eq!(one.rig.unknown.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    tokio::time::sleep(TERM).await;
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::Lapsed));
+    let now = one.rig.lease.clock().now();
+    one.rig.lease.renewed(now);
+    let permit = one.enter("a", 5).await.expect("the same id has revived");
+    let id = crate::marks::InstanceId::from_bits(9);
+    let old = one.rig.lease.rejoined(id, now);
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    let sending = permit.begin();
+    assert!(!one.rig.lease.holds(sending.generation()));
+    old.cutoff.cancel();
+    assert!(sending.cutoff().is_cancelled());
+    drop(one.admit("a", 5).await);
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(
+        pending(&mut six).await,
+        "the old generation's permit still counts"
+    );
+    sending.settled();
+    // To the new id, the rows of the old one are another instance's: the next look finds them gone.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.rig.lane.look(key("a"));
+    assert!(six.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_after_an_outage_are_not_cut_with_those_before() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    tokio::time::sleep(TERM + SETTLE).await;
+    one.rig.lease.identity().cutoff.cancel();
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    let sending = one.enter("a", 5).await.expect("revived").begin();
+    assert!(!sending.cutoff().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_an_older_epoch_of_another_instance_until_it_is_closed() {
+    let store = Arc::new(Double::default());
+    let one = instance(&store, 1).await;
+    let two = instance(&store, 2).await;
+    let five = one.admit("a", 5).await;
+    two.open("a", 6).await;
+    let mut six = Box::pin(two.enter("a", 6));
+    assert!(pending(&mut six).await);
+    two.rig.lane.look(key("a"));
+    store.until("epochs", 3).await;
+    assert!(pending(&mut six).await, "it is still open");
+    // The announcement reaches nobody here: the poll finds it.
+    one.rig.lane.poll();
+    five.begin().settled();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(store.open(&key("a")).len(), 1, "closed");
+    two.rig.lane.look(key("a"));
+    assert!(six.await.is_ok());
+    assert!(matches!(one.open("a", 5).await, Answer::Stale { mark } if mark == token(6)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_instance_is_waited_for_until_it_has_settled() {
+    let store = Arc::new(Double::default());
+    let one = instance(&store, 1).await;
+    let two = instance(&store, 2).await;
+    let _five = one.admit("a", 5).await.begin();
+    two.open("a", 6).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    tokio::spawn(two.rig.keeper().run(stop.clone()));
+    let began = Instant::now();
+    let refused = loop {
+        let refused = two.enter("a", 6).await;
+        match refused {
+            Err(Refusal::OlderInFlight { settling: true, .. }) => break refused.err(),
+            Err(Refusal::OlderInFlight { .. }) => {}
+            other => panic!("{:?}", other.err()),
+        }
+    };
+    assert!(
+        matches!(refused, Some(Refusal::OlderInFlight { retry_after, .. })
+        if retry_after > Duration::ZERO && retry_after <= SETTLE)
+    );
+    assert!(began.elapsed() >= TERM, "alive for its lease");
+    while two.enter("a", 6).await.is_err() {
+        assert!(
+            began.elapsed() < TERM + SETTLE + Duration::from_secs(5),
+            "forever"
+        );
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(
+        began.elapsed() >= TERM + SETTLE,
+        "too early: {:?}",
+        began.elapsed()
+    );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_resources_leave_no_entry() {
+    let one = alone().await;
+    for n in 0..50 {
+        let resource = format!("r{n}");
+        drop(one.admit(&resource, 5).await);
+        drop(one.admit(&resource, 6).await);
+    }
+    assert_eq!(one.rig.ledger.open_rows(0).len(), 50);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    one.rig.ledger.sweep(Duration::from_secs(60));
+    assert_eq!(one.rig.ledger.active(), 0);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(one.store.state().epochs.is_empty());
+    assert_eq!(
+        one.rig.ledger.known(&key("r7")),
+        Some(token(6)),
+        "still refused from memory"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_has_settled() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.store.state().marks.clear();
+    one.store.state().epochs.clear();
+    // One repair fails, the next succeeds.
+    one.store.plan("reopen", Act::Fail(broken()));
+    one.rig.lane.reconcile();
+    one.store.until("own", 1).await;
+    one.store.until("reopen", 1).await;
+    let refused = one.enter("a", 5).await.err();
+    assert_eq!(
+        refused,
+        Some(Refusal::Barred {
+            retry_after: SETTLE
+        })
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(one.store.mark_of(&key("a")), Some(5));
+    assert_eq!(one.store.open(&key("a")).len(), 1);
+    tokio::time::sleep(SETTLE).await;
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    assert!(one.enter("a", 5).await.is_ok());
+    assert!(one.store.check().await.is_ok());
+}

@@ -1,0 +1,546 @@
+//! A store in memory for tests: shared by any number of instances, and able to be slow, to fail, to lose
+//! an answer, to commit late, and to keep a row locked.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::keeper::Keeper;
+use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
+use super::lease::{Clock, Lease};
+use super::ledger::Ledger;
+use super::store::{
+    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
+    Opening, Override, Renewal, StoreError,
+};
+use super::watch::Watch;
+use crate::fence::{ResourceKey, Token};
+
+/// What becomes of one call.
+pub(crate) enum Act {
+    /// Not done, and answered so.
+    Fail(StoreError),
+    /// Done, but the answer is lost.
+    Lose,
+    /// Answered with a doubt, and done by [`Double::commit_late`].
+    Late,
+    /// Done when told.
+    Hold(Arc<Notify>),
+    /// Done at once, and answered when told.
+    HoldAnswer(Arc<Notify>),
+}
+
+pub(crate) fn broken() -> StoreError {
+    StoreError::Connection("broken by the test".into())
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub marks: BTreeMap<ResourceKey, (Token, Option<String>, Era)>,
+    pub epochs: Vec<EpochRow>,
+    pub instances: HashMap<InstanceId, InstanceRow>,
+    pub era: Era,
+}
+
+type Later = Box<dyn FnOnce(&mut State) + Send>;
+
+#[derive(Default)]
+pub(crate) struct Double {
+    state: Arc<Mutex<State>>,
+    acts: Mutex<HashMap<&'static str, VecDeque<Act>>>,
+    calls: Mutex<HashMap<&'static str, usize>>,
+    late: Mutex<Vec<Later>>,
+    locked: Mutex<HashSet<ResourceKey>>,
+    news: Mutex<Vec<News>>,
+    listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Double {
+    /// What becomes of the next call of this name (that nothing is planned for yet).
+    pub(crate) fn plan(&self, call: &'static str, act: Act) {
+        held(&self.acts).entry(call).or_default().push_back(act);
+    }
+
+    pub(crate) fn lock_row(&self, key: &ResourceKey) {
+        held(&self.locked).insert(key.clone());
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        held(&self.state)
+    }
+
+    pub(crate) fn calls(&self, call: &str) -> usize {
+        held(&self.calls).get(call).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn news(&self) -> Vec<News> {
+        held(&self.news).clone()
+    }
+
+    /// The openings and tokens on record for a resource.
+    pub(crate) fn open(&self, key: &ResourceKey) -> Vec<(Opening, i64)> {
+        let state = self.state();
+        let rows = state.epochs.iter().filter(|row| row.resource == *key);
+        rows.map(|row| (row.opening, row.token.get())).collect()
+    }
+
+    pub(crate) fn mark_of(&self, key: &ResourceKey) -> Option<i64> {
+        self.state().marks.get(key).map(|mark| mark.0.get())
+    }
+
+    /// What was in doubt is done now.
+    pub(crate) fn commit_late(&self) {
+        for work in held(&self.late).drain(..) {
+            work(&mut held(&self.state));
+        }
+    }
+
+    /// Lets the other tasks run until this call has arrived `count` times.
+    pub(crate) async fn until(&self, call: &str, count: usize) {
+        for _ in 0..10_000 {
+            if self.calls(call) >= count {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("{call} was called {} times", self.calls(call));
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        call: &'static str,
+        work: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        *held(&self.calls).entry(call).or_default() += 1;
+        let act = held(&self.acts).get_mut(call).and_then(VecDeque::pop_front);
+        match act {
+            None => Ok(work(&mut self.state())),
+            Some(Act::Fail(error)) => Err(error),
+            Some(Act::Lose) => {
+                work(&mut self.state());
+                Err(broken())
+            }
+            Some(Act::Late) => {
+                held(&self.late).push(Box::new(|state| {
+                    work(state);
+                }));
+                Err(broken())
+            }
+            Some(Act::Hold(go)) => {
+                go.notified().await;
+                Ok(work(&mut self.state()))
+            }
+            Some(Act::HoldAnswer(go)) => {
+                let done = work(&mut self.state());
+                go.notified().await;
+                Ok(done)
+            }
+        }
+    }
+}
+
+fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -> Vec<Found> {
+    let mut all = Vec::new();
+    for ask in asks {
+        let before = state.marks.get(&ask.resource).cloned();
+        let row = state
+            .marks
+            .entry(ask.resource.clone())
+            .or_insert((ask.token, None, era));
+        if row.2 <= era {
+            if row.0 < ask.token {
+                (row.0, row.1) = (ask.token, None);
+            }
+            if row.0 == ask.token {
+                row.1 = row.1.take().or(ask.spend);
+                if let Some(opening) = ask.opening {
+                    state.epochs.push(EpochRow {
+                        resource: ask.resource,
+                        instance: instance.clone(),
+                        opening,
+                        token: ask.token,
+                    });
+                }
+            }
+        }
+        let is_mark = row.0 == ask.token;
+        all.push(Found {
+            before: before.map(|row| row.0),
+            era: row.2,
+            spent_by: row.1.clone().filter(|_| is_mark),
+        });
+    }
+    all
+}
+
+#[async_trait]
+impl MarkStore for Double {
+    fn kind(&self) -> &'static str {
+        "double"
+    }
+
+    fn shared(&self) -> bool {
+        true
+    }
+
+    async fn advance(
+        &self,
+        instance: &InstanceId,
+        era: Era,
+        asks: &[Ask],
+    ) -> Result<Vec<Found>, StoreError> {
+        if asks
+            .iter()
+            .any(|ask| held(&self.locked).contains(&ask.resource))
+        {
+            *held(&self.calls).entry("advance").or_default() += 1;
+            return Err(StoreError::LockTimeout("locked by the test".into()));
+        }
+        let (instance, asks) = (instance.clone(), asks.to_vec());
+        self.run("advance", move |state| advance(state, &instance, era, asks))
+            .await
+    }
+
+    async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
+        let resources = resources.to_vec();
+        self.run("epochs", move |state| {
+            let rows = state.epochs.iter();
+            rows.filter(|row| resources.contains(&row.resource))
+                .cloned()
+                .collect()
+        })
+        .await
+    }
+
+    async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        let gone = epochs.to_vec();
+        self.run("close", move |state| {
+            state.epochs.retain(|row| !gone.contains(row));
+        })
+        .await
+    }
+
+    async fn superseded(
+        &self,
+        instance: &InstanceId,
+    ) -> Result<Vec<(EpochRow, Token)>, StoreError> {
+        let instance = instance.clone();
+        self.run("superseded", move |state| {
+            let own = state.epochs.iter().filter(|row| row.instance == instance);
+            let marked = own.map(|row| (row.clone(), state.marks[&row.resource].0));
+            marked.filter(|(row, mark)| row.token < *mark).collect()
+        })
+        .await
+    }
+
+    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError> {
+        let instance = instance.clone();
+        self.run("own", move |state| {
+            let own = state.epochs.iter().filter(|row| row.instance == instance);
+            own.cloned().collect()
+        })
+        .await
+    }
+
+    async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        let epochs = epochs.to_vec();
+        self.run("reopen", move |state| {
+            for row in epochs {
+                if !state.epochs.contains(&row) {
+                    state.epochs.push(row);
+                }
+            }
+        })
+        .await
+    }
+
+    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
+        let spends = spends.to_vec();
+        self.run("give_back", move |state| {
+            for (key, token, name) in spends {
+                if let Some(row) = state.marks.get_mut(&key)
+                    && row.0 == token
+                    && row.1.as_ref() == Some(&name)
+                {
+                    row.1 = None;
+                }
+            }
+        })
+        .await
+    }
+
+    async fn announce(&self, news: &[News]) -> Result<(), StoreError> {
+        let said = news.to_vec();
+        self.run("announce", |_| ()).await?;
+        let listeners = held(&self.listeners).clone();
+        for news in said {
+            held(&self.news).push(news.clone());
+            for listener in &listeners {
+                let _ = listener.try_send(Heard::News(news.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn join(
+        &self,
+        instance: &InstanceId,
+        lease: Duration,
+        settle: Duration,
+    ) -> Result<Era, StoreError> {
+        let row = InstanceRow {
+            id: instance.clone(),
+            renewals: 0,
+            lease,
+            settle,
+            dead: false,
+        };
+        self.run("join", move |state| {
+            if state.instances.contains_key(&row.id) {
+                return Err(StoreError::Statement("the id is taken".into()));
+            }
+            state.instances.insert(row.id.clone(), row);
+            Ok(state.era)
+        })
+        .await?
+    }
+
+    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError> {
+        let instance = instance.clone();
+        self.run("renew", move |state| {
+            let era = state.era;
+            match state.instances.get_mut(&instance) {
+                Some(row) if !row.dead => {
+                    row.renewals += 1;
+                    Renewal::Alive(era)
+                }
+                _ => Renewal::Dead,
+            }
+        })
+        .await
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.run("instances", |state| {
+            let mut rows: Vec<InstanceRow> = state.instances.values().cloned().collect();
+            for epoch in &state.epochs {
+                if rows.iter().all(|row| row.id != epoch.instance) {
+                    rows.push(InstanceRow {
+                        id: epoch.instance.clone(),
+                        renewals: 0,
+                        lease: Duration::ZERO,
+                        settle: Duration::ZERO,
+                        dead: true,
+                    });
+                }
+            }
+            rows
+        })
+        .await
+    }
+
+    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
+        let instance = instance.clone();
+        self.run("declare_dead", move |state| {
+            state.instances.get_mut(&instance).is_none_or(|row| {
+                row.dead |= row.renewals == renewals;
+                row.dead
+            })
+        })
+        .await
+    }
+
+    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError> {
+        let instance = instance.clone();
+        self.run("bury", move |state| {
+            if state.instances.get(&instance).is_some_and(|row| !row.dead) {
+                return Vec::new();
+            }
+            state.instances.remove(&instance);
+            let gone = state.epochs.extract_if(.., |row| row.instance == instance);
+            gone.map(|row| row.resource).collect()
+        })
+        .await
+    }
+
+    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError> {
+        let instance = instance.clone();
+        self.run("leave", move |state| {
+            if state.epochs.iter().any(|row| row.instance == instance) {
+                if let Some(row) = state.instances.get_mut(&instance) {
+                    row.dead = true;
+                }
+            } else {
+                state.instances.remove(&instance);
+            }
+        })
+        .await
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn list(&self, _: &str, _: Option<&str>, _: u32) -> Result<Vec<MarkRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn mark(&self, _: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
+        Ok(None)
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        _: &str,
+        _: &str,
+    ) -> Result<Override, StoreError> {
+        let key = resource.clone();
+        self.run("override_mark", move |state| {
+            let open = state.epochs.iter().filter(|row| row.resource == key);
+            let open: Vec<EpochRow> = open.cloned().collect();
+            if !open.is_empty() {
+                return Override::EpochsOpen(open);
+            }
+            let Some(row) = state.marks.get_mut(&key) else {
+                return Override::Absent;
+            };
+            state.era += 1;
+            let before = row.0;
+            *row = (token, None, state.era);
+            Override::Done {
+                before,
+                era: state.era,
+            }
+        })
+        .await
+    }
+
+    async fn record_audit(&self, _: &AuditRow) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn audit(&self, _: &ResourceKey, _: u32) -> Result<Vec<AuditRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn record_templates(&self, _: &[(String, String)]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
+        let (tx, rx) = mpsc::channel(64);
+        held(&self.listeners).push(tx);
+        Some(rx)
+    }
+}
+
+// --- one instance over a store ---
+
+pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+pub(crate) const TERM: Duration = Duration::from_secs(5);
+
+/// One instance, with its lane at work and no keeper: a test steps that by hand.
+pub(crate) struct Rig {
+    pub store: Arc<dyn MarkStore>,
+    pub ledger: Arc<Ledger>,
+    pub lease: Arc<Lease>,
+    pub watch: Arc<Watch>,
+    pub lane: LaneHandle,
+    pub meters: Meters,
+    pub unknown: IntGauge,
+}
+
+pub(crate) fn key(text: &str) -> ResourceKey {
+    ResourceKey::new(text).expect("a key")
+}
+
+pub(crate) fn token(number: i64) -> Token {
+    Token::new(number).expect("a token")
+}
+
+/// tokio's clock, so that a paused one drives leases too.
+pub(crate) fn clock() -> Clock {
+    let start = Instant::now();
+    Clock::from_fn(move || start.elapsed() + Duration::from_secs(1))
+}
+
+fn meters() -> Meters {
+    let histogram = |name| Histogram::with_opts(HistogramOpts::new(name, "of a test"));
+    let errors = IntCounterVec::new(Opts::new("errors", "of a test"), &["kind"]);
+    Meters {
+        batch_size: histogram("batch").expect("good options"),
+        commit_seconds: histogram("commit").expect("good options"),
+        errors: errors.expect("good options"),
+        regressions: IntCounter::new("regressions", "of a test").expect("good options"),
+        up: IntGauge::new("up", "of a test").expect("good options"),
+    }
+}
+
+impl Rig {
+    /// An instance that has joined.
+    pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: Clock) -> Self {
+        let term = store.shared().then_some(TERM);
+        let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(id)));
+        let watch = Arc::new(Watch::new(SETTLE));
+        let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
+        let (tx, drained) = mpsc::unbounded_channel();
+        let unknown = gauge("unknown");
+        let ledger = Ledger::new(1000, SETTLE, tx, gauge("open"), unknown.clone());
+        let ledger = Arc::new(ledger);
+        let meters = meters();
+        let (task, lane) = Lane::new(LaneSetup {
+            store: Arc::clone(&store),
+            ledger: Arc::clone(&ledger),
+            lease: Arc::clone(&lease),
+            watch: Arc::clone(&watch),
+            meters: meters.clone(),
+            drained,
+        });
+        tokio::spawn(task.run());
+        let rig = Self {
+            store,
+            ledger,
+            lease,
+            watch,
+            lane,
+            meters,
+            unknown,
+        };
+        rig.keeper().join().await.expect("joined");
+        rig
+    }
+
+    pub(crate) fn keeper(&self) -> Keeper {
+        Keeper {
+            store: Arc::clone(&self.store),
+            ledger: Arc::clone(&self.ledger),
+            lease: Arc::clone(&self.lease),
+            watch: Arc::clone(&self.watch),
+            lane: self.lane.clone(),
+            meters: self.meters.clone(),
+            remaining: Gauge::new("remaining", "of a test").expect("good options"),
+            term: TERM,
+            settle: SETTLE,
+            bits: rand::random,
+        }
+    }
+}

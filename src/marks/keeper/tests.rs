@@ -1,0 +1,293 @@
+//! The keeper, its rounds stepped by hand: rejoin, death, burial, and the start over a file that another run
+//! has left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::fence::{ResourceKey, Token};
+use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
+use crate::marks::lane::{Answer, Want};
+use crate::marks::lease::Clock;
+use crate::marks::ledger::{Ending, Entered, Look};
+use crate::marks::sqlite::SqliteStore;
+use crate::marks::{Override, lane::LaneError};
+
+async fn rig(store: &Arc<Double>, id: u128) -> Rig {
+    Rig::new(Arc::clone(store) as _, id, clock()).await
+}
+
+async fn open(rig: &Rig, on: &ResourceKey, number: i64) -> Result<Answer, LaneError> {
+    rig.lane.ask(on, token(number), Want::Open).await
+}
+
+fn enter(rig: &Rig, on: &ResourceKey, number: Token) -> Entered {
+    let now = rig.lease.clock().now();
+    let left = |id: &InstanceId| rig.watch.settles_in(id, now);
+    rig.ledger.enter(on, number, rig.lease.generation(), left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_in_doubt_is_tried_again_under_another_id() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 2).await;
+    let keeper = Keeper {
+        lease: Arc::new(Lease::new(clock(), Some(TERM), InstanceId::from_bits(3))),
+        ..rig.keeper()
+    };
+    store.plan("join", Act::Lose);
+    assert!(keeper.join().await.is_err());
+    assert!(!keeper.lease.valid() && !keeper.lease.begun());
+    keeper.join().await.expect("another id");
+    assert!(keeper.lease.valid());
+    assert_ne!(keeper.lease.identity().instance, InstanceId::from_bits(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    let (a, b) = (key("a"), key("b"));
+    assert!(open(&rig, &a, 5).await.is_ok());
+    assert!(open(&rig, &b, 10).await.is_ok());
+    let Entered::Permit(ticket) = enter(&rig, &a, token(5)) else {
+        panic!("no permit")
+    };
+    // Declared dead, buried, and the mark of b overridden, all unnoticed; and the era comes by a statement first.
+    let me = rig.lease.identity().instance;
+    assert!(store.declare_dead(&me, 0).await.expect("declared"));
+    store.bury(&me).await.expect("buried");
+    let done = store.override_mark(&b, token(3), "why", "who").await;
+    assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
+    rig.ledger.adopt(1, rig.lease.generation());
+    assert_eq!(
+        rig.ledger.known(&b),
+        Some(token(10)),
+        "not known to be dead yet"
+    );
+    keeper.round().await.expect("a round");
+    assert_eq!(rig.lease.generation(), 1);
+    assert_ne!(rig.lease.identity().instance, me);
+    assert_eq!(rig.ledger.known(&b), None);
+    assert_eq!(
+        open(&rig, &b, 4).await.expect("granted"),
+        Answer::Granted { advanced: true }
+    );
+    // The permit of the generation before still counts, and gives no other.
+    assert!(matches!(enter(&rig, &a, token(5)), Entered::NotOpen));
+    assert!(open(&rig, &a, 6).await.is_ok());
+    assert!(matches!(
+        enter(&rig, &a, token(6)),
+        Entered::Wait { known_left: None }
+    ));
+    rig.ledger.end(&a, &ticket, Ending::Settled);
+    assert!(matches!(enter(&rig, &a, token(6)), Entered::Permit(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_everybody_ends_with_the_same_id_and_no_cut() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(rig.keeper().run(stop.clone()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(rig.lease.valid());
+    for _ in 0..400 {
+        store.plan("renew", Act::Fail(broken()));
+    }
+    let before = rig.lease.identity();
+    tokio::time::sleep(TERM + SETTLE + Duration::from_secs(1)).await;
+    assert!(!rig.lease.valid());
+    assert!(before.cutoff.is_cancelled(), "exchanges were cut");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(rig.lease.valid());
+    let after = rig.lease.identity();
+    assert_eq!((after.instance, after.generation), (before.instance, 0));
+    assert!(!after.cutoff.is_cancelled());
+    stop.cancel();
+    running.await.expect("ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    assert!(open(&two, &a, 6).await.is_ok());
+    let keeper = two.keeper();
+    let dead = |store: &Double| store.state().instances[&InstanceId::from_bits(1)].dead;
+    keeper.round().await.expect("a round");
+    tokio::time::sleep(TERM - Duration::from_millis(1)).await;
+    keeper.round().await.expect("a round");
+    assert!(!dead(&store), "a whole lease has not passed");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // A failed read starts the watch anew.
+    store.plan("instances", Act::Fail(broken()));
+    assert!(keeper.round().await.is_err());
+    two.watch.interrupted();
+    keeper.round().await.expect("a round");
+    assert!(!dead(&store));
+    tokio::time::sleep(TERM).await;
+    keeper.round().await.expect("a round");
+    assert!(dead(&store));
+    assert!(matches!(
+        enter(&two, &a, token(6)),
+        Entered::Wait { known_left: Some(left) } if left == SETTLE
+    ));
+    tokio::time::sleep(SETTLE - Duration::from_millis(1)).await;
+    keeper.round().await.expect("a round");
+    assert_eq!(store.open(&a).len(), 2, "not settled yet");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    keeper.round().await.expect("a round");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(store.open(&a), [(1, 6)]);
+    assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));
+    // Its counter moves no more.
+    assert_eq!(one.keeper().round().await.ok(), Some(()));
+    assert_eq!(one.lease.generation(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    assert!(open(&two, &a, 6).await.is_ok());
+    let keeper = two.keeper();
+    keeper.round().await.expect("a round");
+    let bell = two.ledger.queue(&a, 1).expect("a place");
+    let rung = bell.notified();
+    let me = one.lease.identity().instance;
+    store.leave(&me).await.expect("left");
+    keeper.round().await.expect("a round");
+    tokio::time::timeout(Duration::ZERO, rung)
+        .await
+        .expect("rung");
+}
+
+/// A run over a real file, on a clock that only the test moves.
+struct Run {
+    rig: Rig,
+    keeper: Keeper,
+    store: Arc<SqliteStore>,
+    now: Arc<AtomicU64>,
+}
+
+impl Run {
+    async fn start(path: &std::path::Path, id: u128) -> Self {
+        let timeout = Duration::from_secs(60);
+        let store = SqliteStore::open(path, timeout, true, "test").await;
+        let store = Arc::new(store.expect("opened"));
+        let now = Arc::new(AtomicU64::new(1000));
+        let read = Arc::clone(&now);
+        let clock = Clock::from_fn(move || Duration::from_millis(read.load(Ordering::SeqCst)));
+        let rig = Rig::new(Arc::clone(&store) as _, id, clock).await;
+        let keeper = rig.keeper();
+        Self {
+            rig,
+            keeper,
+            store,
+            now,
+        }
+    }
+
+    /// As a kill -9 leaves the file: nothing is drained, nobody leaves.
+    async fn kill(self) {
+        self.store.close().await;
+    }
+
+    fn pass(&self, span: Duration) {
+        let ms = u64::try_from(span.as_millis()).expect("a short span");
+        self.now.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn after_a_crash_only_older_work_is_waited_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("marks.db");
+    let (a, b) = (key("a"), key("b"));
+
+    // a: 5 at work, 6 waiting. b: 6 at work alone.
+    let first = Run::start(&path, 1).await;
+    open(&first.rig, &a, 5).await.expect("granted");
+    let five = enter(&first.rig, &a, token(5));
+    assert!(matches!(five, Entered::Permit(_)));
+    open(&first.rig, &a, 6).await.expect("granted");
+    assert!(matches!(
+        enter(&first.rig, &a, token(6)),
+        Entered::Wait { .. }
+    ));
+    open(&first.rig, &b, 6).await.expect("granted");
+    assert!(matches!(
+        enter(&first.rig, &b, token(6)),
+        Entered::Permit(_)
+    ));
+    first.kill().await;
+
+    let second = Run::start(&path, 2).await;
+    assert_eq!(
+        open(&second.rig, &a, 5).await.expect("an answer"),
+        Answer::Stale { mark: token(6) }
+    );
+    open(&second.rig, &a, 6).await.expect("granted");
+    open(&second.rig, &b, 6).await.expect("granted");
+    assert!(
+        matches!(enter(&second.rig, &b, token(6)), Entered::Permit(_)),
+        "alone, so nobody older is waited for"
+    );
+    assert!(matches!(
+        enter(&second.rig, &a, token(6)),
+        Entered::Wait { known_left: None }
+    ));
+    second.keeper.round().await.expect("a round");
+    assert!(matches!(
+        enter(&second.rig, &a, token(6)),
+        Entered::Wait { known_left: Some(left) } if left == SETTLE
+    ));
+    second.pass(SETTLE - Duration::from_millis(1));
+    second.keeper.round().await.expect("a round");
+    assert!(matches!(
+        enter(&second.rig, &a, token(6)),
+        Entered::Wait { .. }
+    ));
+    second.pass(Duration::from_millis(1));
+    second.keeper.round().await.expect("a round");
+    // The look goes through the lane: once it has answered something later, it is done.
+    open(&second.rig, &key("c"), 1).await.expect("granted");
+    assert!(matches!(
+        enter(&second.rig, &a, token(6)),
+        Entered::Permit(_)
+    ));
+    second.kill().await;
+}
+
+#[tokio::test]
+async fn nothing_is_valid_before_the_join_whatever_the_store() {
+    let lease = Lease::new(clock(), None, InstanceId::from_bits(1));
+    assert!(!lease.valid() && !lease.begun());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_notification_costs_a_poll_and_nothing_else() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    store.plan("announce", Act::Fail(broken()));
+    assert!(open(&two, &a, 6).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::spawn(two.keeper().run(stop.clone()));
+    assert!(matches!(enter(&two, &a, token(6)), Entered::Wait { .. }));
+    assert_eq!(one.ledger.look(&a, token(5), 0), Look::Open);
+    let _place = two.ledger.queue(&a, 1).expect("a place");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(one.ledger.look(&a, token(5), 0), Look::Stale(token(6)));
+    assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));
+    stop.cancel();
+}

@@ -1,0 +1,162 @@
+//! The ledger by itself: what may be forgotten, and what may not.
+
+use std::time::Duration;
+
+use super::*;
+use crate::marks::double::{SETTLE, key, token};
+
+const IDLE: Duration = Duration::from_secs(60);
+
+fn ledger(capacity: usize) -> (Arc<Ledger>, mpsc::UnboundedReceiver<Drained>) {
+    let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
+    let (tx, drained) = mpsc::unbounded_channel();
+    let ledger = Ledger::new(capacity, SETTLE, tx, gauge("open"), gauge("unknown"));
+    (Arc::new(ledger), drained)
+}
+
+fn row(on: &str, opening: Opening, number: i64) -> EpochRow {
+    EpochRow {
+        resource: key(on),
+        instance: InstanceId::from_bits(1),
+        opening,
+        token: token(number),
+    }
+}
+
+fn permit(ledger: &Ledger, on: &str, number: i64, generation: u64) -> Ticket {
+    match ledger.enter(&key(on), token(number), generation, |_| None) {
+        Entered::Permit(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forgotten_is_asked_for_again_and_no_more_is_kept_than_allowed() {
+    let (ledger, _drained) = ledger(SHARDS);
+    for n in 0..10_000 {
+        ledger.learn(&key(&format!("r{n}")), token(7), 0, false);
+    }
+    assert_eq!(ledger.active(), 0);
+    let known = (0..10_000).filter(|n| ledger.known(&key(&format!("r{n}"))).is_some());
+    assert!(known.count() <= SHARDS);
+    assert_eq!(ledger.look(&key("r0"), token(1), 0), Look::Ask);
+    assert_eq!(
+        ledger.look(&key("r9999"), token(6), 0),
+        Look::Stale(token(7)),
+        "the latest is among those that are kept"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_with_a_permit_is_never_forgotten() {
+    let (ledger, mut drained) = ledger(0);
+    ledger.opened(row("a", 1, 5), 0, Vec::new());
+    let ticket = permit(&ledger, "a", 5, 0);
+    tokio::time::sleep(2 * IDLE).await;
+    ledger.sweep(IDLE);
+    ledger.release(&key("a"));
+    ledger.learn(&key("a"), token(6), 0, true);
+    assert!(ledger.holds(&row("a", 1, 5)));
+    assert!(drained.try_recv().is_err());
+    assert!(ticket.superseded.is_cancelled());
+    ledger.end(&key("a"), &ticket, Ending::Settled);
+    let gone = drained.try_recv().expect("drained");
+    assert_eq!(gone.row, row("a", 1, 5));
+    assert!(gone.wanted);
+    assert_eq!(ledger.active(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_that_was_asked_to_close_gives_no_permit_even_after_a_new_era() {
+    let (ledger, _drained) = ledger(10);
+    ledger.opened(row("a", 1, 5), 0, Vec::new());
+    let _held = permit(&ledger, "a", 5, 0);
+    ledger.learn(&key("a"), token(6), 0, false);
+    ledger.retire_before(1);
+    ledger.adopt(1, 1);
+    ledger.forget(1);
+    assert!(matches!(
+        ledger.enter(&key("a"), token(5), 0, |_| None),
+        Entered::NotOpen
+    ));
+    assert!(matches!(
+        ledger.enter(&key("a"), token(5), 1, |_| None),
+        Entered::NotOpen
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_era_forgets_refusals_but_not_where_an_epoch_is_open() {
+    let (ledger, _drained) = ledger(10);
+    ledger.learn(&key("idle"), token(10), 0, false);
+    ledger.opened(row("held", 1, 10), 0, Vec::new());
+    ledger.adopt(1, 0);
+    assert_eq!(ledger.known(&key("idle")), None);
+    assert_eq!(ledger.known(&key("held")), Some(token(10)));
+    ledger.learn(&key("idle"), token(10), 0, false);
+    assert_eq!(
+        ledger.known(&key("idle")),
+        None,
+        "read under the era before"
+    );
+    ledger.adopt(0, 0);
+    assert_eq!(ledger.era(), 1, "an era never goes back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
+    let (ledger, mut drained) = ledger(10);
+    ledger.opened(row("idle", 1, 1), 0, Vec::new());
+    ledger.opened(row("busy", 2, 1), 0, Vec::new());
+    let ticket = permit(&ledger, "busy", 1, 0);
+    ledger.retire_before(1);
+    assert_eq!(drained.try_recv().expect("drained").row, row("idle", 1, 1));
+    assert!(drained.try_recv().is_err());
+    assert_eq!(ledger.look(&key("busy"), token(1), 1), Look::Ask);
+    ledger.opened(row("busy", 3, 2), 1, Vec::new());
+    assert!(matches!(
+        ledger.enter(&key("busy"), token(2), 1, |_| None),
+        Entered::Wait { known_left: None }
+    ));
+    ledger.end(&key("busy"), &ticket, Ending::Unknown);
+    assert!(matches!(
+        ledger.enter(&key("busy"), token(2), 1, |_| None),
+        Entered::Wait { known_left: Some(left) } if left == SETTLE
+    ));
+    tokio::time::sleep(SETTLE + Duration::from_millis(1)).await;
+    assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 1));
+    drop(permit(&ledger, "busy", 2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_opens_nothing_behind_a_newer_mark() {
+    let (ledger, mut drained) = ledger(10);
+    ledger.opened(row("a", 2, 6), 0, Vec::new());
+    ledger.opened(row("a", 1, 5), 0, Vec::new());
+    assert_eq!(drained.try_recv().expect("drained").row, row("a", 1, 5));
+    assert!(matches!(
+        ledger.enter(&key("a"), token(5), 0, |_| None),
+        Entered::Superseded(mark) if mark == token(6)
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_resolves_one_unknown_outcome_by_its_number() {
+    let (ledger, _drained) = ledger(10);
+    ledger.opened(row("a", 1, 5), 0, Vec::new());
+    for _ in 0..2 {
+        let ticket = permit(&ledger, "a", 5, 0);
+        ledger.end(&key("a"), &ticket, Ending::Unknown);
+    }
+    ledger.opened(row("a", 2, 6), 0, Vec::new());
+    let unknown = ledger.activity(&key("a")).unknown;
+    assert_eq!(unknown.len(), 2);
+    assert!(ledger.settled(&key("a"), unknown[0].number));
+    assert!(!ledger.settled(&key("a"), unknown[0].number));
+    assert!(matches!(
+        ledger.enter(&key("a"), token(6), 0, |_| None),
+        Entered::Wait { .. }
+    ));
+    assert!(ledger.settled(&key("a"), unknown[1].number));
+    drop(permit(&ledger, "a", 6, 0));
+}

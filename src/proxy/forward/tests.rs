@@ -1,0 +1,263 @@
+//! Exchanges with an upstream that answers before it has read, breaks off, or does not answer: when a permit ends,
+//! and as what.
+
+use std::convert::Infallible;
+
+use http_body_util::Empty;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::barrier::Barrier;
+use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
+use crate::marks::double::{Double, Rig, clock, key, token};
+use crate::marks::lane::Want;
+use crate::metrics::Metrics;
+use crate::proxy::body::Upload;
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Bench {
+    rig: Rig,
+    gate: Gate,
+    tasks: TaskTracker,
+    upstream: Arc<Upstream>,
+    listener: TcpListener,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let rig = Rig::new(Arc::new(Double::default()), 1, clock()).await;
+        let metrics = Arc::new(Metrics::new(&[]));
+        let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
+        let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), 10);
+        let gate = Gate {
+            ledger: Arc::clone(&rig.ledger),
+            lane: rig.lane.clone(),
+            lease: Arc::clone(&rig.lease),
+            barrier,
+            metrics,
+            timeout: LONG,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let settings = UpstreamSettings {
+            url: UpstreamUrl::Http(address.to_string()),
+            host: HostPolicy::Preserve,
+            connect_timeout: LONG,
+            timeout: LONG,
+            idle_timeout: LONG,
+        };
+        let upstream = Arc::new(Upstream::new(&settings, &rig.lease).expect("an upstream"));
+        Self {
+            rig,
+            gate,
+            tasks: TaskTracker::new(),
+            upstream,
+            listener,
+        }
+    }
+
+    async fn permit(&self, number: i64) -> Permit {
+        let a = key("a");
+        let asked = self.rig.lane.ask(&a, token(number), Want::Open).await;
+        asked.expect("granted");
+        let deadline = Instant::now() + LONG;
+        let entered = self.gate.barrier.enter(&a, token(number), deadline).await;
+        entered.expect("a permit")
+    }
+
+    fn exchange(&self, upload: Upload, drain: Duration) -> Exchange<()> {
+        let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
+        let body = upload.send(None, Some(LONG), sent.clone());
+        let mut request = Request::new(body.cut_by(cut.clone()));
+        *request.method_mut() = http::Method::PUT;
+        *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
+        Exchange {
+            request,
+            sent,
+            cut,
+            limits: Limits {
+                timeout: LONG,
+                upload: LONG,
+                drain,
+            },
+            upstream: Arc::clone(&self.upstream),
+            metrics: self.gate.metrics.route("r"),
+            spend: None,
+            held: (),
+        }
+    }
+
+    async fn forward(
+        &self,
+        upload: Upload,
+        drain: Duration,
+    ) -> Result<Response<ClientBody>, Refusal> {
+        let permit = self.permit(5).await;
+        forward(
+            permit,
+            self.exchange(upload, drain),
+            &self.gate,
+            &self.tasks,
+        )
+        .await
+    }
+
+    /// Until every exchange has ended.
+    async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn in_flight(&self) -> (usize, usize) {
+        let activity = self.rig.ledger.activity(&key("a"));
+        (activity.in_flight, activity.unknown.len())
+    }
+}
+
+/// A body of ten bytes of which five have arrived, and the client that may send the rest.
+async fn half_an_upload() -> (Upload, DuplexStream) {
+    let (mut client, server) = tokio::io::duplex(1024);
+    let (tx, rx) = oneshot::channel();
+    let tx = std::sync::Mutex::new(Some(tx));
+    tokio::spawn(async move {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let tx = tx
+                .lock()
+                .expect("not poisoned")
+                .take()
+                .expect("one request");
+            let _ = tx.send(request.into_body());
+            async { std::future::pending::<Result<Response<Empty<Bytes>>, Infallible>>().await }
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        let _ = connection
+            .serve_connection(TokioIo::new(server), service)
+            .await;
+    });
+    client
+        .write_all(b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
+        .await
+        .expect("written");
+    (Upload::streamed(rx.await.expect("a body")), client)
+}
+
+async fn read_until(socket: &mut TcpStream, end: &[u8]) {
+    let mut seen = Vec::new();
+    while !seen.ends_with(end) {
+        let byte = socket.read_u8().await.expect("more to read");
+        seen.push(byte);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_outlives_its_answer_is_cut_when_a_newer_token_has_waited_for_the_drain() {
+    let bench = Bench::new().await;
+    let (upload, _client) = half_an_upload().await;
+    let upstream = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"hello").await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        socket.write_all(answer).await.expect("answered");
+        socket
+    };
+    let (answer, mut socket) =
+        tokio::join!(bench.forward(upload, Duration::from_millis(20)), upstream);
+    let body = answer.expect("a head").into_body().collect();
+    assert_eq!(bench.in_flight(), (1, 0), "the upload still runs");
+    let asked = bench.rig.lane.ask(&key("a"), token(6), Want::Open).await;
+    asked.expect("granted");
+    // The client never sends the rest: only the cut ends this.
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 1), "the outcome is unknown");
+    drop(body);
+}
+
+#[tokio::test]
+async fn a_whole_answer_settles_though_its_client_has_left() {
+    let bench = Bench::new().await;
+    let upstream = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"\r\n\r\n").await;
+        socket
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok")
+            .await
+            .expect("half an answer");
+        socket
+    };
+    let (answer, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+    drop(answer.expect("a head"));
+    assert_eq!(
+        bench.in_flight(),
+        (1, 0),
+        "the client has left, the exchange not"
+    );
+    socket.write_all(b"ok").await.expect("the other half");
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn every_break_after_the_send_is_an_unknown_outcome() {
+    for part in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok",
+    ] {
+        let bench = Bench::new().await;
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(part.as_bytes()).await.expect("written");
+        };
+        let (answer, ()) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        match answer {
+            Ok(head) => assert!(head.into_body().collect().await.is_err(), "never whole"),
+            Err(refusal) => assert!(matches!(refusal, Refusal::Broken(_)), "{part:?}"),
+        }
+        bench.ended().await;
+        assert_eq!(bench.in_flight(), (0, 1), "{part:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_connection_settles_at_once() {
+    let mut bench = Bench::new().await;
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    drop(std::mem::replace(&mut bench.listener, other));
+    let refused = bench.forward(Upload::empty(), LONG).await;
+    assert!(matches!(refused, Err(Refusal::Unreachable { .. })));
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
+    let bench = Bench::new().await;
+    let answer = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"\r\n\r\n").await;
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        socket.write_all(answer).await.expect("answered");
+        socket
+    };
+    let (answered, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), answer);
+    answered.expect("a head");
+    let permit = bench.permit(5).await;
+    bench.rig.lease.end();
+    let exchange = bench.exchange(Upload::empty(), LONG);
+    assert!(
+        forward(permit, exchange, &bench.gate, &bench.tasks)
+            .await
+            .is_err()
+    );
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
