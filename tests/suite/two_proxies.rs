@@ -142,7 +142,7 @@ async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
     assert_eq!(upstream.tokens("order:7"), (1..=10).collect::<Vec<u64>>());
 }
 
-const SHORT: &str = "{ store: { lease: 1s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms } }";
+const SHORT: &str = "{ store: { lease: 3s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms } }";
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
@@ -186,7 +186,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
 async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
     let Some((upstream, a, b)) = pair(
         "a_stopped_proxy_is_waited_for_…",
-        "{ store: { lease: 1s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms }, body: { buffer: 1KiB } }",
+        "{ store: { lease: 3s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms }, body: { buffer: 1KiB } }",
     )
     .await
     else {
