@@ -93,7 +93,9 @@ impl Barrier {
                 (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
-                place = Some(Place::take(&self.ledger, key, self.queue).ok_or(Refusal::QueueFull)?);
+                place = Some(
+                    Place::take(&self.ledger, key, token, self.queue).ok_or(Refusal::QueueFull)?,
+                );
                 continue;
             };
             let now = Instant::now();
@@ -137,16 +139,18 @@ impl Barrier {
 struct Place {
     ledger: Arc<Ledger>,
     key: ResourceKey,
+    token: Token,
     /// Rings whenever something has changed at the resource.
     bell: Arc<Notify>,
 }
 
 impl Place {
-    fn take(ledger: &Arc<Ledger>, key: &ResourceKey, limit: usize) -> Option<Self> {
-        let bell = ledger.queue(key, limit)?;
+    fn take(ledger: &Arc<Ledger>, key: &ResourceKey, token: Token, limit: usize) -> Option<Self> {
+        let bell = ledger.queue(key, token, limit)?;
         Some(Self {
             ledger: Arc::clone(ledger),
             key: key.clone(),
+            token,
             bell,
         })
     }
@@ -154,7 +158,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.ledger.unqueue(&self.key);
+        self.ledger.unqueue(&self.key, self.token);
     }
 }
 

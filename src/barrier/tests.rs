@@ -134,6 +134,30 @@ async fn only_so_many_wait_at_one_resource() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crowd_that_is_superseded_does_not_turn_the_newest_away() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut crowd = [Box::pin(one.enter("a", 6)), Box::pin(one.enter("a", 6))];
+    for six in &mut crowd {
+        assert!(pending(six).await);
+    }
+    one.open("a", 7).await;
+    // Those that wait with 6 have been woken, and none of them has run yet.
+    let mut seven = Box::pin(one.enter("a", 7));
+    assert!(pending(&mut seven).await);
+    for six in crowd {
+        assert_eq!(
+            six.await.err(),
+            Some(Refusal::Superseded { mark: token(7) })
+        );
+    }
+    drop(five);
+    assert!(seven.await.is_ok());
+    assert_eq!(one.rig.ledger.activity(&key("a")).waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     let one = alone().await;
     let five = one.admit("a", 5).await;

@@ -161,7 +161,7 @@ async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
     assert!(open(&two, &a, 6).await.is_ok());
     let keeper = two.keeper();
     keeper.round().await.expect("a round");
-    let bell = two.ledger.queue(&a, 1).expect("a place");
+    let bell = two.ledger.queue(&a, token(6), 1).expect("a place");
     let rung = bell.notified();
     let me = one.lease.identity().instance;
     store.leave(&me).await.expect("left");
@@ -287,7 +287,7 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     tokio::spawn(two.keeper().run(stop.clone()));
     assert!(matches!(enter(&two, &a, token(6)), Entered::Wait { .. }));
     assert_eq!(one.ledger.look(&a, token(5), 0), Look::Open);
-    let _place = two.ledger.queue(&a, 1).expect("a place");
+    let _place = two.ledger.queue(&a, token(6), 1).expect("a place");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(one.ledger.look(&a, token(5), 0), Look::Stale(token(6)));
     assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));

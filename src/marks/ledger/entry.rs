@@ -52,6 +52,8 @@ pub(super) struct Entry {
     pub(super) known: Option<Token>,
     pub(super) epochs: Vec<OwnEpoch>,
     pub(super) waiting: usize,
+    /// The newest token that waits, and how many wait with it. The others are about to leave.
+    pub(super) newest: Option<(Token, usize)>,
     pub(super) bell: Option<Arc<Notify>>,
     pub(super) bar: Option<Bar>,
 }

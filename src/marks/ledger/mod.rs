@@ -256,24 +256,36 @@ impl Ledger {
     }
 
     /// One more waits at this resource: the bell that rings there on every change. `None` where `limit`
-    /// wait already.
+    /// wait already with the newest token. Those with older ones are superseded, and on their way out: a crowd of
+    /// them must not turn the newest holder away.
     #[must_use]
-    pub fn queue(&self, key: &ResourceKey, limit: usize) -> Option<Arc<Notify>> {
+    pub fn queue(&self, key: &ResourceKey, token: Token, limit: usize) -> Option<Arc<Notify>> {
         self.with(key, |entry, _| {
-            if entry.waiting >= limit {
+            let (newest, count) = entry
+                .newest
+                .filter(|(newest, _)| *newest >= token)
+                .unwrap_or((token, 0));
+            if count >= limit {
                 return None;
             }
+            entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;
             Some(Arc::clone(entry.bell.get_or_insert_with(Arc::default)))
         })
     }
 
     /// One less waits at this resource.
-    pub fn unqueue(&self, key: &ResourceKey) {
+    pub fn unqueue(&self, key: &ResourceKey, token: Token) {
         self.with(key, |entry, _| {
             entry.waiting = entry.waiting.saturating_sub(1);
+            if let Some((newest, count)) = &mut entry.newest
+                && *newest == token
+            {
+                *count = count.saturating_sub(1);
+            }
             if entry.waiting == 0 {
                 entry.bell = None;
+                entry.newest = None;
             }
         });
     }
