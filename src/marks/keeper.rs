@@ -129,7 +129,15 @@ impl Keeper {
             }
         }
         for id in verdict.settled {
-            let freed = self.bounded(self.store.bury(&id)).await?;
+            let freed = match self.bounded(self.store.bury(&id)).await {
+                Ok(freed) => freed,
+                Err(error) => {
+                    // Tried again with the next round. That round must not start the watch over the living anew.
+                    self.meters.failed(&error);
+                    tracing::warn!(instance = %id, %error, "a dead instance's epochs could not be deleted yet");
+                    continue;
+                }
+            };
             tracing::info!(instance = %id, resources = freed.len(), "a dead instance's work has settled");
             for key in freed {
                 if self.ledger.waits_for_others(&key) {

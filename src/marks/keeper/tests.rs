@@ -153,6 +153,39 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_burial_that_fails_keeps_nobody_else_alive() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    store
+        .leave(&one.lease.identity().instance)
+        .await
+        .expect("left");
+    assert!(
+        open(&one, &key("a"), 5).await.is_ok(),
+        "an epoch of an unknown id"
+    );
+    for _ in 0..1000 {
+        store.plan("bury", Act::Fail(broken()));
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(two.keeper().run(stop.clone()));
+    tokio::time::sleep(SETTLE + TERM).await;
+    assert!(store.calls("bury") > 1);
+    // One that joins only now, and never renews.
+    let three = rig(&store, 3).await;
+    tokio::time::sleep(3 * TERM).await;
+    let three = three.lease.identity().instance;
+    assert!(
+        store
+            .state()
+            .instances
+            .get(&three)
+            .is_none_or(|row| row.dead)
+    );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
