@@ -5,6 +5,7 @@
 //! (first, last or both count), `;` as a separator (older readers split at it), `name[]` and the like
 //! beside `name` (PHP folds `[`, `.` and spaces).
 
+use super::fold_case;
 use super::path::hex_digit;
 
 /// The value of the parameter `name`, decoded; `None` if it is not there, `Some("")` if it has no
@@ -64,18 +65,16 @@ fn behind_semicolon(piece: &str, name: &str) -> Result<bool, String> {
     Ok(piece.contains(';') && decode(first_name).is_ok_and(|first| folded(&first) == folded(name)))
 }
 
-/// A name as PHP and its like know it: cut at `[`, without leading spaces, with `_` for dots and
-/// spaces.
+/// A name as PHP, ASP.NET and their like know it: cut at `[`, without leading spaces, with `_` for dots
+/// and spaces, whatever its case.
 fn folded(name: &str) -> String {
     let name = name.trim_start_matches(' ');
     let name = match name.find('[') {
         Some(i) if i > 0 => &name[..i],
         _ => name,
     };
-    name.split('\0')
-        .next()
-        .unwrap_or(name)
-        .replace(['.', ' '], "_")
+    let name = name.split('\0').next().unwrap_or(name);
+    fold_case(name).replace(['.', ' '], "_")
 }
 
 /// `+` is a space, `%XX` a byte of UTF-8.
@@ -125,7 +124,6 @@ mod tests {
             ("q=a%26b", Some("a&b")),
             ("q=a%3Bb", Some("a;b")),
             ("q=%2541", Some("%41")),
-            ("Q=7", None),
             ("qq=7", None),
             ("x=%zz&q=7", Some("7")),
             ("x=a;b&q=7", Some("7")),
@@ -149,6 +147,8 @@ mod tests {
             "q&q",
             "q=7&a=1&q=8",
             "q=7&q[]=8",
+            "q=7&Q=8",
+            "Q=7",
             "q[]=8",
             "q[a]=1",
             "+q=7",

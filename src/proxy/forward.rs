@@ -167,12 +167,19 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         bytes: 0,
     };
     let mut whole = pump(&mut body, &mut client, &cuts).await;
+    let mut finish = std::pin::pin!(client.finish(whole));
+    let mut finished = false;
     if whole && !sent.is_cancelled() {
         // The upstream has answered early and the client still uploads: the connection still carries
-        // bytes of this request.
-        whole = tokio::select! {
-            () = sent.cancelled() => true,
-            _ = cuts.due() => false,
+        // bytes of this request. The client gets the whole answer now: it may send no more until it has
+        // read it.
+        let mut cut = std::pin::pin!(cuts.due());
+        whole = loop {
+            tokio::select! {
+                () = sent.cancelled() => break true,
+                _ = &mut cut => break false,
+                () = &mut finish, if !finished => finished = true,
+            }
         };
     }
     if whole {
@@ -181,10 +188,11 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         // The connection first, so that nothing more is written when the settling starts.
         drop((body, upload));
         drop(sending);
-        client.frames = None;
     }
     drop((in_flight, held));
-    client.finish().await;
+    if whole && !finished {
+        finish.await;
+    }
 }
 
 /// Why there is no response head.
@@ -361,9 +369,10 @@ impl Client {
         }
     }
 
-    /// Hands over what is left, and says that it was whole. Nobody's token waits for this any more.
-    async fn finish(self) {
-        let Some(frames) = self.frames else {
+    /// Hands over what is left of a `whole` response, and says that it was whole. Nobody's token waits
+    /// for this.
+    async fn finish(self, whole: bool) {
+        let Some(frames) = self.frames.filter(|_| whole) else {
             return;
         };
         for frame in self.kept {

@@ -1,10 +1,11 @@
 //! What is not fenced: passed on without a permit, without a lease, without waiting; and the request
 //! as the upstream gets it, which both ways share.
 
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -66,6 +67,9 @@ impl Proxy {
             None => {
                 head.headers.remove(HOST);
             }
+        }
+        if !upstream.h2 {
+            frame(&head.method, &mut head.headers, &body);
         }
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
@@ -189,6 +193,22 @@ impl Proxy {
         let upgrade = HeaderValue::from_static("upgrade");
         parts.headers.insert(CONNECTION, upgrade);
         Response::from_parts(parts, full(bytes::Bytes::new()))
+    }
+}
+
+/// Says how the body is framed where hyper, left alone, would not: it takes a GET or HEAD of unknown length for
+/// one without a body, and sends no length with an empty POST (RFC 9110, 8.6: a sender should), which some
+/// servers answer with 411.
+fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
+    if headers.contains_key(CONTENT_LENGTH) {
+        return;
+    }
+    if !body.is_end_stream() {
+        if body.size_hint().exact().is_none() {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+    } else if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
 }
 
