@@ -32,7 +32,7 @@ pub struct File {
     pub limits: Option<LimitsFile>,
     /// How the program ends on SIGTERM.
     pub shutdown: Option<ShutdownFile>,
-    /// Probes, metrics, the page for people, and the API of the marks.
+    /// Probes, metrics, and the API of the marks.
     pub admin: Option<AdminFile>,
     /// What is written to standard error.
     pub log: Option<LogFile>,
@@ -184,7 +184,7 @@ pub struct ShutdownFile {
     pub deadline: Option<Time>,
 }
 
-/// Probes, metrics, the page for people, and the API of the marks.
+/// Probes, metrics, and the API of the marks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Admin")]

@@ -13,7 +13,7 @@ use super::classify::{self, Class, Fenced};
 use super::headers::{self, RESOURCE, TARGET};
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{Done, Live, Proxy, body_refusal, too_long_for_key};
+use super::{About, Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
 
@@ -30,6 +30,7 @@ impl Proxy {
         live: &Live,
         head: Parts,
         body: Incoming,
+        about: &About,
     ) -> Result<Done, Refusal> {
         let _place = Arc::clone(&self.in_flight)
             .try_acquire_owned()
@@ -50,6 +51,7 @@ impl Proxy {
                 return Err(Refusal::Ambiguous(why.into()));
             }
         };
+        let _ = about.subject.set((claim.key.clone(), claim.token));
         self.gate.glance(&claim.key, claim.token)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &live.table.claim_metrics;

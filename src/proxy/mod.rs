@@ -23,7 +23,7 @@ mod upstream;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use http::request::Parts;
@@ -39,7 +39,7 @@ use self::body::{BodyError, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
-use self::respond::{Refusal, Style};
+use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
@@ -172,17 +172,19 @@ impl Proxy {
                     .observe(&live, &route, judged, (head, body), peer, &about)
                     .await;
                 // The check beside the request has counted it.
-                return seen.unwrap_or_else(|refusal| refusal.respond(about.style(table)));
+                return seen.unwrap_or_else(|refusal| {
+                    refusal.respond(about.style(table), about.subject.get())
+                });
             }
             Class::Claim => {
-                let claimed = self.claim(&live, head, body).await;
+                let claimed = self.claim(&live, head, body, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
             }
             Class::Fenced(fenced) => {
                 let route = Arc::clone(&fenced.route);
                 (
                     Some(route),
-                    self.fenced(&live, fenced, head, body, peer).await,
+                    self.fenced(&live, fenced, head, body, peer, &about).await,
                 )
             }
             Class::Refused(route, refusal) => (route, Err(refusal)),
@@ -202,6 +204,7 @@ impl Proxy {
         head: Parts,
         body: Incoming,
         peer: &Peer,
+        about: &About,
     ) -> Result<Done, Refusal> {
         let place = Arc::clone(&self.in_flight)
             .try_acquire_owned()
@@ -215,6 +218,7 @@ impl Proxy {
             None
         } else {
             let key = fenced.key(&head, None)?;
+            let _ = about.subject.set((key.clone(), token));
             self.gate.glance(&key, token)?;
             Some(key)
         };
@@ -236,7 +240,9 @@ impl Proxy {
             let whole = upload
                 .whole()
                 .ok_or_else(|| too_long_for_key(limits.buffer))?;
-            fenced.key(&head, Some(&whole))?
+            let key = fenced.key(&head, Some(&whole))?;
+            let _ = about.subject.set((key.clone(), token));
+            key
         };
         let idempotency = idempotency(&fenced, &head, &key, &upload)?;
 
@@ -305,7 +311,7 @@ impl Proxy {
         };
         let outcome = refusal.outcome();
         metrics.request(outcome);
-        let (key, token, mark) = refusal.facts();
+        let (key, token, mark) = refusal.facts(about.subject.get());
         if let Some(key) = key
             && outcome == Outcome::Stale
         {
@@ -334,13 +340,13 @@ impl Proxy {
             peer: about.peer.to_string(),
             trace_id: about.trace_id.clone(),
         });
-        refusal.respond(about.style(table))
+        refusal.respond(about.style(table), about.subject.get())
     }
 }
 
 /// One line per refusal, or would-be refusal.
 fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
-    let (key, token, mark) = refusal.facts();
+    let (key, token, mark) = refusal.facts(about.subject.get());
     let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
     tracing::warn!(
         outcome = refusal.outcome().as_str(),
@@ -362,6 +368,8 @@ struct About {
     peer: Arc<str>,
     trace_id: Option<String>,
     grpc: bool,
+    /// Set once the key is derived, so that whatever ends the request can be found by it.
+    subject: OnceLock<Subject>,
 }
 
 impl About {
@@ -373,6 +381,7 @@ impl About {
             trace_id: headers::trace::trace_id(headers).map(str::to_owned),
             grpc: content_type
                 .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+            subject: OnceLock::new(),
         }
     }
 

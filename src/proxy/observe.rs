@@ -64,6 +64,7 @@ impl Proxy {
             let found = match (judged, key) {
                 (Ok(fenced), Ok(key)) => {
                     let token = fenced.token;
+                    let _ = about.subject.set((key.clone(), token));
                     match gate.glance(&key, token) {
                         Err(refusal) => Err(refusal),
                         Ok(()) => match gate.ask(&key, token, Want::Raise).await {

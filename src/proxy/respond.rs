@@ -61,6 +61,9 @@ pub(crate) enum Refusal {
     ClientGone(String),
 }
 
+/// What a fenced request is about, once that has been derived: its resource and its token.
+pub(crate) type Subject = (ResourceKey, Token);
+
 /// How this route answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
@@ -274,36 +277,41 @@ impl Refusal {
             }
             Self::Broken(why) => format!(
                 "{why}. The request was sent once and may have taken effect: find out before sending \
-                 it again. Newer tokens wait until it has settled."
+                 it again. If it was fenced, newer tokens wait until it has settled."
             ),
             Self::TooSlow(limit) => format!(
                 "No answer within {}. The request was sent once and may still take effect: find out \
-                 before sending it again. Newer tokens wait until it has settled.",
+                 before sending it again. If it was fenced, newer tokens wait until it has settled.",
                 humantime::format_duration(*limit)
             ),
             Self::ClientGone(why) => format!("{why}. Nothing was forwarded."),
         }
     }
 
-    /// Resource, token and mark, as far as this refusal knows them.
-    pub(crate) fn facts(&self) -> (Option<&ResourceKey>, Option<Token>, Option<Token>) {
+    /// Resource, token and mark, as far as they are known: by this refusal itself, else from the request.
+    pub(crate) fn facts<'a>(
+        &'a self,
+        subject: Option<&'a Subject>,
+    ) -> (Option<&'a ResourceKey>, Option<Token>, Option<Token>) {
         match self {
             Self::Stale {
                 key, token, mark, ..
             } => (Some(key), Some(*token), Some(*mark)),
             Self::Spent { key, token } => (Some(key), Some(*token), Some(*token)),
             Self::OlderInFlight { key, token, .. } => (Some(key), Some(*token), None),
-            _ => (None, None, None),
+            _ => subject.map_or((None, None, None), |(key, token)| {
+                (Some(key), Some(*token), None)
+            }),
         }
     }
 
     /// The answer.
-    pub(crate) fn respond(&self, style: Style) -> Response<ClientBody> {
+    pub(crate) fn respond(&self, style: Style, subject: Option<&Subject>) -> Response<ClientBody> {
         let word = self.word();
         let mut response = if style.grpc {
             self.trailers_only(style)
         } else {
-            let body = self.problem(style).to_string();
+            let body = self.problem(style, subject).to_string();
             let mut response = Response::new(full(body));
             *response.status_mut() = self.status(style);
             let kind = HeaderValue::from_static("application/problem+json");
@@ -323,7 +331,7 @@ impl Refusal {
         response
     }
 
-    fn problem(&self, style: Style) -> Value {
+    fn problem(&self, style: Style, subject: Option<&Subject>) -> Value {
         let mut problem = Map::new();
         problem.insert(
             "type".into(),
@@ -335,7 +343,7 @@ impl Refusal {
         problem.insert("retry".into(), json!(self.retry().as_str()));
         if style.disclose {
             // Numbers as strings: JavaScript would round those above 2^53.
-            let (key, token, mark) = self.facts();
+            let (key, token, mark) = self.facts(subject);
             if let Some(key) = key {
                 problem.insert("resource".into(), json!(key.as_str()));
             }
@@ -417,11 +425,11 @@ mod tests {
 
     #[test]
     fn stale_is_a_verdict() {
-        let response = stale().respond(STYLE);
+        let response = stale().respond(STYLE, None);
         assert_eq!(response.status(), 412);
         assert_eq!(response.headers()["x-fencing-outcome"], "stale-token");
         assert!(!response.headers().contains_key(RETRY_AFTER));
-        let problem = stale().problem(STYLE);
+        let problem = stale().problem(STYLE, None);
         assert_eq!(problem["type"], "urn:fencepost:problem:stale-token");
         assert_eq!(problem["mark"], "9223372036854775807");
         assert_eq!(problem["gap"], "9223372036854775766");
@@ -434,7 +442,7 @@ mod tests {
             disclose: false,
             ..STYLE
         };
-        let text = stale().problem(style).to_string();
+        let text = stale().problem(style, None).to_string();
         assert!(
             !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
             "{text}"
@@ -447,7 +455,7 @@ mod tests {
             grpc: true,
             ..STYLE
         };
-        let response = stale().respond(style);
+        let response = stale().respond(style, None);
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["grpc-status"], "9");
         assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc");

@@ -20,7 +20,9 @@ async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {
     let proxy = Proxy::start(&config).await;
     for token in [1, 2, 3] {
         let answer = proxy.send(put("/orders/7").token(token)).await;
-        answer.assert_problem(502, "upstream-unreachable");
+        let problem = answer.assert_problem(502, "upstream-unreachable");
+        assert_eq!(problem["resource"], "order:7");
+        assert_eq!(problem["token"], token.to_string());
     }
     proxy
         .send(put("/orders/7").token(1))
@@ -106,6 +108,25 @@ async fn a_slow_upstream_is_a_504() {
     );
     assert_eq!(upstream.count(), 1);
     gate.open();
+}
+
+/// Whoever has to find out what became of a request needs to know which one it was.
+#[tokio::test]
+async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([Step::Reset]);
+    let answer = proxy.send(put("/orders/7").token(5)).await;
+    let problem = answer.assert_problem(502, "outcome-unknown");
+    let logs = proxy.logs();
+    let line = logs
+        .iter()
+        .find(|line| line["outcome"] == "outcome-unknown")
+        .expect("a line of the log");
+    let listed = proxy.ask("/v1/rejections").await.json();
+    for told in [&problem, line, &listed["rejections"][0]] {
+        assert_eq!(told["resource"], "order:7", "{told}");
+        assert_eq!(told["token"], "5", "{told}");
+    }
 }
 
 #[tokio::test]
