@@ -8,6 +8,9 @@ use sqlx::migrate::Migrator;
 use super::store::{AuditRow, EpochRow, InstanceId, InstanceRow, MarkRow, StoreError};
 use crate::fence::{ResourceKey, Token};
 
+/// How many epochs one burial deletes, so that it ends within its time however many there are.
+pub(super) const MOST_PER_BURIAL: i64 = 10_000;
+
 /// The table in which the migrator keeps its accounts: not sqlx's default name, since a database
 /// may be shared with another program that uses sqlx.
 pub(super) const MIGRATIONS_TABLE: &str = "fencepost_migrations";

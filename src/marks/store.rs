@@ -289,8 +289,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now.
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
-    /// Deletes a dead instance's epochs and its row; returns the resources whose epochs went. Refuses
-    /// (changes nothing, returns nothing) for an id that is recorded and not dead.
+    /// Deletes a dead instance's row and as many of its epochs as can be in one go; returns the resources
+    /// whose epochs went. Epochs that are left make their id one that only they know: it is dead, and
+    /// buried again. Refuses (changes nothing, returns nothing) for an id that is recorded and not dead.
     async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError>;
 
     /// The end of a run: the instance's row goes if no epoch of it is left, else it is marked dead, so

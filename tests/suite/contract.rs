@@ -165,6 +165,7 @@ over_both_stores! {
         the_dead_do_not_renew,
         death_is_declared_by_the_counter,
         only_the_dead_are_buried,
+        however_many_epochs_the_dead_had_all_go,
         an_id_known_from_epochs_alone_counts_as_dead,
         leaving_keeps_what_is_unknown,
         ids_are_taken_once,

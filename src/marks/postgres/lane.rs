@@ -102,25 +102,20 @@ pub(super) async fn epochs(
     super::people::all(rows, rows::epoch)
 }
 
-/// Locks in key order first, as whoever buries this instance does.
+/// By key, and in key order, as whoever buries this instance does.
 pub(super) async fn close(
     connection: &mut PgConnection,
     namespace: &str,
     epochs: &[EpochRow],
 ) -> Result<(), Failure> {
-    let (resources, instances, openings, _) = columns(epochs);
+    let mut epochs = epochs.to_vec();
+    epochs.sort();
+    let (resources, instances, openings, _) = columns(&epochs);
     sqlx::query(
-        "WITH done AS ( \
-             SELECT e.resource, e.instance, e.opening FROM epochs AS e \
-             JOIN unnest($2::text[], $3::text[], $4::bigint[]) \
-                 AS d(resource, instance, opening) \
-                 ON e.resource = d.resource AND e.instance = d.instance \
-                 AND e.opening = d.opening \
-             WHERE e.namespace = $1 \
-             ORDER BY e.resource, e.instance, e.opening FOR UPDATE OF e) \
-         DELETE FROM epochs AS e USING done \
-         WHERE e.namespace = $1 AND e.resource = done.resource \
-         AND e.instance = done.instance AND e.opening = done.opening",
+        "DELETE FROM epochs AS e \
+         USING unnest($2::text[], $3::text[], $4::bigint[]) AS d(resource, instance, opening) \
+         WHERE e.namespace = $1 AND e.resource = d.resource AND e.instance = d.instance \
+         AND e.opening = d.opening",
     )
     .bind(namespace)
     .bind(resources)

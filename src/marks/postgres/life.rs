@@ -93,27 +93,38 @@ pub(super) async fn declare_dead(
     only(dead)
 }
 
-/// Epoch rows are locked in key order first, as [`super::lane::close`] does.
+/// What is to go is read first, and deleted by its key, in key order: a join with an expression over the
+/// table itself may be planned, without statistics, as a search of everything for each row. That the
+/// instance is not alive is looked at by the statement that deletes.
 pub(super) async fn bury(
     connection: &mut PgConnection,
     namespace: &str,
     instance: &InstanceId,
 ) -> Result<Vec<ResourceKey>, Failure> {
-    let mut resources: Vec<String> = sqlx::query_scalar(
-        "WITH gone AS ( \
-             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead), \
-         doomed AS ( \
-             SELECT e.resource, e.opening FROM epochs AS e \
-             WHERE e.namespace = $1 AND e.instance = $2 AND NOT EXISTS ( \
-                 SELECT 1 FROM instances AS i \
-                 WHERE i.namespace = $1 AND i.id = $2 AND NOT i.dead) \
-             ORDER BY e.resource, e.instance, e.opening FOR UPDATE OF e) \
-         DELETE FROM epochs AS e USING doomed \
-         WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = doomed.resource \
-         AND e.opening = doomed.opening RETURNING e.resource",
+    let doomed: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT resource, opening FROM epochs WHERE namespace = $1 AND instance = $2 \
+         ORDER BY resource, opening LIMIT $3",
     )
     .bind(namespace)
     .bind(instance.as_str())
+    .bind(rows::MOST_PER_BURIAL)
+    .fetch_all(&mut *connection)
+    .await?;
+    let (resources, openings): (Vec<String>, Vec<i64>) = doomed.into_iter().unzip();
+    let mut resources: Vec<String> = sqlx::query_scalar(
+        "WITH gone AS ( \
+             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead) \
+         DELETE FROM epochs AS e USING unnest($3::text[], $4::bigint[]) AS d(resource, opening) \
+         WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = d.resource \
+         AND e.opening = d.opening AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i \
+             WHERE i.namespace = $1 AND i.id = $2 AND NOT i.dead) \
+         RETURNING e.resource",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(resources)
+    .bind(openings)
     .fetch_all(connection)
     .await?;
     resources.sort();

@@ -102,10 +102,14 @@ pub(super) async fn bury(
         .execute(&mut *connection)
         .await?;
     let mut resources: Vec<String> = sqlx::query_scalar(
-        "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 RETURNING resource",
+        "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 AND (resource, opening) IN ( \
+             SELECT resource, opening FROM epochs \
+             WHERE namespace = ?1 AND instance = ?2 LIMIT ?3) \
+         RETURNING resource",
     )
     .bind(namespace)
     .bind(instance.as_str())
+    .bind(rows::MOST_PER_BURIAL)
     .fetch_all(connection)
     .await?;
     resources.sort();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::marks::{InstanceRow, MarkStore, Renewal};
+use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Renewal};
 
 use super::{Home, advance, ask, epochs_of, instance, key, opening, token};
 
@@ -126,6 +126,43 @@ pub async fn only_the_dead_are_buried(home: Home) {
     assert_eq!(epochs_of(&*store, "a").await, []);
     assert_eq!(rows(&*store).await, []);
     assert_eq!(store.bury(&instance(1)).await.expect("an answer"), []);
+}
+
+/// More than one burial deletes: what is left is buried by the next, and nothing is left for ever.
+pub async fn however_many_epochs_the_dead_had_all_go(home: Home) {
+    const EPOCHS: i64 = 10_500;
+    let store = home.open().await;
+    join(&*store, 1).await;
+    let rows_of = |from: i64| from..(from + 2_100).min(EPOCHS);
+    for from in (0..EPOCHS).step_by(2_100) {
+        let open: Vec<EpochRow> = rows_of(from)
+            .map(|number| EpochRow {
+                resource: key(&format!("r{number:05}")),
+                instance: instance(1),
+                opening: number,
+                token: token(5),
+            })
+            .collect();
+        store.reopen(&open).await.expect("an answer");
+    }
+    assert!(
+        store
+            .declare_dead(&instance(1), 0)
+            .await
+            .expect("an answer")
+    );
+    let mut gone = 0;
+    loop {
+        let freed = store.bury(&instance(1)).await.expect("an answer").len();
+        if freed == 0 {
+            break;
+        }
+        gone += freed;
+        let left = rows(&*store).await;
+        assert!(left.iter().all(|row| row.dead), "{left:?}");
+    }
+    assert_eq!(i64::try_from(gone), Ok(EPOCHS));
+    assert_eq!(rows(&*store).await, []);
 }
 
 pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
