@@ -151,7 +151,7 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
         refused,
         Some(Refusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
     ));
-    tokio::time::sleep(SETTLE - Duration::from_secs(1)).await;
+    tokio::time::sleep(SETTLE.saturating_sub(Duration::from_secs(1))).await;
     // Nobody renews it in this test.
     one.rig.lease.renewed(one.rig.lease.clock().now());
     let waited = Instant::now();
@@ -281,7 +281,7 @@ async fn idle_resources_leave_no_entry() {
     }
     assert_eq!(one.rig.ledger.open_rows(0).len(), 50);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    one.rig.ledger.sweep(Duration::from_secs(60));
+    one.rig.ledger.sweep(Duration::from_mins(1));
     assert_eq!(one.rig.ledger.active(), 0);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(one.store.state().epochs.is_empty());

@@ -280,9 +280,9 @@ mod tests {
         let clock = Clock::from_fn(move || {
             let lease = taken.lock().expect("not poisoned").take();
             if let Some(lease) = lease {
-                lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(60));
+                lease.rejoined(InstanceId::from_bits(2), Duration::from_mins(1));
             }
-            Duration::from_secs(60)
+            Duration::from_mins(1)
         });
         let term = Some(Duration::from_secs(5));
         let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(1)));
@@ -301,7 +301,7 @@ mod tests {
         lease.renewed(Duration::ZERO);
         let before = lease.identity().cutoff;
         before.cancel();
-        lease.renewed(Duration::from_secs(60));
+        lease.renewed(Duration::from_mins(1));
         assert!(before.is_cancelled());
         assert!(!lease.identity().cutoff.is_cancelled());
         assert_eq!(lease.identity().generation, 0, "it is the same id");

@@ -340,7 +340,7 @@ async fn others_are_told_of_what_waits_and_of_what_has_closed() {
         token: token(6),
         era: 0,
     };
-    assert_eq!(store.news(), [newer.clone()]);
+    assert_eq!(store.news(), std::slice::from_ref(&newer));
     assert!(one.ledger.learn(&key("a"), token(6), 0, true));
     tokio::time::sleep(A_TICK).await;
     let closed = News::Closed { resource: key("a") };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::marks::double::{SETTLE, key, token};
 
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 fn ledger(capacity: usize) -> (Arc<Ledger>, mpsc::UnboundedReceiver<Drained>) {
     let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
