@@ -97,5 +97,6 @@ pub fn router(state: AdminState) -> Router {
             REQUEST_TIMEOUT,
         ))
         .layer(map_response(problem::complete))
-        .layer(TraceLayer::new_for_http())
+        // A probe that says no is an answer, not a failure to log at each scrape.
+        .layer(TraceLayer::new_for_http().on_failure(()))
 }

@@ -170,17 +170,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
     if whole && !sent.is_cancelled() {
-        // The upstream has answered early and the client still uploads: the connection still carries
-        // bytes of this request. The client gets the whole answer now: it may send no more until it has
-        // read it.
-        let mut cut = std::pin::pin!(cuts.due());
-        whole = loop {
-            tokio::select! {
-                () = sent.cancelled() => break true,
-                _ = &mut cut => break false,
-                () = &mut finish, if !finished => finished = true,
-            }
-        };
+        (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
     if whole {
         sending.settled();
@@ -192,6 +182,25 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     drop((in_flight, held));
     if whole && !finished {
         finish.await;
+    }
+}
+
+/// The upstream has answered early and the client still uploads: the connection still carries bytes of this
+/// request. The client gets the whole answer meanwhile: it may send no more until it has read it. Says
+/// whether the upload has ended by itself, and whether the client has its answer.
+async fn upload_ends(
+    sent: &CancellationToken,
+    cuts: &Cuts,
+    mut finish: Pin<&mut impl Future<Output = ()>>,
+) -> (bool, bool) {
+    let mut cut = std::pin::pin!(cuts.due());
+    let mut finished = false;
+    loop {
+        tokio::select! {
+            () = sent.cancelled() => return (true, finished),
+            _ = &mut cut => return (false, finished),
+            () = &mut finish, if !finished => finished = true,
+        }
     }
 }
 
@@ -268,7 +277,9 @@ impl Cut {
             Self::Drain => Refusal::Broken(
                 "A newer token waits, and the exchange did not end within barrier.drain".into(),
             ),
-            Self::Lease => Refusal::Broken("The proxy lost its lease on the store".into()),
+            Self::Lease => {
+                Refusal::Broken("The proxy has lost its lease on the store, or is stopping".into())
+            }
         }
     }
 }
