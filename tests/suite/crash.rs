@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -58,11 +59,12 @@ over_both_stores! {
 
     async fn who_waited_when_it_died_waits_again(store: Store) {
         let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 300ms, settle: 2s }");
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 300ms, settle: 4s }");
         let config = short_lease(config, &store);
         let mut proxy = Proxy::start(&config).await;
         let gate = Gate::shut();
-        upstream.on_token(6, [Step::Wait(gate.clone()), Step::ok()]);
+        let work = Step::Work(Duration::from_millis(2500));
+        upstream.on_token(6, [Step::Wait(gate.clone()), work, Step::ok()]);
         let at_work = proxy.begin(&put("/orders/7").token(6), b"").await;
         upstream.reached(1).await;
         let waits = proxy.send(put("/orders/7").token(7)).await;
@@ -71,6 +73,9 @@ over_both_stores! {
 
         proxy.kill9();
         drop(at_work);
+        // The upstream works on, for less than `settle`.
+        gate.open();
+        let restarted = Instant::now();
         let proxy = Proxy::start(&config).await;
         let again = proxy.send(put("/orders/7").token(7)).await;
         again.assert_problem(503, "older-in-flight");
@@ -79,13 +84,13 @@ over_both_stores! {
         proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
         assert_eq!(upstream.tokens("order:7"), [6]);
 
-        // The upstream was at it for less than `settle`; then 7 may go.
-        gate.open();
         eventually("7 passes", || async {
             let answer = proxy.send(put("/orders/7").token(7)).await;
             (answer.status() == 200).then_some(())
         }).await;
         assert_eq!(upstream.tokens("order:7"), [6, 7]);
+        let waited = upstream.last().began - restarted;
+        assert!(waited >= Duration::from_secs(4), "it waited {waited:?}: less than `settle`");
         upstream.assert_no_overtaking();
     }
 

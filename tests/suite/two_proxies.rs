@@ -142,7 +142,8 @@ async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
     assert_eq!(upstream.tokens("order:7"), (1..=10).collect::<Vec<u64>>());
 }
 
-const SHORT: &str = "{ store: { lease: 3s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms } }";
+/// `settle` is longer than a lease, so that a wait for the lease alone shows.
+const SHORT: &str = "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 4s } }";
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
@@ -155,7 +156,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
         41,
         [
             Step::Wait(gate.clone()),
-            Step::Work(Duration::from_secs(1)),
+            Step::Work(Duration::from_secs(3)),
             Step::ok(),
         ],
     );
@@ -176,7 +177,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
     assert_eq!(landed.token(), Some(42));
     let waited = landed.began - killed;
     assert!(
-        waited >= Duration::from_millis(1500),
+        waited >= Duration::from_secs(4),
         "it waited {waited:?}: less than `settle`"
     );
     upstream.assert_no_overtaking();
@@ -186,7 +187,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
 async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
     let Some((upstream, a, b)) = pair(
         "a_stopped_proxy_is_waited_for_…",
-        "{ store: { lease: 3s }, barrier: { wait: 28s, drain: 300s, settle: 1500ms }, body: { buffer: 1KiB } }",
+        "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 4s }, body: { buffer: 1KiB } }",
     )
     .await
     else {
@@ -217,7 +218,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     let waited = arrivals[1].began - stopped;
     assert!(
-        waited >= Duration::from_millis(1500),
+        waited >= Duration::from_secs(4),
         "it waited {waited:?}: less than `settle`"
     );
 
