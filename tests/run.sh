@@ -22,6 +22,7 @@ redis-tools:redis-cli:real:: with Redis
 nginx-light:nginx:real::
 curl:curl:real::
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte
+patch:patch:the mutants
 '
 
 there() {
