@@ -1,5 +1,5 @@
 //! No overtaking: newer tokens wait until older requests have ended at the upstream, or can no
-//! longer do harm (design section 4, guarantee G2).
+//! longer do harm (guarantee G2).
 
 use std::time::Duration;
 

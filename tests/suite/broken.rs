@@ -1,5 +1,5 @@
 //! Exchanges that break, and peers that misbehave: nothing is sent twice, nothing half is passed off
-//! as whole, and what is unknown stays in flight (design sections 4 and 5, guarantee G5).
+//! as whole, and what is unknown stays in flight (guarantee G5).
 
 use std::time::Duration;
 

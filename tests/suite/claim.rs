@@ -1,4 +1,4 @@
-//! Claims: acquire, claim, read, write (design section 5).
+//! Claims: acquire, claim, read, write.
 
 use crate::support::{
     Config, Gate, Proxy, Request, Step, Store, Upstream, get, over_both_stores, post, put, soon,

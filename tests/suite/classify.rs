@@ -1,5 +1,5 @@
-//! What a request is: its route, its key, and what is too ambiguous to have one (design sections 5
-//! and 6, guarantee G6). The store plays no part in these, so they run over the embedded one.
+//! What a request is: its route, its key, and what is too ambiguous to have one (guarantee G6). The store
+//! plays no part in these, so they run over the embedded one.
 
 use crate::keys::key_of;
 use crate::support::{Config, Proxy, Store, Upstream, delete, get, post, put, request};

@@ -1,4 +1,4 @@
-//! The command line: what each command prints, and its exit code (design section 6).
+//! The command line: what each command prints, and its exit code.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
 //! Death of the proxy at any moment: no mark is below what the upstream has seen, and just those
-//! resources wait whose older work was open (design section 7, guarantees G1 to G3).
+//! resources wait whose older work was open (guarantees G1 to G3).
 
 use std::collections::HashMap;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What goes over, both ways, and what does not (design sections 4 to 6, guarantee G5). The store
+//! What goes over, both ways, and what does not (guarantee G5). The store
 //! plays no part in these, so they run over the embedded one.
 
 use tempfile::TempDir;

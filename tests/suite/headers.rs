@@ -1,5 +1,4 @@
-//! Which header and trailer fields cross, and which the proxy adds (design section 5; RFC 9110,
-//! section 7.6).
+//! Which header and trailer fields cross, and which the proxy adds.
 
 use crate::support::{Config, Proxy, Step, Store, Upstream, put};
 

@@ -1,4 +1,4 @@
-//! Idempotency keys: equal requests have equal ones, different ones differ (design section 6).
+//! Idempotency keys: equal requests have equal ones, different ones differ.
 
 use crate::support::{Config, Proxy, Request, Store, Upstream, delete, get, post, put};
 

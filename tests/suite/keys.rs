@@ -1,5 +1,5 @@
-//! Which resource a request is about: one thing has one key, two things have two (design section 6,
-//! guarantee G6). The store plays no part in these, so they run over the embedded one.
+//! Which resource a request is about: one thing has one key, two things have two (guarantee G6). The store
+//! plays no part in these, so they run over the embedded one.
 
 use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
 

@@ -1,4 +1,4 @@
-//! Imports go one way (design section 9).
+//! Imports go one way.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

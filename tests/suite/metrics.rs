@@ -1,4 +1,4 @@
-//! What dashboards rely on (design section 8).
+//! What dashboards rely on.
 
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, get, over_both_stores, put, soon,

@@ -1,5 +1,5 @@
 //! When the store is away: what cannot be decided is not forwarded, what is decided goes on, and the
-//! process lives (design sections 3, G4, and 7).
+//! process lives.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Two proxies on one Postgres fence as one (design section 7).
+//! Two proxies on one Postgres fence as one.
 
 use std::time::{Duration, Instant};
 

@@ -279,7 +279,7 @@ impl Answer {
         self
     }
 
-    /// Asserts that this is the proxy's own answer, in full form (design section 5, RFC 9457).
+    /// Asserts that this is the proxy's own answer, in full form (RFC 9457).
     #[track_caller]
     pub fn assert_problem(&self, status: u16, kind: &str) -> Value {
         assert_eq!(
