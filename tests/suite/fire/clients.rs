@@ -91,6 +91,11 @@ impl Client {
         Came::ForNow
     }
 
+    async fn pause(&self, of: &str, millis: u64) {
+        self.log.note(format!("pauses in the middle of the {of}"));
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
     fn left(&self, nonce: &str, why: impl Into<String>) {
         let (nonce, why) = (nonce.to_owned(), why.into());
         self.log.add(Event::Left { nonce, why });
@@ -110,7 +115,7 @@ impl Client {
         let (half, rest) = head.split_at(head.len() / 2);
         wire.send(half).await?;
         match conduct {
-            Conduct::HeadStall(pause) => sleep(pause).await,
+            Conduct::HeadStall(pause) => self.pause("head", pause).await,
             Conduct::HeadKill => {
                 wire.reset();
                 self.left(nonce, "killed in the middle of the head");
@@ -159,7 +164,7 @@ impl Client {
                     // What is buffered is not judged before it is whole.
                     self.hub.pass(Point::BeforeCheck, ask.proxy);
                 }
-                sleep(pause).await;
+                self.pause("body", pause).await;
             }
             Conduct::BodyKill => return Ok(()),
             _ => {}
@@ -218,7 +223,7 @@ impl Client {
                 self.left(nonce, "killed in the middle of the response");
                 return Ok(Came::Gone);
             }
-            Conduct::ReadStall(pause) => sleep(pause).await,
+            Conduct::ReadStall(pause) => self.pause("response", pause).await,
             _ => {}
         }
         wire.body(framing, |_| ()).await?;
@@ -283,10 +288,6 @@ async fn connect(to: SocketAddr, pausing: bool) -> std::io::Result<Wire> {
     let stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
     Ok(Wire::new(Io::Tcp(stream)))
-}
-
-async fn sleep(millis: u64) {
-    tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
 /// A small write that is to pass in the end; whether it did.

@@ -500,3 +500,53 @@ fn pick<T: Copy>(menu: &[T], turn: u64) -> T {
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
+
+impl Kind {
+    pub const ALL: [Self; 12] = [
+        Self::Kill,
+        Self::Stop,
+        Self::LongStop,
+        Self::DieAtSync,
+        Self::KillPostgres,
+        Self::Terminate,
+        Self::Cut,
+        Self::Partition,
+        Self::SlowDisk,
+        Self::Deaf,
+        Self::Jump,
+        Self::UpstreamDown,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "SIGKILL",
+            Self::Stop => "SIGSTOP",
+            Self::LongStop => "SIGSTOP beyond the lease",
+            Self::DieAtSync => "SIGKILL by a sync of the disk",
+            Self::KillPostgres => "kill -9 of Postgres",
+            Self::Terminate => "pg_terminate_backend",
+            Self::Cut => "cut of the connection",
+            Self::Partition => "partition from Postgres",
+            Self::SlowDisk => "slow disk",
+            Self::Deaf => "lost notifications",
+            Self::Jump => "clock jump",
+            Self::UpstreamDown => "upstream down",
+        }
+    }
+}
+
+impl Point {
+    pub const ALL: [Self; 7] = POINTS;
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AnyTime => "at any time",
+            Self::BeforeCheck => "before the check",
+            Self::AfterCommit => "after the commit",
+            Self::BeforeFirstByte => "before the first byte",
+            Self::MidBody => "in the middle of the body",
+            Self::BeforeResponseEnd => "before the response's end",
+            Self::BeforeRelease => "before the release",
+        }
+    }
+}
