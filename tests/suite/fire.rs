@@ -61,7 +61,10 @@ async fn histories() {
     let bench = Bench::new();
     if let Some(seed) = number("FENCEPOST_FIRE_SEED") {
         for _ in 0..number("FENCEPOST_FIRE_TIMES").unwrap_or(1) {
-            bench.play_all(seed..=seed, |_| false).await.report("fire::histories");
+            bench
+                .play_all(seed..=seed, |_| false)
+                .await
+                .report("fire::histories");
         }
         return;
     }
@@ -95,7 +98,10 @@ async fn soak() {
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: a number")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text}: a number")),
+    )
 }
 
 /// What the machine offers, and the servers.
@@ -129,9 +135,15 @@ impl Bench {
             traced: program("strace").is_some_and(|strace| crate::crash::may_trace(&strace)),
         };
         for (there, what) in [
-            (bench.postgres, "histories over Postgres (it is not installed)"),
+            (
+                bench.postgres,
+                "histories over Postgres (it is not installed)",
+            ),
             (bench.clocks, "clock jumps (no libfaketime)"),
-            (bench.traced, "death at a sync of the disk (no strace, or not allowed)"),
+            (
+                bench.traced,
+                "death at a sync of the disk (no strace, or not allowed)",
+            ),
         ] {
             if !there {
                 eprintln!("skipped: fire: {what}");
@@ -175,7 +187,9 @@ impl Bench {
                 let (park, noise) = (Arc::clone(&self.park), self.noise.clone());
                 running.spawn(async move { judged(plan, &park, &noise).await });
             }
-            let Some(judged) = running.join_next().await else { break };
+            let Some(judged) = running.join_next().await else {
+                break;
+            };
             score.take(judged.expect("judging does not panic"));
             on = on && score.broken.is_empty() && !enough(&score);
         }
@@ -197,7 +211,10 @@ struct Judged {
 async fn judged(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
     let first = judged_once(plan.clone(), park, noise).await;
     if first.broken.is_none() || !first.void {
-        return Judged { void: false, ..first };
+        return Judged {
+            void: false,
+            ..first
+        };
     }
     eprintln!(
         "fire: seed {}: the instruments were late, so this proves nothing, and it is played again: {}",
@@ -205,7 +222,10 @@ async fn judged(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
         first.broken.unwrap_or_default()
     );
     let second = judged_once(plan, park, noise).await;
-    Judged { void: true, ..second }
+    Judged {
+        void: true,
+        ..second
+    }
 }
 
 async fn judged_once(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
@@ -220,16 +240,26 @@ async fn judged_once(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
             (Some(played), violations)
         }
         Err(error) => {
-            let broken = Some(format!("seed {seed}: the history did not end: {error}\n{again:#?}"));
-            return Judged { seed, played: None, void, broken };
+            let broken = Some(format!(
+                "seed {seed}: the history did not end: {error}\n{again:#?}"
+            ));
+            return Judged {
+                seed,
+                played: None,
+                void,
+                broken,
+            };
         }
     };
     let mut broken = None;
     if let Some(played) = played.as_ref().filter(|_| !violations.is_empty()) {
-        let mut said: String = violations.iter().take(8).fold(String::new(), |mut text, one| {
-            writeln!(text, "  {one}").expect("a String takes all");
-            text
-        });
+        let mut said: String = violations
+            .iter()
+            .take(8)
+            .fold(String::new(), |mut text, one| {
+                writeln!(text, "  {one}").expect("a String takes all");
+                text
+            });
         let file = write_down(played, &said);
         writeln!(
             said,
@@ -237,9 +267,17 @@ async fn judged_once(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
             file.display()
         )
         .expect("a String takes all");
-        broken = Some(format!("seed {seed}: {} violations\n{said}", violations.len()));
+        broken = Some(format!(
+            "seed {seed}: {} violations\n{said}",
+            violations.len()
+        ));
     }
-    Judged { seed, played, void, broken }
+    Judged {
+        seed,
+        played,
+        void,
+        broken,
+    }
 }
 
 /// The plan, the log and what the proxies said, into `target/fire/SEED.log`.

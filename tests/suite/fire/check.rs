@@ -265,7 +265,8 @@ fn compare(
             } else {
                 "was the mark before"
             };
-            let said = format!("{resource}: the mark read at {at:?} is {mark:?}, and {least} {why}");
+            let said =
+                format!("{resource}: the mark read at {at:?} is {mark:?}, and {least} {why}");
             blame(found, rule, said);
         }
     }
@@ -449,7 +450,10 @@ fn dress(history: &History, arrival: &Arrival) -> Option<String> {
         Errand::Wrong => return Some(format!("is {nonce}, which no rule lets through")),
     };
     let want: &[&str] = &[token.as_deref().unwrap_or_default()];
-    for (name, want) in [("x-fencing-token", want), ("x-fencing-resource", &[resource])] {
+    for (name, want) in [
+        ("x-fencing-token", want),
+        ("x-fencing-resource", &[resource]),
+    ] {
         let want = if fenced { want } else { &[] };
         if all(name) != want {
             return Some(format!("has {name} {:?} instead of {want:?}", all(name)));

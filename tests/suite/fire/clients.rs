@@ -57,7 +57,11 @@ impl Client {
             for attempt in 0..=ask.retries {
                 let nonce = format!("c{}-{nth}-{attempt}", self.number);
                 // A client's bad manners are for its first attempt.
-                let conduct = if attempt == 0 { ask.conduct } else { Conduct::Plain };
+                let conduct = if attempt == 0 {
+                    ask.conduct
+                } else {
+                    Conduct::Plain
+                };
                 if self.attempt(ask, conduct, &nonce).await != Came::ForNow {
                     break;
                 }
@@ -198,11 +202,14 @@ impl Client {
         };
         if own {
             let mut body = Vec::new();
-            let read = wire.body(framing, |bytes| body.extend_from_slice(bytes)).await;
+            let read = wire
+                .body(framing, |bytes| body.extend_from_slice(bytes))
+                .await;
             let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
             answered(problem["mark"].as_str().and_then(|mark| mark.parse().ok()));
             read?;
-            let again = matches!(status, 502..=504) || outcome.as_deref() == Some("request-timeout");
+            let again =
+                matches!(status, 502..=504) || outcome.as_deref() == Some("request-timeout");
             return Ok(if again { Came::ForNow } else { Came::Done });
         }
         answered(None);
@@ -244,9 +251,21 @@ fn dressed(ask: &Ask, nonce: &str) -> (Request, Errand) {
         Form::Delete => ("DELETE", path, fenced(true)),
         Form::Get if ask.token == Shown::None => ("GET", path, Errand::Unfenced),
         Form::Get => ("GET", path, fenced(false)),
-        Form::Claim => ("POST", "/.well-known/fencing/claim".to_owned(), Errand::Claim),
-        Form::Ambiguous => ("PUT", format!("/orders/x/../{}", resource(ask.resource)), Errand::Wrong),
-        Form::NoRoute => ("PUT", format!("/nowhere/{}", resource(ask.resource)), Errand::Wrong),
+        Form::Claim => (
+            "POST",
+            "/.well-known/fencing/claim".to_owned(),
+            Errand::Claim,
+        ),
+        Form::Ambiguous => (
+            "PUT",
+            format!("/orders/x/../{}", resource(ask.resource)),
+            Errand::Wrong,
+        ),
+        Form::NoRoute => (
+            "PUT",
+            format!("/nowhere/{}", resource(ask.resource)),
+            Errand::Wrong,
+        ),
         Form::WrongMethod => ("PATCH", path, Errand::Wrong),
         Form::TooLarge => ("PUT", path, Errand::Wrong),
     };
@@ -291,7 +310,14 @@ async fn connect(to: SocketAddr, pausing: bool) -> std::io::Result<Wire> {
 }
 
 /// A small write that is to pass in the end; whether it did.
-pub async fn probe(log: &Log, to: SocketAddr, proxy: usize, nonce: &str, of: usize, token: u64) -> bool {
+pub async fn probe(
+    log: &Log,
+    to: SocketAddr,
+    proxy: usize,
+    nonce: &str,
+    of: usize,
+    token: u64,
+) -> bool {
     let path = format!("/orders/{}", resource(of));
     log.add(Event::Sent {
         nonce: nonce.to_owned(),
@@ -321,4 +347,3 @@ pub async fn probe(log: &Log, to: SocketAddr, proxy: usize, nonce: &str, of: usi
     });
     passed
 }
-

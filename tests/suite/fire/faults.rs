@@ -25,7 +25,8 @@ impl World {
         sleep_until(moment).await;
         let reached = timeout_at(moment + GIVE_UP, self.reach(&fault)).await;
         let Ok(held) = reached else {
-            self.log.note(format!("{fault:?}: its point was not passed"));
+            self.log
+                .note(format!("{fault:?}: its point was not passed"));
             return;
         };
         let slot = &self.slots[fault.proxy];
@@ -146,12 +147,7 @@ impl World {
     }
 
     /// Starts a proxy where one has died.
-    async fn again(
-        &self,
-        slot: &Slot,
-        place: &mut Option<crate::support::Proxy>,
-        fault: Fault,
-    ) {
+    async fn again(&self, slot: &Slot, place: &mut Option<crate::support::Proxy>, fault: Fault) {
         self.reader.let_go();
         self.reader.look();
         sleep(fault.lasts).await;
@@ -236,9 +232,11 @@ impl World {
             std::fs::rename(&new, clock).expect("the directory is writable");
             sleep(Duration::from_millis(600)).await;
             let place = slot.proxy.lock().await;
-            let times: Vec<String> = place.iter().flat_map(|proxy| proxy.logs()).filter_map(|line| {
-                Some(line["timestamp"].as_str()?.get(..10)?.to_owned())
-            }).collect();
+            let times: Vec<String> = place
+                .iter()
+                .flat_map(|proxy| proxy.logs())
+                .filter_map(|line| Some(line["timestamp"].as_str()?.get(..10)?.to_owned()))
+                .collect();
             if let (Some(first), Some(last)) = (times.first(), times.last())
                 && first != last
             {

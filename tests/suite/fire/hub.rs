@@ -24,7 +24,9 @@ impl Hub {
 
     pub fn pass(&self, point: Point, proxy: usize) {
         let mut armed = self.armed.lock().expect("no panics under this lock");
-        let waits = armed.iter().position(|(p, of, _)| (*p, *of) == (point, proxy));
+        let waits = armed
+            .iter()
+            .position(|(p, of, _)| (*p, *of) == (point, proxy));
         if let Some(at) = waits {
             // Who has given up does not mind.
             let _ = armed.swap_remove(at).2.send(());

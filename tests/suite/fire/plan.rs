@@ -268,10 +268,17 @@ impl Plan {
         for kind in [Kind::Kill, Kind::LongStop, Kind::Terminate, Kind::Stop] {
             menu.extend(POINTS.iter().map(|point| (kind, *point)));
         }
-        for point in [Point::BeforeCheck, Point::AfterCommit, Point::BeforeFirstByte] {
+        for point in [
+            Point::BeforeCheck,
+            Point::AfterCommit,
+            Point::BeforeFirstByte,
+        ] {
             menu.extend([(Kind::Cut, point); 2]);
         }
-        menu.extend([(Kind::Partition, Point::AnyTime), (Kind::Partition, Point::MidBody)]);
+        menu.extend([
+            (Kind::Partition, Point::AnyTime),
+            (Kind::Partition, Point::MidBody),
+        ]);
         // Servers of one's own are dear: one history in six.
         let own = turn % 6 == 5;
         self.ground = Ground::Postgres { proxies, own };
@@ -406,8 +413,14 @@ impl Plan {
             proxy: random.random_range(0..self.ground.proxies()),
             resource,
             token: Shown::Token(token),
-            form: [Form::Put, Form::Put, Form::Post, Form::Post, Form::Delete, Form::Get]
-                [random.random_range(0..6)],
+            form: [
+                Form::Put,
+                Form::Put,
+                Form::Post,
+                Form::Post,
+                Form::Delete,
+                Form::Get,
+            ][random.random_range(0..6)],
             size: 0,
             chunked: random.random(),
             conduct: Conduct::Plain,
@@ -421,7 +434,9 @@ impl Plan {
             0..6 => ask.form = Form::Claim,
             6..9 => (ask.form, ask.token) = (Form::Get, Shown::None),
             9..11 => ask.token = Shown::None,
-            11..13 => ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)]),
+            11..13 => {
+                ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)])
+            }
             13 => ask.form = Form::Ambiguous,
             14 => ask.form = Form::NoRoute,
             15 => ask.form = Form::WrongMethod,

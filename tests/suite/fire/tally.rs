@@ -55,7 +55,9 @@ impl Tally {
                     self.add(format!("client: {why}"), 1);
                 }
                 Event::Left { .. } => self.add("client: got no answer", 1),
-                Event::Note(text) if text.starts_with("pause") => self.add(format!("client: {text}"), 1),
+                Event::Note(text) if text.starts_with("pause") => {
+                    self.add(format!("client: {text}"), 1)
+                }
                 Event::Ended { how, .. } => self.add(format!("upstream: {how}"), 1),
                 Event::Effect { .. } => self.add("effects", 1),
                 Event::Marks { .. } => self.add("looks at the marks", 1),

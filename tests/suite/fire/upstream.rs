@@ -123,7 +123,9 @@ impl Desk {
     }
 
     async fn connection(self, stream: TcpStream) {
-        stream.set_nodelay(true).expect("a live socket takes options");
+        stream
+            .set_nodelay(true)
+            .expect("a live socket takes options");
         let mut wire = Wire::new(Io::Tcp(stream));
         while let Ok(true) = wire.fill().await {
             let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed);
