@@ -31,10 +31,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use self::log::{Entry, Log};
 use self::noise::Noise;
 use self::park::Park;
 use self::plan::{Ground, Kind, Plan};
-use self::run::{Played, play};
+use self::run::play;
 use self::tally::Tally;
 use crate::support::store::{postgres_is_installed, program};
 
@@ -185,7 +186,7 @@ impl Bench {
                 let Some(plan) = seeds.next() else { break };
                 score.last = plan.seed;
                 let (park, noise) = (Arc::clone(&self.park), self.noise.clone());
-                running.spawn(async move { judged(plan, &park, &noise).await });
+                running.spawn(judged(plan, park, noise));
             }
             let Some(judged) = running.join_next().await else {
                 break;
@@ -200,16 +201,17 @@ impl Bench {
 
 /// A history and what the checker says.
 struct Judged {
-    seed: u64,
-    played: Option<Played>,
+    plan: Arc<Plan>,
+    log: Vec<Entry>,
     void: bool,
     broken: Option<String>,
 }
 
 /// Plays a plan and checks it. Where the instruments were late, a rule that was broken says nothing yet: it is
 /// played once more.
-async fn judged(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
-    let first = judged_once(plan.clone(), park, noise).await;
+async fn judged(plan: Plan, park: Arc<Park>, noise: Noise) -> Judged {
+    let plan = Arc::new(plan);
+    let first = judged_once(&plan, &park, &noise).await;
     if first.broken.is_none() || !first.void {
         return Judged {
             void: false,
@@ -217,79 +219,62 @@ async fn judged(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
         };
     }
     eprintln!(
-        "fire: seed {}: the instruments were late, so this proves nothing, and it is played again: {}",
-        first.seed,
+        "fire: the instruments were late, so this proves nothing, and it is played again: {}",
         first.broken.unwrap_or_default()
     );
-    let second = judged_once(plan, park, noise).await;
+    let second = judged_once(&plan, &park, &noise).await;
     Judged {
         void: true,
         ..second
     }
 }
 
-async fn judged_once(plan: Plan, park: &Arc<Park>, noise: &Noise) -> Judged {
-    let seed = plan.seed;
-    let began = Instant::now();
-    let (park, again) = (Arc::clone(park), plan.clone());
-    let played = tokio::spawn(async move { play(plan, &park).await }).await;
+async fn judged_once(plan: &Arc<Plan>, park: &Arc<Park>, noise: &Noise) -> Judged {
+    let (began, log) = (Instant::now(), Log::begin());
+    let (plan, park, to) = (Arc::clone(plan), Arc::clone(park), log.clone());
+    let playing = Arc::clone(&plan);
+    let played = tokio::spawn(async move { play(playing, &park, to).await }).await;
     let void = noise.worst_since(began) > TOO_LATE;
-    let (played, violations) = match played {
-        Ok(played) => {
-            let violations = check::check(&played.log);
-            (Some(played), violations)
+    let log = log.entries();
+    let mut said = String::new();
+    match &played {
+        Ok(_) => {
+            let violations = check::check(&log);
+            for violation in violations.iter().take(8) {
+                writeln!(said, "  {violation}").expect("a String takes all");
+            }
+            if violations.len() > 8 {
+                writeln!(said, "  and {} more", violations.len() - 8).expect("a String takes all");
+            }
         }
-        Err(error) => {
-            let broken = Some(format!(
-                "seed {seed}: the history did not end: {error}\n{again:#?}"
-            ));
-            return Judged {
-                seed,
-                played: None,
-                void,
-                broken,
-            };
-        }
-    };
-    let mut broken = None;
-    if let Some(played) = played.as_ref().filter(|_| !violations.is_empty()) {
-        let mut said: String = violations
-            .iter()
-            .take(8)
-            .fold(String::new(), |mut text, one| {
-                writeln!(text, "  {one}").expect("a String takes all");
-                text
-            });
-        let file = write_down(played, &said);
-        writeln!(
-            said,
-            "  the log: {}\n  again: FENCEPOST_FIRE_SEED={seed} cargo test --test suite fire::histories -- --nocapture",
+        Err(error) => writeln!(said, "  it did not end: {error}").expect("a String takes all"),
+    }
+    let broken = (!said.is_empty()).then(|| {
+        let seed = plan.seed;
+        let file = write_down(&plan, &log, &played.unwrap_or_default(), &said);
+        format!(
+            "seed {seed}:\n{said}  the log: {}\n  \
+             again: FENCEPOST_FIRE_SEED={seed} cargo test --test suite fire::histories -- --nocapture\n",
             file.display()
         )
-        .expect("a String takes all");
-        broken = Some(format!(
-            "seed {seed}: {} violations\n{said}",
-            violations.len()
-        ));
-    }
+    });
     Judged {
-        seed,
-        played,
+        plan,
+        log,
         void,
         broken,
     }
 }
 
 /// The plan, the log and what the proxies said, into `target/fire/SEED.log`.
-fn write_down(played: &Played, violations: &str) -> PathBuf {
+fn write_down(plan: &Plan, log: &[Entry], said: &[String], violations: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
     std::fs::create_dir_all(&dir).expect("the target directory is writable");
-    let file = dir.join(format!("{}.log", played.plan.seed));
+    let file = dir.join(format!("{}.log", plan.seed));
     let text = format!(
-        "{violations}\n{:#?}\n\n{}\n{}\n",
-        played.plan,
-        log::text(&played.log),
-        played.said.join("\n")
+        "{violations}\n{plan:#?}\n\n{}\n{}\n",
+        log::text(log),
+        said.join("\n")
     );
     std::fs::write(&file, text).expect("the target directory is writable");
     file
@@ -299,9 +284,7 @@ impl Score {
     fn take(&mut self, judged: Judged) {
         self.played += 1;
         self.void += usize::from(judged.void);
-        if let Some(played) = &judged.played {
-            self.tally.take(&played.plan, &played.log);
-        }
+        self.tally.take(&judged.plan, &judged.log);
         if let Some(broken) = judged.broken {
             eprintln!("{broken}");
             self.broken.push(broken);

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::net::TcpSocket;
@@ -28,6 +28,7 @@ pub struct Client {
     pub number: usize,
     pub plan: Arc<Plan>,
     pub log: Log,
+    pub began: Instant,
     pub hub: Arc<Hub>,
     pub directory: Directory,
 }
@@ -52,7 +53,7 @@ impl Client {
     /// Does all that is planned.
     pub async fn run(self) {
         for (nth, ask) in self.plan.clients[self.number].iter().enumerate() {
-            let at = self.log.origin() + ask.at;
+            let at = self.began + ask.at;
             tokio::time::sleep_until(at.into()).await;
             for attempt in 0..=ask.retries {
                 let nonce = format!("c{}-{nth}-{attempt}", self.number);

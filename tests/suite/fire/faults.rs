@@ -16,12 +16,12 @@ const GIVE_UP: Duration = Duration::from_secs(3);
 /// Of a slow disk, each way.
 const SLOW: Duration = Duration::from_millis(30);
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'fencepost'";
+    WHERE usename = $1 AND application_name = 'fencepost'";
 
 impl World {
     /// Does this fault, if its point is passed.
     pub async fn strike(&self, fault: Fault) {
-        let moment = tokio::time::Instant::from_std(self.log.origin() + fault.at);
+        let moment = tokio::time::Instant::from_std(self.began + fault.at);
         sleep_until(moment).await;
         let reached = timeout_at(moment + GIVE_UP, self.reach(&fault)).await;
         let Ok(held) = reached else {
@@ -206,11 +206,12 @@ impl World {
     }
 
     async fn terminate(&self, fault: Fault, held: Option<Trap>) {
-        let url = self.database.as_ref().expect("there is a Postgres");
+        let url = self.place.past_all().expect("there is a Postgres");
         let options: sqlx::postgres::PgConnectOptions = url.parse().expect("a URL");
         let ended = async {
             let mut admin = options.connect().await?;
             sqlx::query_scalar::<_, i64>(TERMINATE)
+                .bind(self.place.name())
                 .fetch_one(&mut admin)
                 .await
         };

@@ -99,11 +99,6 @@ impl Log {
         }
     }
 
-    /// When the history began.
-    pub fn origin(&self) -> Instant {
-        self.origin
-    }
-
     pub fn add(&self, event: Event) {
         let mut entries = self.entries.lock().expect("nobody panics under this lock");
         let at = self.origin.elapsed();

@@ -15,7 +15,9 @@ use tokio::task::JoinSet;
 
 use super::log::{Event, Log};
 
-const MARKS: &str = "SELECT resource, token FROM marks";
+const MARKS: &str = "SELECT resource, token FROM marks WHERE namespace = $1";
+/// Of a store that is one proxy's own.
+const DEFAULT: &str = "default";
 /// After this a look counts as failed: the server is frozen or gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between a failed look and the next.
@@ -24,8 +26,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Where the marks are.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A database of this history alone.
-    Postgres(String),
+    /// A database, and this history's namespace in it.
+    Postgres(String, String),
     Sqlite(PathBuf),
 }
 
@@ -115,9 +117,13 @@ async fn read(
         Some(open) => open,
         None => connect(source).await.map_err(|error| error.to_string())?,
     };
+    let namespace = match source {
+        Source::Postgres(_, namespace) => namespace,
+        Source::Sqlite(_) => DEFAULT,
+    };
     let rows: Result<Vec<(String, i64)>, sqlx::Error> = match &mut open {
-        Connection::Postgres(connection) => sqlx::query_as(MARKS).fetch_all(connection).await,
-        Connection::Sqlite(connection) => sqlx::query_as(MARKS).fetch_all(connection).await,
+        Connection::Postgres(open) => sqlx::query_as(MARKS).bind(namespace).fetch_all(open).await,
+        Connection::Sqlite(open) => sqlx::query_as(MARKS).bind(namespace).fetch_all(open).await,
     };
     let rows = rows.map_err(|error| error.to_string())?;
     *connection = Some(open);
@@ -130,7 +136,7 @@ async fn read(
 
 async fn connect(source: &Source) -> Result<Connection, sqlx::Error> {
     match source {
-        Source::Postgres(url) => {
+        Source::Postgres(url, _) => {
             let options: sqlx::postgres::PgConnectOptions = url.parse()?;
             // Not "fencepost": those connections are for the faults to end.
             let options = options.application_name("upstream");

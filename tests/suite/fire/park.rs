@@ -1,12 +1,16 @@
 //! Which server a history stands on: one Postgres serves many, but one that is to be killed serves a
-//! single history at a time.
+//! single history at a time. The histories of a server share a database, each in a namespace and under
+//! a role of its own: by the role its connections are known.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::plan::Ground;
 use crate::support::postgres::Cluster;
+
+const DATABASE: &str = "fire";
 
 /// Histories at once.
 const AT_ONCE: usize = 14;
@@ -23,12 +27,15 @@ pub struct Park {
     common: Mutex<Option<Arc<Cluster>>>,
     /// Those that are idle.
     own: Arc<Mutex<Vec<Arc<Cluster>>>>,
+    /// Names the next history's role and namespace.
+    next: AtomicU64,
 }
 
 /// A place for one history; given up when dropped.
 #[must_use]
 pub struct Place {
     cluster: Option<Arc<Cluster>>,
+    name: String,
     /// To put the server back.
     own: Option<Arc<Mutex<Vec<Arc<Cluster>>>>>,
     _permits: Vec<OwnedSemaphorePermit>,
@@ -42,6 +49,7 @@ impl Park {
             on_own: Arc::new(Semaphore::new(ON_OWN)),
             common: Mutex::default(),
             own: Arc::default(),
+            next: AtomicU64::new(0),
         }
     }
 
@@ -69,8 +77,14 @@ impl Park {
         };
         let mut permits = vec![permit(&self.places).await];
         permits.extend(of_kind);
+        let name = format!("h{}", self.next.fetch_add(1, Ordering::Relaxed));
+        if let Some(cluster) = &cluster {
+            let role = format!("CREATE ROLE {name} SUPERUSER LOGIN");
+            cluster.execute(DATABASE, &role).await;
+        }
         Place {
             cluster,
+            name,
             own,
             _permits: permits,
         }
@@ -80,6 +94,22 @@ impl Park {
 impl Place {
     pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.as_ref()
+    }
+
+    /// The role under which its proxies connect, and the namespace of their marks.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The database, as its proxies connect to it.
+    pub fn url(&self) -> Option<String> {
+        let of_others = self.past_all()?;
+        Some(of_others.replace("postgres@", &format!("{}@", self.name)))
+    }
+
+    /// The database, as everybody else connects to it.
+    pub fn past_all(&self) -> Option<String> {
+        self.cluster.as_ref().map(|cluster| cluster.url(DATABASE))
     }
 
     /// Gives the place up, and the server to the next. A history that ends in a panic keeps its own
@@ -98,5 +128,23 @@ async fn permit(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
 
 async fn start() -> Arc<Cluster> {
     let started = tokio::task::spawn_blocking(Cluster::start).await;
-    Arc::new(started.expect("Postgres starts"))
+    let cluster = started.expect("Postgres starts");
+    let database = format!("CREATE DATABASE {DATABASE}");
+    cluster.execute("postgres", &database).await;
+    Arc::new(cluster)
+}
+
+impl Drop for Park {
+    /// Nothing in these servers is worth the checkpoint of an orderly stop.
+    fn drop(&mut self) {
+        let common = self
+            .common
+            .try_lock()
+            .ok()
+            .and_then(|mut common| common.take());
+        let own = self.own.try_lock().map(|mut own| std::mem::take(&mut *own));
+        for cluster in own.into_iter().flatten().chain(common) {
+            cluster.kill9();
+        }
+    }
 }

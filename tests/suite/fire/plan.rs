@@ -256,10 +256,12 @@ impl Plan {
         menu.push((Kind::DieAtSync, Point::AfterCommit));
         let first = pick(&menu, turn);
         if first.0 == Kind::DieAtSync {
-            self.dies_at_sync = Some(random.random_range(30..90));
+            self.dies_at_sync = Some(random.random_range(32..60));
         }
         self.fault(first, 500..900, random);
-        let second = menu[random.random_range(0..menu.len() - 1)];
+        // Who is traced does not stop as others do.
+        let kills = self.dies_at_sync.map_or(menu.len() - 1, |_| OUTER.len());
+        let second = menu[random.random_range(0..kills)];
         self.fault(second, 1600..2200, random);
     }
 

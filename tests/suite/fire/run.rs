@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::clients::{Client, probe};
-use super::log::{Entry, Event};
+use super::log::{Event, Log};
 use super::park::Park;
 use super::plan::{Plan, Shown};
 use super::world::{World, keys};
@@ -16,25 +16,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Between a probe and the next.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What a run leaves behind.
-pub struct Played {
-    pub plan: Arc<Plan>,
-    pub log: Vec<Entry>,
-    /// What the proxies have written, run by run.
-    pub said: Vec<String>,
-}
-
-/// Plays it once.
-pub async fn play(plan: Plan, park: &Park) -> Played {
-    let plan = Arc::new(plan);
+/// Plays it once, into the log; returns what the proxies have written, run by run.
+pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
     let place = park.place(plan.ground).await;
-    let world = Arc::new(World::start(Arc::clone(&plan), place).await);
+    let world = Arc::new(World::start(Arc::clone(&plan), place, log).await);
     let mut actors = JoinSet::new();
     for number in 0..plan.clients.len() {
         let client = Client {
             number,
             plan: Arc::clone(&plan),
             log: world.log.clone(),
+            began: world.began,
             hub: Arc::clone(&world.hub),
             directory: world.directory(),
         };
@@ -52,10 +44,9 @@ pub async fn play(plan: Plan, park: &Park) -> Played {
         world.log.note("the marks could not be read in the end");
     }
     let said = world.end().await;
-    let log = world.log.entries();
     let world = Arc::into_inner(world).expect("every actor has ended");
     world.place.leave().await;
-    Played { plan, log, said }
+    said
 }
 
 /// Every resource takes a newer token again, by way of every proxy.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tokio::sync::Mutex as Turn;
@@ -37,13 +38,13 @@ pub fn clocks_can_jump() -> bool {
 pub struct World {
     pub plan: Arc<Plan>,
     pub log: Log,
+    /// What the plan's times count from: when all was up.
+    pub began: Instant,
     pub hub: Arc<Hub>,
     pub slots: Arc<Vec<Slot>>,
     pub upstream: Upstream,
     pub reader: Reader,
     pub place: Place,
-    /// The database, past every relay; `None`: `SQLite`.
-    pub database: Option<String>,
     _tasks: JoinSet<()>,
     _store: Store,
 }
@@ -65,19 +66,16 @@ pub struct Slot {
 }
 
 impl World {
-    /// Starts everything. The log begins when all of it is up.
-    pub async fn start(plan: Arc<Plan>, place: Place) -> Self {
+    /// Starts everything.
+    pub async fn start(plan: Arc<Plan>, place: Place, log: Log) -> Self {
         let hub = Arc::new(Hub::default());
-        let store = match place.cluster() {
-            Some(cluster) => Store::on(cluster).await,
-            None => Store::sqlite(),
+        let store = place
+            .url()
+            .map_or_else(Store::sqlite, |url| Store::at(&url));
+        let source = match place.past_all() {
+            Some(url) => Source::Postgres(url, place.name().to_owned()),
+            None => Source::Sqlite(store.url().replacen("sqlite:", "", 1).into()),
         };
-        let url = store.url();
-        let (source, database) = match url.strip_prefix("sqlite:") {
-            Some(path) => (Source::Sqlite(path.into()), None),
-            None => (Source::Postgres(url.clone()), Some(url.clone())),
-        };
-        let log = Log::begin();
         let mut tasks = JoinSet::new();
         let reader = Reader::start(source, log.clone(), &mut tasks);
         let upstream = Upstream::start(
@@ -92,7 +90,7 @@ impl World {
                 Some(cluster) => Some(Relay::start(cluster.port()).await),
                 None => None,
             };
-            let slot = Slot::new(&plan, &upstream.url(), &store, relay);
+            let slot = Slot::new(&plan, &upstream.url(), &store, place.name(), relay);
             let dies = plan.dies_at_sync.filter(|_| nth == 0);
             slot.put(slot.launch(dies).await).await;
             slots.push(slot);
@@ -100,12 +98,12 @@ impl World {
         Self {
             plan,
             log,
+            began: Instant::now(),
             hub,
             slots: Arc::new(slots),
             upstream,
             reader,
             place,
-            database,
             _tasks: tasks,
             _store: store,
         }
@@ -132,14 +130,22 @@ impl World {
 }
 
 impl Slot {
-    fn new(plan: &Plan, upstream: &str, store: &Store, relay: Option<Relay>) -> Self {
+    fn new(
+        plan: &Plan,
+        upstream: &str,
+        store: &Store,
+        namespace: &str,
+        relay: Option<Relay>,
+    ) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let mut config = Config::to(upstream, store)
             .with(TIMES)
             .with(&format!("body: {{ buffer: {BUFFER}B, max: {BODY_MAX}B }}"))
             .route("methods: [PUT, POST, DELETE]");
         if let Some(relay) = &relay {
-            config = config.with(&format!("store: {{ url: '{}' }}", relay.url(&store.url())));
+            let url = relay.url(&store.url());
+            let block = format!("store: {{ url: '{url}', namespace: {namespace} }}");
+            config = config.with(&block);
         }
         let clock = plan.jumps.then(|| {
             let file = dir.path().join("clock");
@@ -162,8 +168,8 @@ impl Slot {
         if let Some(nth) = dies {
             let mut runner = Command::new("strace");
             runner.args(["-D", "-f", "--seccomp-bpf", "-o", "/dev/null"]);
-            runner.args(["-e", "trace=fdatasync", "-e"]);
-            runner.arg(format!("inject=fdatasync:signal=SIGKILL:when={nth}"));
+            runner.args(["-e", "trace=fsync,fdatasync", "-e"]);
+            runner.arg(format!("inject=fsync,fdatasync:signal=SIGKILL:when={nth}"));
             return Proxy::start_under(&self.config, runner).await;
         }
         let mut command = fencepost();
