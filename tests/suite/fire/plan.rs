@@ -256,7 +256,7 @@ impl Plan {
         menu.push((Kind::DieAtSync, Point::AfterCommit));
         let first = pick(&menu, turn);
         if first.0 == Kind::DieAtSync {
-            self.dies_at_sync = Some(random.random_range(32..60));
+            self.dies_at_sync = Some(random.random_range(18..45));
         }
         self.fault(first, 500..900, random);
         // Who is traced does not stop as others do.

@@ -167,7 +167,7 @@ impl Slot {
     pub async fn launch(&self, dies: Option<u32>) -> Proxy {
         if let Some(nth) = dies {
             let mut runner = Command::new("strace");
-            runner.args(["-D", "-f", "--seccomp-bpf", "-o", "/dev/null"]);
+            runner.args(["-D", "-f", "-o", "/dev/null"]);
             runner.args(["-e", "trace=fsync,fdatasync", "-e"]);
             runner.arg(format!("inject=fsync,fdatasync:signal=SIGKILL:when={nth}"));
             return Proxy::start_under(&self.config, runner).await;
