@@ -12,6 +12,7 @@
 mod check;
 mod check_tests;
 mod clients;
+mod fault;
 mod faults;
 mod hub;
 mod log;

@@ -192,7 +192,7 @@ fn blame(found: &mut Vec<Violation>, rule: Rule, said: String) {
 }
 
 /// The least that a resource's mark can be, and the rule that says so.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Floors {
     /// By the first bytes at the upstream.
     sent: BTreeMap<String, u64>,
@@ -210,7 +210,7 @@ fn marks(history: &History, found: &mut Vec<Violation>) {
     let begun: HashMap<usize, &Arrival> = history.arrivals.iter().map(|a| (a.began, a)).collect();
     let mut floors = Floors::default();
     let mut presented: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
-    let mut looks: HashMap<usize, (BTreeMap<String, u64>, BTreeMap<String, u64>)> = HashMap::new();
+    let mut looks: HashMap<usize, Floors> = HashMap::new();
     // The latest first byte that a successful look has followed.
     let mut looked_since = 0;
     let mut began_at: HashMap<usize, usize> = HashMap::new();
@@ -240,11 +240,11 @@ fn marks(history: &History, found: &mut Vec<Violation>) {
                 }
             }
             Event::Look { look } => {
-                looks.insert(*look, (floors.sent.clone(), floors.known.clone()));
+                looks.insert(*look, floors.clone());
                 began_at.insert(*look, at);
             }
             Event::Marks { look, marks } => {
-                let (sent, known) = looks.remove(look).unwrap_or_default();
+                let Floors { sent, known } = looks.remove(look).unwrap_or_default();
                 looked_since = looked_since.max(began_at.get(look).copied().unwrap_or(0));
                 compare(Rule::C1, &sent, marks, entry.at, found);
                 compare(Rule::C3, &known, marks, entry.at, found);

@@ -1,6 +1,7 @@
 //! What breaks: each fault waits for its moment and its point, does what it does to real processes and
 //! real connections, and mends it again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -9,6 +10,8 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use super::log::Event;
 use super::plan::{Fault, Kind, Point};
 use super::world::{Slot, World};
+use crate::support::Proxy;
+use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point as At, Statement, Trap};
 
 /// So long after its moment a fault whose point is not passed is given up.
@@ -147,7 +150,7 @@ impl World {
     }
 
     /// Starts a proxy where one has died.
-    async fn again(&self, slot: &Slot, place: &mut Option<crate::support::Proxy>, fault: Fault) {
+    async fn again(&self, slot: &Slot, place: &mut Option<Proxy>, fault: Fault) {
         self.reader.let_go();
         self.reader.look();
         sleep(fault.lasts).await;
@@ -190,17 +193,17 @@ impl World {
 
     async fn kill_postgres(&self, fault: Fault, held: Option<Trap>) {
         let cluster = self.place.cluster().expect("there is a Postgres");
-        let of = |act: fn(&crate::support::postgres::Cluster)| {
-            let cluster = std::sync::Arc::clone(cluster);
+        let of = |act: fn(&Cluster)| {
+            let cluster = Arc::clone(cluster);
             let acted = tokio::task::spawn_blocking(move || act(&cluster));
             async { acted.await.expect("the server is ended and started") }
         };
-        of(|cluster| cluster.kill9()).await;
+        of(Cluster::kill9).await;
         self.done(&fault, "");
         drop(held);
         self.reader.look();
         sleep(fault.lasts).await;
-        of(|cluster| cluster.start_again()).await;
+        of(Cluster::start_again).await;
         self.reader.look();
         self.healed(&fault);
     }
@@ -235,7 +238,7 @@ impl World {
             let place = slot.proxy.lock().await;
             let times: Vec<String> = place
                 .iter()
-                .flat_map(|proxy| proxy.logs())
+                .flat_map(Proxy::logs)
                 .filter_map(|line| Some(line["timestamp"].as_str()?.get(..10)?.to_owned()))
                 .collect();
             if let (Some(first), Some(last)) = (times.first(), times.last())

@@ -7,6 +7,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+pub use super::fault::{Fault, Kind, Point};
+
 /// Clients of a history, besides the ones that a fault brings along.
 pub const CLIENTS: usize = 8;
 /// `body.buffer` of every proxy: larger bodies are streamed.
@@ -149,81 +151,6 @@ impl Work {
     };
 }
 
-/// What breaks, where, and not before when.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault {
-    pub at: Duration,
-    pub point: Point,
-    pub kind: Kind,
-    pub proxy: usize,
-    /// How long it lasts.
-    pub lasts: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
-    AnyTime,
-    /// The proxy has the request, and has not asked the marks.
-    BeforeCheck,
-    /// The advance has committed, and the proxy does not know.
-    AfterCommit,
-    /// The marks are known, nothing is sent.
-    BeforeFirstByte,
-    /// Half of a streamed body is at the upstream.
-    MidBody,
-    /// The upstream has sent a part of its response.
-    BeforeResponseEnd,
-    /// The response is held up by its client, or the epoch's close by the store.
-    BeforeRelease,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// SIGKILL of a proxy, and another run of it.
-    Kill,
-    /// SIGSTOP of a proxy for less than a lease.
-    Stop,
-    /// SIGSTOP of a proxy for longer than its lease.
-    LongStop,
-    /// SIGKILL of the proxy by its own disk's sync (`SQLite`).
-    DieAtSync,
-    /// kill -9 of Postgres, and its start.
-    KillPostgres,
-    /// `pg_terminate_backend` of all connections.
-    Terminate,
-    /// The proxy's store connection is cut around the COMMIT.
-    Cut,
-    /// All store connections of a proxy are cut, and no new one comes through for a while.
-    Partition,
-    /// Every trip to the store takes long.
-    SlowDisk,
-    /// Notifications are lost.
-    Deaf,
-    /// The wall clock jumps.
-    Jump,
-    /// The upstream refuses connections.
-    UpstreamDown,
-}
-
-const POINTS: [Point; 7] = [
-    Point::BeforeCheck,
-    Point::AfterCommit,
-    Point::BeforeFirstByte,
-    Point::MidBody,
-    Point::BeforeResponseEnd,
-    Point::BeforeRelease,
-    Point::AnyTime,
-];
-
-/// Points that are seen from outside of the store.
-const OUTER: [Point; 5] = [
-    Point::BeforeCheck,
-    Point::MidBody,
-    Point::BeforeResponseEnd,
-    Point::BeforeRelease,
-    Point::AnyTime,
-];
-
 impl Plan {
     /// The plan of this seed. Consecutive seeds go through every kind of fault at every point.
     pub fn of(seed: u64) -> Self {
@@ -251,7 +178,7 @@ impl Plan {
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {
         let mut menu: Vec<(Kind, Point)> = Vec::new();
         for kind in [Kind::Kill, Kind::Stop] {
-            menu.extend(OUTER.iter().map(|point| (kind, *point)));
+            menu.extend(Point::OUTER.iter().map(|point| (kind, *point)));
         }
         menu.push((Kind::DieAtSync, Point::AfterCommit));
         let first = pick(&menu, turn);
@@ -260,7 +187,9 @@ impl Plan {
         }
         self.fault(first, 500..900, random);
         // Who is traced does not stop as others do.
-        let kills = self.dies_at_sync.map_or(menu.len() - 1, |_| OUTER.len());
+        let kills = self
+            .dies_at_sync
+            .map_or(menu.len() - 1, |_| Point::OUTER.len());
         let second = menu[random.random_range(0..kills)];
         self.fault(second, 1600..2200, random);
     }
@@ -268,7 +197,7 @@ impl Plan {
     fn postgres_faults(&mut self, proxies: usize, turn: u64, random: &mut StdRng) {
         let mut menu: Vec<(Kind, Point)> = Vec::new();
         for kind in [Kind::Kill, Kind::LongStop, Kind::Terminate, Kind::Stop] {
-            menu.extend(POINTS.iter().map(|point| (kind, *point)));
+            menu.extend(Point::ALL.iter().map(|point| (kind, *point)));
         }
         for point in [
             Point::BeforeCheck,
@@ -285,7 +214,7 @@ impl Plan {
         let own = turn % 6 == 5;
         self.ground = Ground::Postgres { proxies, own };
         let first = if own {
-            (Kind::KillPostgres, pick(&POINTS, turn / 6))
+            (Kind::KillPostgres, pick(&Point::ALL, turn / 6))
         } else {
             pick(&menu, turn)
         };
@@ -315,8 +244,11 @@ impl Plan {
     ) {
         let lasts = match kind {
             Kind::Stop => 100..500,
-            // Longer than the lease, and now and then than the lease and `settle`.
-            Kind::LongStop if random.random_range(0..3) == 0 => 5_600..6_400,
+            // Longer than the lease, and now and then than the lease and `settle`: who wakes with the rest of a
+            // body in its hands finds that newer tokens have passed.
+            Kind::LongStop if point == Point::MidBody || random.random_range(0..4) == 0 => {
+                5_600..6_400
+            }
             Kind::LongStop => 1_400..3_000,
             Kind::Partition => 300..2_000,
             Kind::SlowDisk | Kind::Deaf => 500..1500,
@@ -448,7 +380,7 @@ impl Plan {
             6..9 => (ask.form, ask.token) = (Form::Get, Shown::None),
             9..11 => ask.token = Shown::None,
             11..13 => {
-                ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)])
+                ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)]);
             }
             13 => ask.form = Form::Ambiguous,
             14 => ask.form = Form::NoRoute,
@@ -527,54 +459,4 @@ fn pick<T: Copy>(menu: &[T], turn: u64) -> T {
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
-}
-
-impl Kind {
-    pub const ALL: [Self; 12] = [
-        Self::Kill,
-        Self::Stop,
-        Self::LongStop,
-        Self::DieAtSync,
-        Self::KillPostgres,
-        Self::Terminate,
-        Self::Cut,
-        Self::Partition,
-        Self::SlowDisk,
-        Self::Deaf,
-        Self::Jump,
-        Self::UpstreamDown,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "SIGKILL",
-            Self::Stop => "SIGSTOP",
-            Self::LongStop => "SIGSTOP beyond the lease",
-            Self::DieAtSync => "SIGKILL by a sync of the disk",
-            Self::KillPostgres => "kill -9 of Postgres",
-            Self::Terminate => "pg_terminate_backend",
-            Self::Cut => "cut of the connection",
-            Self::Partition => "partition from Postgres",
-            Self::SlowDisk => "slow disk",
-            Self::Deaf => "lost notifications",
-            Self::Jump => "clock jump",
-            Self::UpstreamDown => "upstream down",
-        }
-    }
-}
-
-impl Point {
-    pub const ALL: [Self; 7] = POINTS;
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AnyTime => "at any time",
-            Self::BeforeCheck => "before the check",
-            Self::AfterCommit => "after the commit",
-            Self::BeforeFirstByte => "before the first byte",
-            Self::MidBody => "in the middle of the body",
-            Self::BeforeResponseEnd => "before the response's end",
-            Self::BeforeRelease => "before the release",
-        }
-    }
 }

@@ -56,7 +56,7 @@ impl Tally {
                 }
                 Event::Left { .. } => self.add("client: got no answer", 1),
                 Event::Note(text) if text.starts_with("pause") => {
-                    self.add(format!("client: {text}"), 1)
+                    self.add(format!("client: {text}"), 1);
                 }
                 Event::Ended { how, .. } => self.add(format!("upstream: {how}"), 1),
                 Event::Effect { .. } => self.add("effects", 1),
