@@ -7,7 +7,8 @@
 //! - `fire::histories`: the block that CI plays; everything that can happen has to have happened.
 //! - `fire::soak`: as many as fit into a time (`tests/soak.sh MINUTES SEED`).
 //!
-//! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone, `FENCEPOST_FIRE_TIMES=…` times.
+//! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone, `FENCEPOST_FIRE_TIMES=…` times. Its
+//! log, or that of one that breaks a rule, is written to `target/fire/SEED.log`.
 
 mod check;
 mod check_tests;
@@ -259,9 +260,11 @@ async fn judged_once(plan: &Arc<Plan>, park: &Arc<Park>, noise: &Noise) -> Judge
         }
         Err(error) => writeln!(said, "  it did not end: {error}").expect("a String takes all"),
     }
-    let broken = (!said.is_empty()).then(|| {
-        let seed = plan.seed;
-        let file = write_down(&plan, &log, &played.unwrap_or_default(), &said);
+    let seed = plan.seed;
+    let alone = number("FENCEPOST_FIRE_SEED") == Some(seed);
+    let file = (alone || !said.is_empty())
+        .then(|| write_down(&plan, &log, &played.unwrap_or_default(), &said));
+    let broken = file.filter(|_| !said.is_empty()).map(|file| {
         format!(
             "seed {seed}:\n{said}  the log: {}\n  \
              again: FENCEPOST_FIRE_SEED={seed} cargo test --test suite fire::histories -- --nocapture\n",

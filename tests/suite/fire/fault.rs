@@ -58,6 +58,13 @@ pub enum Kind {
     UpstreamDown,
 }
 
+impl Fault {
+    /// In milliseconds.
+    pub fn moment(&self) -> u64 {
+        u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Kind {
     pub const ALL: [Self; 12] = [
         Self::Kill,

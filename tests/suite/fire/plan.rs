@@ -210,11 +210,11 @@ impl Plan {
             (Kind::Partition, Point::AnyTime),
             (Kind::Partition, Point::MidBody),
         ]);
-        // Servers of one's own are dear: one history in six.
-        let own = turn % 6 == 5;
+        // Servers of one's own are dear: one history in seven, which takes every place of the menu in turn.
+        let own = turn % 7 == 5;
         self.ground = Ground::Postgres { proxies, own };
         let first = if own {
-            (Kind::KillPostgres, pick(&Point::ALL, turn / 6))
+            (Kind::KillPostgres, pick(&Point::ALL, turn / 7))
         } else {
             pick(&menu, turn)
         };
@@ -247,7 +247,7 @@ impl Plan {
             // Longer than the lease, and now and then than the lease and `settle`: who wakes with the rest of a
             // body in its hands finds that newer tokens have passed.
             Kind::LongStop if point == Point::MidBody || random.random_range(0..4) == 0 => {
-                5_600..6_400
+                6_500..7_500
             }
             Kind::LongStop => 1_400..3_000,
             Kind::Partition => 300..2_000,
@@ -275,36 +275,59 @@ impl Plan {
                 at += random.random_range(60..420);
             }
         }
-        self.clients = vec![Vec::new(); CLIENTS];
+        let mut roles = vec![Role::Client; CLIENTS];
         for fault in self.faults.clone() {
-            for (lead, client) in [(0, self.clients.len()), (60, self.clients.len() + 1)] {
-                if bait(fault.point).is_some() {
-                    let at = u64::try_from(fault.at.as_millis()).unwrap_or(0) + lead;
-                    moments.push((at, client));
-                    self.clients.push(Vec::new());
-                }
+            let mut enter = |role, lead| {
+                moments.push((fault.moment() + lead, roles.len()));
+                roles.push(role);
+            };
+            if bait(fault.point).is_some() {
+                enter(Role::Lure(fault), 0);
+                enter(Role::Lure(fault), 60);
+            }
+            if fault.kind == Kind::LongStop && self.ground.proxies() > 1 {
+                enter(Role::Heir(fault), 1_000);
             }
         }
+        self.clients = vec![Vec::new(); roles.len()];
         moments.sort_unstable();
         for (at, client) in moments {
-            let lure = (client >= CLIENTS).then(|| (client - CLIENTS) / 2);
-            let ask = match lure.and_then(|nth| self.baited().nth(nth)) {
-                Some(fault) => self.lure(&fault, at, &mut newest, random),
-                None => self.ask(at, &mut newest, random),
+            let ask = match roles[client] {
+                Role::Client => self.ask(at, &mut newest, random),
+                Role::Lure(fault) => self.lure(&fault, at, &mut newest, random),
+                Role::Heir(fault) => self.heir(&fault, at, &mut newest),
             };
             self.clients[client].push(ask);
         }
     }
 
-    /// The faults that wait for a request of their own.
-    fn baited(&self) -> impl Iterator<Item = Fault> {
-        let faults = self.faults.clone().into_iter();
-        faults.filter(|fault| bait(fault.point).is_some())
+    /// A request by way of the other proxy, with a newer token, that is sent until it passes: who was stopped
+    /// finds it there when it wakes.
+    fn heir(&self, fault: &Fault, at: u64, newest: &mut [u64]) -> Ask {
+        let resource = self.at_stake(fault);
+        newest[resource] += 1;
+        Ask {
+            at: millis(at),
+            proxy: (fault.proxy + 1) % self.ground.proxies(),
+            resource,
+            token: Shown::Token(newest[resource]),
+            form: Form::Put,
+            size: 0,
+            chunked: false,
+            conduct: Conduct::Plain,
+            work: Work::QUICK,
+            retries: 40,
+        }
+    }
+
+    /// The resource that a fault's own requests are about.
+    fn at_stake(&self, fault: &Fault) -> usize {
+        usize::try_from(fault.moment()).unwrap_or(0) % self.resources
     }
 
     /// A request that brings the fault's point about.
     fn lure(&self, fault: &Fault, at: u64, newest: &mut [u64], random: &mut StdRng) -> Ask {
-        let resource = random.random_range(0..self.resources);
+        let resource = self.at_stake(fault);
         newest[resource] += 1;
         let mut ask = Ask {
             at: millis(at),
@@ -322,9 +345,6 @@ impl Plan {
         let dies = matches!(fault.kind, Kind::Kill | Kind::LongStop | Kind::Partition);
         let at_work = matches!(fault.point, Point::MidBody | Point::BeforeResponseEnd);
         let work_on = if dies && at_work { 2_200 } else { 0 };
-        if work_on > 0 {
-            ask.retries = 0;
-        }
         match bait(fault.point) {
             Some(Bait::Body(size)) => {
                 (ask.size, ask.conduct) = (size, Conduct::BodyStall(400));
@@ -397,6 +417,17 @@ impl Plan {
         }
         ask
     }
+}
+
+/// Why a client is there.
+#[derive(Clone, Copy)]
+enum Role {
+    /// To live its life.
+    Client,
+    /// To bring a fault's point about.
+    Lure(Fault),
+    /// To take over what a fault's victim was at.
+    Heir(Fault),
 }
 
 /// What has to be on its way for a point to be passed.
