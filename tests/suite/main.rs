@@ -21,5 +21,6 @@ mod layers;
 mod lifecycle;
 mod metrics;
 mod real;
+mod relayed;
 mod store_down;
 mod two_proxies;
