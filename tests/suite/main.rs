@@ -20,6 +20,7 @@ mod keys;
 mod layers;
 mod lifecycle;
 mod metrics;
+mod operator;
 mod real;
 mod relayed;
 mod store_down;
