@@ -153,11 +153,13 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
     for client in 0..CLIENTS {
         let (field, random) = (Arc::clone(&field), random(1 + client));
         let at = usize::from(client % 2 == 1);
-        tasks.push(tokio::spawn(async move { field.client(at, random).await }));
+        tasks.push(tokio::spawn(async move {
+            field.client(at, random).await;
+        }));
     }
     let operator = (Arc::clone(&field), random(99));
     tasks.push(tokio::spawn(async move {
-        operator.0.operator(operator.1).await
+        operator.0.operator(operator.1).await;
     }));
 
     let mut random = random(100);
