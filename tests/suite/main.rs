@@ -21,5 +21,6 @@ mod layers;
 mod lifecycle;
 mod metrics;
 mod real;
+mod row_locks;
 mod store_down;
 mod two_proxies;
