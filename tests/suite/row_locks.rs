@@ -1,9 +1,11 @@
-//! Requests that wait for a mark's row: what was decided before they got its lock is decided anew under
-//! it (guarantees G2 and G3). The row is held by a session of the test's own, so that the order of those
-//! who wait is the test's.
+//! Rows that somebody else holds locked. Of a mark: what was decided before its lock was had is decided
+//! anew under it. Of an instance: its lease lapses, and nothing more is written under it (guarantees G2
+//! and G3). The rows are held by a session of the test's own, so that who waits for whom is the test's
+//! to say.
 
 use std::time::Duration;
 
+use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
@@ -16,7 +18,10 @@ async fn held(test: &str) -> Option<(Upstream, Proxy, Proxy, PgConnection)> {
     let config = Config::new(&upstream, &store)
         .with("{ barrier: { wait: 25s }, store: { timeout: 50s, lease: 60s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    a.send(put("/orders/7").token(40)).await.assert_forwarded();
+    // Without a request, so that no epoch of 40 is open anywhere.
+    let mark = json!({ "token": "40", "reason": "a test" });
+    let marked = a.command("/v1/marks/order%3A7/advance", &mark).await;
+    assert_eq!(marked.status(), 200, "{}", marked.text());
     let mut holder = PgConnection::connect(&store.url())
         .await
         .expect("the server is up");
@@ -76,7 +81,7 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
         })
         .await;
     b.waiting("order:7", 1).await;
-    assert_eq!(upstream.tokens("order:7"), [40, 41], "42 waits");
+    assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
     gate.open();
     for held in [older, newer] {
         soon("both", held)
@@ -107,10 +112,64 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
         .expect("no panic")
         .assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42");
-    assert_eq!(upstream.tokens("order:7"), [40, 42]);
+    assert_eq!(upstream.tokens("order:7"), [42]);
     eventually("both say 42", || async {
         (a.token("order:7").await == Some(42) && b.token("order:7").await == Some(42)).then_some(())
     })
     .await;
     upstream.assert_no_overtaking();
+}
+
+/// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`, after
+/// which the exchange would be reset anyhow, is far off.
+#[tokio::test]
+async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
+    let Some(store) = Store::postgres("not_a_byte_goes_upstream_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with("{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }");
+    let proxy = Proxy::start(&config).await;
+    let upload = put("/orders/7").token(41).header("Content-Length", "40000");
+    let mut held = proxy.begin(&upload, &[b'a'; 20_000]).await;
+    upstream
+        .until("the first half", |all| {
+            all.first().is_some_and(|one| one.body.len() == 20_000)
+        })
+        .await;
+    let mut holder = PgConnection::connect(&store.url())
+        .await
+        .expect("the server is up");
+    sqlx::raw_sql("BEGIN; SELECT * FROM instances FOR UPDATE")
+        .execute(&mut holder)
+        .await
+        .expect("the row is there");
+    proxy
+        .until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
+        .await;
+    held.wire
+        .send(&[b'b'; 20_000])
+        .await
+        .expect("the kernel takes it");
+    upstream
+        .until("the connection is reset", |all| all[0].left)
+        .await;
+    let cut = upstream.only();
+    assert_eq!(
+        (cut.whole, cut.body.len()),
+        (false, 20_000),
+        "not a byte more"
+    );
+    held.finish().await.assert_problem(502, "outcome-unknown");
+    proxy
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_problem(503, "store-unavailable");
+    let_go(holder).await;
+    eventually("it serves again, under the same id", || async {
+        let answer = proxy.send(put("/orders/7").token(41)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
 }
