@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
@@ -51,6 +53,19 @@ impl Store {
             Kind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
             Kind::Postgres(url) => url.clone(),
         }
+    }
+
+    /// What the database itself says, past every proxy.
+    ///
+    /// # Panics
+    /// If it is not Postgres, or has no number for an answer.
+    pub async fn number(&self, query: &str) -> i64 {
+        let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
+        let mut direct = options.connect().await.expect("the server answers");
+        sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()))
+            .fetch_one(&mut direct)
+            .await
+            .unwrap_or_else(|error| panic!("{query}: {error}"))
     }
 
     /// The `store` section of a configuration.
