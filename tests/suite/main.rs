@@ -13,6 +13,7 @@ mod concurrency;
 mod contract;
 mod crash;
 mod daily;
+mod doubt;
 mod forwarding;
 mod harness;
 mod headers;
