@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use crate::support::relay::{Action, Point, Relay, Statement};
-use crate::support::{Gate, Pair, Proxy, Step, Store, eventually, post, put, soon};
+use crate::support::pair::through;
+use crate::support::postgres::free_port;
+use crate::support::relay::{Action, Point, Statement};
+use crate::support::{Config, Gate, Pair, Proxy, Step, Store, eventually, post, put, soon};
 
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -204,288 +206,6 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
     upstream.assert_no_overtaking();
 }
 
-#[tokio::test]
-async fn a_hand_over_survives_a_cut_anywhere() {
-    let Some(pair) = Pair::start("a_hand_over_survives_a_cut_anywhere", LIVELY).await else {
-        return;
-    };
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
-    let at_a = [
-        Statement::Close,
-        Statement::Notify,
-        Statement::Superseded,
-        Statement::Renew,
-    ];
-    let at_b = [
-        Statement::Advance,
-        Statement::Epochs,
-        Statement::Notify,
-        Statement::Instances,
-    ];
-    let cuts = at_a
-        .map(|statement| (way_of_a, statement))
-        .into_iter()
-        .chain(at_b.map(|statement| (way_of_b, statement)));
-    let mut token = 0;
-    for (way, statement) in cuts {
-        for point in [Point::Before(statement), Point::After(statement)] {
-            token += 2;
-            a.send(put("/orders/7").token(token))
-                .await
-                .assert_forwarded();
-            let cut = way.arm(point, Action::Cut);
-            eventually(
-                &format!("{} passes in spite of {point:?}", token + 1),
-                || async {
-                    let answer = b.send(put("/orders/7").token(token + 1)).await;
-                    if answer.status() == 503 {
-                        answer.assert_problem(503, "store-unavailable");
-                        return None;
-                    }
-                    answer.assert_forwarded();
-                    Some(())
-                },
-            )
-            .await;
-            cut.sprung().await;
-        }
-    }
-    let mut seen = upstream.tokens("order:7");
-    seen.dedup();
-    assert_eq!(seen, (2..=token + 1).collect::<Vec<u64>>());
-    upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn a_slow_store_refuses_nobody() {
-    let Some(pair) = Pair::start(
-        "a_slow_store_refuses_nobody",
-        "{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }",
-    )
-    .await
-    else {
-        return;
-    };
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
-    for way in [way_of_a, way_of_b] {
-        way.delay(Duration::from_millis(100));
-    }
-    for token in 1..=6 {
-        let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
-        now.send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
-        before
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
-    }
-    upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn a_death_and_a_burial_survive_cuts() {
-    let Some(mut pair) = Pair::start(
-        "a_death_and_a_burial_survive_cuts",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
-    )
-    .await
-    else {
-        return;
-    };
-    let gate = Gate::shut();
-    pair.upstream
-        .on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = pair.a.begin(&put("/orders/7").token(41), b"").await;
-    pair.upstream.reached(1).await;
-    let cuts = [
-        Point::After(Statement::DeclareDead),
-        Point::Before(Statement::Bury),
-        Point::After(Statement::Bury),
-    ]
-    .map(|point| pair.way_of_b.arm(point, Action::Cut));
-    let newer = pair.b.start_request(put("/orders/7").token(42));
-    pair.b.waiting("order:7", 1).await;
-    pair.a.kill9();
-    let killed = std::time::Instant::now();
-    gate.open();
-    drop(older);
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    let waited = pair.upstream.last().began - killed;
-    assert!(
-        waited >= Duration::from_secs(2),
-        "it waited {waited:?}: less than `settle`"
-    );
-    for cut in cuts {
-        cut.sprung().await;
-    }
-    eventually("the dead one is gone", || async {
-        (pair.store.number("SELECT count(*) FROM instances").await == 1).then_some(())
-    })
-    .await;
-    pair.upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
-    for point in [
-        Point::Before(Statement::Leave),
-        Point::After(Statement::Leave),
-    ] {
-        let Some(mut pair) = Pair::start("a_stop_that_cannot_be_told_…", LIVELY).await else {
-            return;
-        };
-        pair.a
-            .send(put("/orders/7").token(41))
-            .await
-            .assert_forwarded();
-        let cut = pair.way_of_a.arm(point, Action::Cut);
-        pair.a.stop().await;
-        assert!(cut.has_sprung(), "{point:?}");
-        pair.b
-            .send(put("/orders/7").token(42))
-            .await
-            .assert_forwarded();
-        pair.upstream.assert_no_overtaking();
-    }
-}
-
-/// Every renewal from now on is held at this point.
-fn hold_renewals(way: &Relay, point: Point) -> Vec<crate::support::relay::Trap> {
-    (0..100).map(|_| way.arm(point, Action::Hold)).collect()
-}
-
-#[tokio::test]
-async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
-    let Some(pair) = Pair::start(
-        "under_a_lapsed_lease_…",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 3s }, body: { buffer: 1KiB } }",
-    )
-    .await
-    else {
-        return;
-    };
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
-    let upload = put("/orders/7").token(41).header("Content-Length", "40000");
-    let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
-    upstream
-        .until("the first half", |all| {
-            all.first().is_some_and(|one| one.body.len() == 20_000)
-        })
-        .await;
-    let held = hold_renewals(way_of_a, Point::Before(Statement::Renew));
-    eventually("the lease lapses", || async {
-        let answer = a.send(put("/orders/8").token(1)).await;
-        (answer.status() == 503).then_some(())
-    })
-    .await;
-    older
-        .wire
-        .send("b".repeat(20_000).as_bytes())
-        .await
-        .expect("the kernel takes it");
-    upstream
-        .until("A lets go of its exchange", |all| all[0].left)
-        .await;
-    let seen = upstream.arrivals();
-    assert_eq!(
-        (seen[0].whole, seen[0].body.len()),
-        (false, 20_000),
-        "not a byte more"
-    );
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
-
-    // What was held arrives now, long after A has been declared dead and buried.
-    assert!(held.iter().any(super::support::relay::Trap::has_sprung));
-    drop(held);
-    eventually("A serves again", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
-    assert_eq!(
-        store
-            .number("SELECT count(*) FROM instances WHERE NOT dead")
-            .await,
-        2
-    );
-    b.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
-    assert_eq!(upstream.tokens("order:7"), [41, 42, 43]);
-    upstream.assert_no_overtaking();
-}
-
-#[tokio::test]
-async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
-    // B would miss it only after the lease that A has on record: it takes no answer to its reads for one.
-    let Some(pair) = Pair::start(
-        "who_lapsed_and_was_not_missed_…",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, settle: 300s } }",
-    )
-    .await
-    else {
-        return;
-    };
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    let ids = "SELECT sum(hashtext(id))::bigint FROM instances";
-    let before = store.number(ids).await;
-    // The counter moves, as B sees; but A never learns that it does.
-    let held = hold_renewals(way_of_a, Point::After(Statement::Renew));
-    eventually("the lease lapses", || async {
-        let answer = a.send(put("/orders/7").token(41)).await;
-        (answer.status() == 503).then_some(())
-    })
-    .await;
-    // A living proxy closes its epochs, lapsed or not.
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
-    a.send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
-    drop(held);
-    eventually("A serves again", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
-    assert_eq!(store.number(ids).await, before, "nobody has another id");
-    let seen = upstream.tokens("order:7");
-    assert!(seen.is_sorted() && seen.ends_with(&[42, 43]), "{seen:?}");
-    upstream.assert_no_overtaking();
-}
-
 const ONCE: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s }, \
     routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
 
@@ -521,4 +241,76 @@ async fn a_spending_in_doubt_counts_as_spent() {
     }
     assert_eq!(upstream.count(), 0);
     b.send(post("/orders/7").token(42)).await.assert_forwarded();
+}
+
+#[tokio::test]
+async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
+    let Some(pair) = Pair::start("a_token_whose_return_…", ONCE).await else {
+        return;
+    };
+    let Pair {
+        store, way_of_a, ..
+    } = &pair;
+    let nobody = Config::to(&format!("http://127.0.0.1:{}", free_port()), store).with(ONCE);
+    let proxy = Proxy::start(&through(&nobody, store, way_of_a)).await;
+    for (point, spent) in [
+        (Point::Before(Statement::GiveBack), 1),
+        (Point::After(Statement::GiveBack), 0),
+    ] {
+        let id = 10 + spent;
+        let cut = way_of_a.arm(point, Action::Cut);
+        let answer = proxy.send(post(&format!("/orders/{id}")).token(41)).await;
+        let problem = answer.assert_problem(502, "upstream-unreachable");
+        assert_eq!(problem["retry"], "never", "{point:?}");
+        assert!(cut.has_sprung(), "{point:?}");
+        // If it was given back after all, nothing is lost: nothing was sent for it.
+        let row = format!("FROM marks WHERE spent_by IS NOT NULL AND resource = 'order:{id}'");
+        assert_eq!(
+            store.number(&format!("SELECT count(*) {row}")).await,
+            spent,
+            "{point:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_close_that_comes_late_closes_nothing_new() {
+    let Some(pair) = Pair::start("a_close_that_comes_late_…", BRIEF).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    // A closes 41 in two attempts, the first of which is still on its way.
+    let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    assert!(late.has_sprung());
+    let gate = Gate::shut();
+    upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7").token(43));
+    upstream.reached(3).await;
+    let answered = way_of_a.arm(
+        Point::After(Statement::Close),
+        Action::Delay(Duration::ZERO),
+    );
+    late.release();
+    answered.sprung().await;
+    assert_eq!(open(store, "order:7", 43).await, 1);
+    let newer = b.start_request(put("/orders/7").token(44));
+    b.waiting("order:7", 1).await;
+    assert_eq!(upstream.tokens("order:7"), [41, 42, 43], "44 waits");
+    gate.open();
+    for request in [at_work, newer] {
+        soon("a request", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
@@ -60,12 +60,28 @@ impl Store {
     /// # Panics
     /// If it is not Postgres, or has no number for an answer.
     pub async fn number(&self, query: &str) -> i64 {
-        let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
-        let mut direct = options.connect().await.expect("the server answers");
+        let mut direct = self.direct().await;
         sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()))
             .fetch_one(&mut direct)
             .await
             .unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    /// Changes the database past every proxy.
+    ///
+    /// # Panics
+    /// If it is not Postgres, or refuses.
+    pub async fn execute(&self, statement: &str) {
+        let mut direct = self.direct().await;
+        sqlx::query(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(&mut direct)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    async fn direct(&self) -> PgConnection {
+        let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
+        options.connect().await.expect("the server answers")
     }
 
     /// The `store` section of a configuration.
