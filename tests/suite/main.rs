@@ -27,5 +27,6 @@ mod real;
 mod relay;
 mod rolling;
 mod rough_way;
+mod row_locks;
 mod store_down;
 mod two_proxies;
