@@ -23,6 +23,7 @@ mod lapse;
 mod layers;
 mod lifecycle;
 mod metrics;
+mod operator;
 mod real;
 mod relay;
 mod rolling;

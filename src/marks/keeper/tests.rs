@@ -63,7 +63,7 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     store.bury(&me).await.expect("buried");
     let done = store.override_mark(&b, token(3), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
-    rig.ledger.adopt(1, rig.lease.generation());
+    rig.ledger.adopt(1);
     assert_eq!(
         rig.ledger.known(&b),
         Some(token(10)),
