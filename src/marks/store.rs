@@ -191,6 +191,10 @@ pub enum StoreError {
     /// The store answered with an error.
     #[error("the store refused a statement: {0}")]
     Statement(String),
+    /// The server answered with success, and with a warning: that is all that tells a commit whose wait for its
+    /// synchronous standby was cancelled from one that the standby has.
+    #[error("the server warned, so that nothing is concluded from its answer: {0}")]
+    Warned(String),
     /// The store is not fit to hold marks (`fsync=off`, read-only, transaction pooling, schema
     /// behind, file locked by another process …); says what to do.
     #[error("{0}")]
@@ -206,15 +210,17 @@ impl StoreError {
             Self::LockTimeout(_) => "lock-timeout",
             Self::Connection(_) => "connection",
             Self::Statement(_) => "statement",
+            Self::Warned(_) => "warned",
             Self::Unfit(_) => "unfit",
         }
     }
     /// Every value [`Self::kind`] can have.
-    pub const KINDS: [&'static str; 5] = [
+    pub const KINDS: [&'static str; 6] = [
         "timeout",
         "lock-timeout",
         "connection",
         "statement",
+        "warned",
         "unfit",
     ];
 }

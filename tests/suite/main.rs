@@ -12,6 +12,7 @@ mod commands;
 mod concurrency;
 mod contract;
 mod crash;
+mod failover;
 mod forwarding;
 mod harness;
 mod headers;

@@ -6,6 +6,7 @@ pub mod metrics;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod replication;
 pub mod store;
 pub mod upstream;
 pub mod wait;
