@@ -125,6 +125,8 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Override, ControlError> {
         let identity = self.gate.lease.identity();
+        // An override gets an era that nobody knows yet, whatever a failover has lost.
+        self.store.raise_era(self.gate.ledger.era()).await?;
         for _ in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
             self.gate.ledger.release(resource);

@@ -9,7 +9,7 @@
 //! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
@@ -43,6 +43,8 @@ pub(super) struct Connector {
     lock_timeout: Duration,
     /// Which host of the URL answered last; tried first the next time.
     last: AtomicUsize,
+    /// How many connections were made.
+    made: AtomicU64,
     _anchor: Anchor,
 }
 
@@ -59,12 +61,17 @@ impl Connector {
             timeout,
             lock_timeout,
             last: AtomicUsize::new(0),
+            made: AtomicU64::new(0),
             _anchor: Anchor::new(),
         }
     }
 
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// The options for each host; a file is read anew, since a mounted secret may have changed.
@@ -113,6 +120,7 @@ impl Connector {
             match tried {
                 Ok(line) => {
                     self.last.store(at, Ordering::Relaxed);
+                    self.made.fetch_add(1, Ordering::Relaxed);
                     return Ok(line);
                 }
                 Err(error) => errors.push((name(options), error)),

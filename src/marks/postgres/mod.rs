@@ -288,6 +288,17 @@ impl MarkStore for PostgresStore {
         .await
     }
 
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::raise_era(c, &self.namespace, era).await
+        })
+        .await
+    }
+
+    fn connections(&self) -> u64 {
+        self.connector.made()
+    }
+
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
         self.on(&self.keeper, async |c| {
             life::instances(c, &self.namespace).await

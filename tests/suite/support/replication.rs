@@ -86,6 +86,11 @@ impl Pair {
         )
     }
 
+    /// The URL that names one of the servers.
+    pub fn url_of(&self, server: &Cluster) -> String {
+        server.url(&self.database)
+    }
+
     /// The server that is the primary now.
     pub fn primary(&self) -> &Cluster {
         &self.primary
@@ -111,6 +116,18 @@ impl Pair {
         tokio::task::block_in_place(|| self.primary.kill9());
     }
 
+    /// Stops the standby in good order: what the primary commits from now on a failover loses.
+    pub fn detach(&self) {
+        tokio::task::block_in_place(|| self.standby.stop());
+    }
+
+    /// Kills the primary, and starts and promotes the standby that was [detached](Self::detach).
+    pub async fn lose(&mut self) {
+        self.kill_primary();
+        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
+        self.promote().await;
+    }
+
     /// Makes the standby the primary, whatever the other one does.
     pub async fn promote(&mut self) {
         self.standby
@@ -121,12 +138,22 @@ impl Pair {
 
     /// Takes a fresh copy of the primary and attaches it as the standby, on the port it has always had.
     pub async fn rebuild(&mut self) {
+        self.attach(&self.standby).await;
+    }
+
+    /// A third server, attached to the primary as a standby of its.
+    pub async fn third(&self) -> Cluster {
+        let third = Cluster::bare();
+        self.attach(&third).await;
+        third
+    }
+
+    async fn attach(&self, standby: &Cluster) {
         tokio::task::block_in_place(|| {
-            self.standby.kill9();
-            let data = self.standby.data();
+            standby.kill9();
+            let data = standby.data();
             let _ = std::fs::remove_dir_all(&data);
-            let output = self
-                .standby
+            let output = standby
                 .command("pg_basebackup")
                 .args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream"])
                 .args(["--checkpoint=fast", "--no-sync"])
@@ -140,7 +167,7 @@ impl Pair {
                 "pg_basebackup failed: {}",
                 String::from_utf8_lossy(&output.stderr)
             );
-            self.standby.start_with(settings(self.commits));
+            standby.start_with(settings(self.commits));
         });
         let mut shell = shell(&self.primary.url("postgres")).await;
         let attached = match self.commits {
@@ -152,6 +179,11 @@ impl Pair {
              WHERE state = 'streaming' AND sync_state = '{attached}'"
         );
         until(&mut shell, "the standby streams", &query).await;
+    }
+
+    /// Starts the standby (after a failover: the old primary) by itself, as if it were a primary.
+    pub fn start_standby_alone(&self) {
+        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
     }
 
     /// Waits until the standby has replayed all that the primary has flushed.
