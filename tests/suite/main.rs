@@ -14,6 +14,7 @@ mod contract;
 mod crash;
 mod daily;
 mod doubt;
+mod failover;
 mod forwarding;
 mod harness;
 mod headers;
