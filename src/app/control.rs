@@ -151,6 +151,8 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<Override, ControlError> {
+        // An override gets an era that nobody knows yet, whatever a failover has lost.
+        self.store.raise_era(self.gate.ledger.era()).await?;
         for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
             self.gate.ledger.release(resource);

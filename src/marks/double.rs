@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub epochs: Vec<EpochRow>,
     pub instances: HashMap<InstanceId, InstanceRow>,
     pub era: Era,
+    /// What [`MarkStore::connections`] says.
+    pub connections: u64,
 }
 
 type Later = Box<dyn FnOnce(&mut State) + Send>;
@@ -339,6 +341,15 @@ impl MarkStore for Double {
             }
         })
         .await
+    }
+
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.run("raise_era", move |state| state.era = state.era.max(era))
+            .await
+    }
+
+    fn connections(&self) -> u64 {
+        held(&self.state).connections
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {

@@ -77,12 +77,17 @@ impl Keeper {
     async fn renewals(&self) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
+        let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    if std::mem::take(&mut failed) {
+                    let recovered = std::mem::take(&mut failed);
+                    if recovered {
                         tracing::info!("the store answers again");
-                        // After a failover this instance's rows may be gone.
+                    }
+                    let now = self.store.connections();
+                    if std::mem::replace(&mut connections, now) != now || recovered {
+                        // After a failover this instance's rows may be gone; and one between two rounds fails none.
                         self.lane.reconcile();
                         self.lane.poll();
                     }
@@ -178,6 +183,11 @@ impl Keeper {
                 if lapsed {
                     tracing::info!("the lease had lapsed and runs again, under the same id");
                     self.ledger.ring_all();
+                }
+                let known = self.ledger.era();
+                if era < known {
+                    // A failover has lost an override: the next one must not be given the same era.
+                    self.bounded(self.store.raise_era(known)).await?;
                 }
             }
             Renewal::Dead => {
