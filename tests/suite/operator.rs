@@ -379,9 +379,9 @@ async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     )
     .await;
     trap.release();
+    // Seen by the mark: the epoch may be found and closed by then.
     eventually("the late commit", || async {
-        let mark = b.mark(KEY).await?;
-        (mark["epochs"].as_array()?.len() == 1).then_some(())
+        (b.token(KEY).await == Some(42)).then_some(())
     })
     .await;
     // Nothing is in flight, and nothing supersedes it: it would be there until the proxy ends.
