@@ -132,6 +132,7 @@ impl Lane {
                 self.ledger.retire_all();
                 self.drain_all();
                 self.close_now().await;
+                self.close_strays().await;
                 let _ = done.send(());
                 return;
             }

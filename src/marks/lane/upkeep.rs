@@ -113,6 +113,27 @@ impl Lane {
         self.close_now().await;
     }
 
+    /// At the end, a row of this instance's that nobody uses is an opening whose answer was lost and that was
+    /// committed late; left behind, it would be waited for like a dead one's. What is registered here still is
+    /// unknown, and stays.
+    pub(super) async fn close_strays(&mut self) {
+        let by = self.lease.identity();
+        let rows = match self.store.own(&by.instance).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::debug!(%error, "what was committed late could not be looked for");
+                return;
+            }
+        };
+        for row in rows {
+            if !self.ledger.holds(&row) && !self.unanswered.contains(&row.opening) {
+                self.drain(Drained { row, wanted: true });
+            }
+        }
+        self.close_now().await;
+    }
+
     /// Every epoch registered here must be on record: it is what holds the others back. One that is not
     /// was lost with the marks (a failover to a replica that was behind, an old backup).
     pub(super) async fn reconcile_own(&mut self) {
