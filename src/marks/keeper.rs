@@ -57,7 +57,7 @@ impl Keeper {
             self.lease.rename(id);
         }
         let era = joined?;
-        self.ledger.adopt(era, identity.generation);
+        self.ledger.adopt(era);
         self.lease.renewed(sent);
         self.meters.answered();
         Ok(())
@@ -77,12 +77,17 @@ impl Keeper {
     async fn renewals(&self) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
+        let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    if std::mem::take(&mut failed) {
+                    let recovered = std::mem::take(&mut failed);
+                    if recovered {
                         tracing::info!("the store answers again");
-                        // After a failover this instance's rows may be gone.
+                    }
+                    let now = self.store.connections();
+                    if std::mem::replace(&mut connections, now) != now || recovered {
+                        // After a failover this instance's rows may be gone; and one between two rounds fails none.
                         self.lane.reconcile();
                         self.lane.poll();
                     }
@@ -156,10 +161,15 @@ impl Keeper {
             Renewal::Alive(era) => {
                 let lapsed = !self.lease.valid();
                 self.lease.renewed(sent);
-                self.ledger.adopt(era, identity.generation);
+                self.ledger.adopt(era);
                 if lapsed {
                     tracing::info!("the lease had lapsed and runs again, under the same id");
                     self.ledger.ring_all();
+                }
+                let known = self.ledger.era();
+                if era < known {
+                    // A failover has lost an override: the next one must not be given the same era.
+                    self.bounded(self.store.raise_era(known)).await?;
                 }
             }
             Renewal::Dead => {
@@ -169,10 +179,11 @@ impl Keeper {
                 let era = self
                     .bounded(self.store.join(&id, self.term, self.settle))
                     .await?;
+                // Before the new lease runs: under a lease that holds, what the ledger knows is right.
+                self.ledger.retire_before(identity.generation + 1);
+                self.ledger.adopt(era);
+                self.ledger.forget();
                 let old = self.lease.rejoined(id.clone(), sent);
-                self.ledger.retire_before(self.lease.generation());
-                self.ledger.adopt(era, self.lease.generation());
-                self.ledger.forget(self.lease.generation());
                 tracing::warn!(old = %old.instance, new = %id,
                     "this instance was declared dead and goes on under a new id");
                 let left = self.settle.saturating_sub(lapsed);

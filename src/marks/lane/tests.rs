@@ -407,3 +407,5 @@ async fn the_stop_closes_what_has_drained_and_keeps_what_is_unknown() {
     store.leave(&id).await.expect("left");
     assert!(store.state().instances[&id].dead, "settles from now");
 }
+
+mod era;

@@ -8,6 +8,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod relay;
+pub mod replication;
 pub mod store;
 pub mod upstream;
 pub mod wait;

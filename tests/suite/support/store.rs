@@ -42,6 +42,11 @@ impl Store {
         Self(Arc::new(Kind::Postgres(cluster.create_database().await)))
     }
 
+    /// A Postgres database that lies at this URL.
+    pub fn at(url: String) -> Self {
+        Self(Arc::new(Kind::Postgres(url)))
+    }
+
     /// Whether many proxies can share it.
     pub fn is_shared(&self) -> bool {
         matches!(&*self.0, Kind::Postgres(_))
