@@ -208,7 +208,9 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         ..
     } = &pair;
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
+    for (token, statement, given_up) in
+        [(42, Statement::Advance, 1.0), (44, Statement::Epochs, 2.0)]
+    {
         // Longer than the store is waited for.
         let late = way_of_a.arm(
             Point::After(statement),
@@ -220,6 +222,10 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
             mark(store, "order:7").await,
             i64::try_from(token).expect("small")
         );
+        // The request is given up first, and then the statement: an answer in between is in time.
+        let errors = "fencepost_store_errors_total";
+        a.until_metric(errors, &[("kind", "timeout")], |count| count >= given_up)
+            .await;
         let before = upstream.count();
         late.release();
         until_closed(store, "order:7", token).await;
