@@ -15,6 +15,7 @@ mod crash;
 mod daily;
 mod doubt;
 mod failover;
+mod fire;
 mod forwarding;
 mod harness;
 mod headers;

@@ -132,7 +132,7 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
         .with("{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }");
     let proxy = Proxy::start(&config).await;
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
-    let mut held = proxy.begin(&upload, &[b'a'; 20_000]).await;
+    let mut held = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
     upstream
         .until("the first half", |all| {
             all.first().is_some_and(|one| one.body.len() == 20_000)
@@ -149,7 +149,7 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
         .until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
         .await;
     held.wire
-        .send(&[b'b'; 20_000])
+        .send("b".repeat(20_000).as_bytes())
         .await
         .expect("the kernel takes it");
     upstream

@@ -94,7 +94,7 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
     let store = Arc::new(Double::default());
     let rig = rig(&store, 1).await;
     let keeper = rig.keeper();
-    rig.ledger.adopt(2, rig.lease.generation());
+    rig.ledger.adopt(2);
     store.state().era = 1;
     keeper.round().await.expect("a round");
     assert_eq!(store.state().era, 2);

@@ -42,9 +42,9 @@ impl Store {
         Self(Arc::new(Kind::Postgres(cluster.create_database().await)))
     }
 
-    /// A Postgres database that lies at this URL.
-    pub fn at(url: String) -> Self {
-        Self(Arc::new(Kind::Postgres(url)))
+    /// A database that is there already, at this URL.
+    pub fn at(url: &str) -> Self {
+        Self(Arc::new(Kind::Postgres(url.to_owned())))
     }
 
     /// Whether many proxies can share it.
