@@ -122,6 +122,13 @@ impl Double {
         panic!("{call} was called {} times", self.calls(call));
     }
 
+    /// Waits until this call has arrived `count` times, however long that takes.
+    pub(crate) async fn arrived(&self, call: &str, count: usize) {
+        while self.calls(call) < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     async fn run<T: Send + 'static>(
         &self,
         call: &'static str,

@@ -108,6 +108,7 @@ impl Keeper {
 
     /// One renewal and one look at the others, each bounded so that the next try comes in time.
     async fn round(&self) -> Result<(), StoreError> {
+        let began = self.lease.clock().now();
         if self.store.shared() {
             self.renew().await?;
         }
@@ -126,14 +127,31 @@ impl Keeper {
         if verdict.news {
             self.ledger.ring_all();
         }
+        // One at least; then what takes long is left to the next rounds. Each may take half a lease, which is to be
+        // renewed in between.
+        let mut first = true;
+        let mut go_on =
+            || std::mem::take(&mut first) || clock.now().saturating_sub(began) < self.term / 6;
         for (id, renewals) in verdict.silent {
+            if !go_on() {
+                break;
+            }
             if self.bounded(self.store.declare_dead(&id, renewals)).await? {
                 tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
                 self.watch.declared(&id, clock.now());
                 self.ledger.ring_all();
             }
         }
-        for id in verdict.settled {
+        let mut settled = verdict.settled;
+        if !settled.is_empty() {
+            // From another one each time, so that one which cannot be buried keeps none of the others waiting.
+            let chance = (self.bits)() % settled.len() as u128;
+            settled.rotate_left(usize::try_from(chance).unwrap_or_default());
+        }
+        for id in settled {
+            if !go_on() {
+                break;
+            }
             let freed = match self.bounded(self.store.bury(&id)).await {
                 Ok(freed) => freed,
                 Err(error) => {

@@ -93,7 +93,8 @@ async fn takes(proxy: &Proxy, token: u64) {
     .await;
 }
 
-/// Nobody took the override for a loss, and the mark is what it ought to be.
+/// Nobody took the override for a loss, and the mark is what it ought to be: as the first says, whose connections
+/// have not been cut.
 async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
     for proxy in proxies {
         let regressions = proxy
@@ -101,8 +102,8 @@ async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
             .await
             .sum("fencepost_mark_regressions_total", &[]);
         assert!(regressions < 0.5, "an override is not a loss");
-        assert_eq!(proxy.token(KEY).await, Some(mark));
     }
+    assert_eq!(proxies[0].token(KEY).await, Some(mark));
 }
 
 /// Waits until no epoch of the resource is open any more.
@@ -216,6 +217,29 @@ async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_ba
         .assert_problem(412, "stale-token");
     assert_eq!(upstream.tokens(KEY), [41, 42, 11, 12]);
     assert_nothing_written_back(&[&a, &b], 12).await;
+}
+
+#[tokio::test]
+async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
+    let more = "{ store: { lease: 60s }, barrier: { settle: 300s } }";
+    let Some((upstream, a, b, relay)) = relayed("the_other_proxy_hears_…", more).await else {
+        return;
+    };
+    a.send(forwarded(42)).await.assert_forwarded();
+    b.send(forwarded(41))
+        .await
+        .assert_problem(412, "stale-token");
+    // Sent, and on its way for so long that the override comes first.
+    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    renewal.sprung().await;
+    override_to(&a, 10).await;
+    let problem = b.send(forwarded(11)).await;
+    let problem = problem.assert_problem(412, "stale-token");
+    assert_eq!(problem["mark"], "42", "it cannot know yet");
+    renewal.release();
+    takes(&b, 11).await;
+    assert_eq!(upstream.tokens(KEY), [42, 11]);
+    assert_nothing_written_back(&[&a, &b], 11).await;
 }
 
 #[tokio::test]

@@ -225,6 +225,42 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_burials_of_many_do_not_cost_the_lease() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    for id in 2..8 {
+        let dead = Rig::new(Arc::clone(&store) as _, id, clock()).await;
+        assert!(open(&dead, &key("a"), 5).await.is_ok());
+        let dead = dead.lease.identity().instance;
+        store.leave(&dead).await.expect("left");
+        // A store that takes its time, and still answers.
+        let go = Arc::new(tokio::sync::Notify::new());
+        store.plan("bury", Act::Hold(Arc::clone(&go)));
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            store
+                .arrived("bury", usize::try_from(id - 1).expect("few"))
+                .await;
+            tokio::time::sleep(TERM * 2 / 5).await;
+            go.notify_one();
+        });
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.keeper().run(stop.clone()));
+    let end = Instant::now() + SETTLE + 10 * TERM;
+    while Instant::now() < end {
+        assert!(
+            rig.lease.valid(),
+            "the lease lapsed over {} burials",
+            store.calls("bury")
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(store.open(&key("a")).is_empty(), "all are buried");
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
