@@ -97,42 +97,53 @@ impl Lane {
             }
         };
         self.meters.answered();
-        let closing: HashSet<EpochRow> = self
-            .closes
-            .iter()
-            .map(|drained| drained.row.clone())
-            .collect();
+        let closing = self.closing();
         for (row, mark) in rows {
             self.ledger.learn(&row.resource, mark, era, true);
-            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-            if !mine && !closing.contains(&row) {
-                self.drain(Drained { row, wanted: true });
-            }
+            self.disown(&closing, row);
         }
         self.drain_all();
         self.close_now().await;
     }
 
     /// Every epoch registered here must be on record: it is what holds the others back. One that is not
-    /// was lost with the marks (a failover to a replica that was behind, an old backup).
+    /// was lost with the marks (a failover to a replica that was behind, an old backup). And one on record that
+    /// is not registered here has come back the same way: nobody else would ever delete it.
     pub(super) async fn reconcile_own(&mut self) {
         let by = self.lease.identity();
         let open = self.ledger.open_rows(by.generation);
-        if open.is_empty() {
-            return;
-        }
         match self.store.own(&by.instance).await {
             Ok(rows) => {
                 let rows: HashSet<EpochRow> = rows.into_iter().collect();
                 for row in open.into_iter().filter(|row| !rows.contains(row)) {
                     self.epoch_lost(&row.resource);
                 }
+                self.drain_all();
+                let closing = self.closing();
+                for row in rows {
+                    self.disown(&closing, row);
+                }
+                self.close_now().await;
                 self.repair().await;
             }
             Err(error) => {
                 self.meters.failed(&error);
                 self.reconcile = true;
             }
+        }
+    }
+
+    fn closing(&self) -> HashSet<EpochRow> {
+        let closing = self.closes.iter();
+        closing.map(|drained| drained.row.clone()).collect()
+    }
+
+    /// Deletes an own row that no permit can be given under: it is not registered here, and its statement is not
+    /// unanswered.
+    fn disown(&mut self, closing: &HashSet<EpochRow>, row: EpochRow) {
+        let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
+        if !mine && !closing.contains(&row) {
+            self.drain(Drained { row, wanted: true });
         }
     }
 
@@ -143,6 +154,7 @@ impl Lane {
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
@@ -150,6 +162,7 @@ impl Lane {
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.

@@ -88,10 +88,11 @@ impl Load {
                 }
             })
         });
+        let clients = clients.collect();
         Self {
             stop,
-            clients: clients.collect(),
             tokens,
+            clients,
         }
     }
 
