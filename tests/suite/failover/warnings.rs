@@ -32,7 +32,7 @@ async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreE
 }
 
 /// A store whose server warns with this text at each write of a mark; its database's URL too.
-async fn warning(test: &str, text: &str) -> Option<(PostgresStore, String)> {
+async fn warning(test: &str, says: &str) -> Option<(PostgresStore, String)> {
     if !postgres_is_installed() {
         eprintln!("skipped: {test} (Postgres is not installed)");
         return None;
@@ -44,7 +44,7 @@ async fn warning(test: &str, text: &str) -> Option<(PostgresStore, String)> {
         &mut shell,
         &format!(
             "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS \
-             $$ BEGIN RAISE WARNING '{text}'; RETURN NULL; END $$; \
+             $$ BEGIN RAISE WARNING '{says}'; RETURN NULL; END $$; \
              CREATE TRIGGER warn AFTER INSERT OR UPDATE ON marks \
              FOR EACH STATEMENT EXECUTE FUNCTION warn()"
         ),
