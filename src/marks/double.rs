@@ -72,6 +72,11 @@ impl Double {
         held(&self.acts).entry(call).or_default().push_back(act);
     }
 
+    /// Nothing is planned for this call any more.
+    pub(crate) fn forget_plans(&self, call: &'static str) {
+        held(&self.acts).remove(call);
+    }
+
     pub(crate) fn lock_row(&self, key: &ResourceKey) {
         held(&self.locked).insert(key.clone());
     }

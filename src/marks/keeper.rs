@@ -57,7 +57,7 @@ impl Keeper {
             self.lease.rename(id);
         }
         let era = joined?;
-        self.ledger.adopt(era, identity.generation);
+        self.ledger.adopt(era);
         self.lease.renewed(sent);
         self.meters.answered();
         Ok(())
@@ -161,7 +161,7 @@ impl Keeper {
             Renewal::Alive(era) => {
                 let lapsed = !self.lease.valid();
                 self.lease.renewed(sent);
-                self.ledger.adopt(era, identity.generation);
+                self.ledger.adopt(era);
                 if lapsed {
                     tracing::info!("the lease had lapsed and runs again, under the same id");
                     self.ledger.ring_all();
@@ -179,10 +179,11 @@ impl Keeper {
                 let era = self
                     .bounded(self.store.join(&id, self.term, self.settle))
                     .await?;
+                // Before the new lease runs: under a lease that holds, what the ledger knows is right.
+                self.ledger.retire_before(identity.generation + 1);
+                self.ledger.adopt(era);
+                self.ledger.forget();
                 let old = self.lease.rejoined(id.clone(), sent);
-                self.ledger.retire_before(self.lease.generation());
-                self.ledger.adopt(era, self.lease.generation());
-                self.ledger.forget(self.lease.generation());
                 tracing::warn!(old = %old.instance, new = %id,
                     "this instance was declared dead and goes on under a new id");
                 let left = self.settle.saturating_sub(lapsed);

@@ -63,7 +63,7 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     store.bury(&me).await.expect("buried");
     let done = store.override_mark(&b, token(3), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
-    rig.ledger.adopt(1, rig.lease.generation());
+    rig.ledger.adopt(1);
     assert_eq!(
         rig.ledger.known(&b),
         Some(token(10)),
@@ -94,7 +94,7 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
     let store = Arc::new(Double::default());
     let rig = rig(&store, 1).await;
     let keeper = rig.keeper();
-    rig.ledger.adopt(2, rig.lease.generation());
+    rig.ledger.adopt(2);
     store.state().era = 1;
     keeper.round().await.expect("a round");
     assert_eq!(store.state().era, 2);

@@ -425,3 +425,5 @@ async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
     store.until("close", 1).await;
     assert_eq!(store.open(&a), [(1, 5)]);
 }
+
+mod era;

@@ -15,6 +15,9 @@ use crate::marks::store::{Ask, EpochRow, News, StoreError};
 
 /// How long the deletion of drained epochs may be put off while requests keep the lane busy.
 const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
+/// How long after a doubt, and how often, openings are looked for that were committed late.
+const MOST_LATE: Duration = Duration::from_mins(10);
+const BETWEEN_LATE: Duration = Duration::from_mins(1);
 /// The most rows that one deletion names.
 const MOST_PER_CLOSE: usize = 4096;
 
@@ -97,32 +100,60 @@ impl Lane {
             }
         };
         self.meters.answered();
-        let closing = self.closing();
-        for (row, mark) in rows {
-            self.ledger.learn(&row.resource, mark, era, true);
-            self.disown(&closing, row);
+        for (row, mark) in &rows {
+            self.ledger.learn(&row.resource, *mark, era, true);
         }
+        self.disown(rows.into_iter().map(|(row, _)| row));
         self.drain_all();
         self.close_now().await;
     }
 
-    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
-    /// was lost with the marks (a failover to a replica that was behind, an old backup). And one on record that
-    /// is not registered here has come back the same way: nobody else would ever delete it.
+    /// Of these rows of this instance's, those go that nobody uses: not registered here, and of no statement
+    /// without an answer.
+    fn disown(&mut self, rows: impl Iterator<Item = EpochRow>) {
+        let closing = self.closes.iter().map(|drained| drained.row.clone());
+        let closing: HashSet<EpochRow> = closing.collect();
+        for row in rows {
+            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
+            if !mine && !closing.contains(&row) {
+                self.drain(Drained { row, wanted: true });
+            }
+        }
+    }
+
+    /// An opening whose answer was lost may be committed long after its row was deleted unseen (a standby that was
+    /// away, say), and the poll finds it only once it is superseded. Until then nobody waits for it, but it stands
+    /// in the way of an override: so it is looked for, for a while after each doubt.
+    pub(super) fn look_for_late_openings(&mut self, now: Instant) {
+        if self
+            .doubted
+            .is_some_and(|at| now.duration_since(at) >= MOST_LATE)
+        {
+            self.doubted = None;
+        }
+        if self.doubted.is_some() && now.duration_since(self.reconciled) >= BETWEEN_LATE {
+            self.reconcile = true;
+        }
+    }
+
+    /// The epochs registered here and the rows on record must be the same. What is here and not there was lost with
+    /// the marks (a failover to a replica that was behind, an old backup): it is what holds the others back. But
+    /// not under a lapsed lease: it may have been deleted then, and its mark overridden. What is there and not here has
+    /// come back, its deletion lost in the same way, or has come late; nobody else would ever delete it.
     pub(super) async fn reconcile_own(&mut self) {
+        self.reconciled = Instant::now();
         let by = self.lease.identity();
         let open = self.ledger.open_rows(by.generation);
         match self.store.own(&by.instance).await {
             Ok(rows) => {
                 let rows: HashSet<EpochRow> = rows.into_iter().collect();
-                for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                    self.epoch_lost(&row.resource);
+                if self.lease.holds(by.generation) {
+                    for row in open.into_iter().filter(|row| !rows.contains(row)) {
+                        self.epoch_lost(&row.resource);
+                    }
                 }
+                self.disown(rows.into_iter());
                 self.drain_all();
-                let closing = self.closing();
-                for row in rows {
-                    self.disown(&closing, row);
-                }
                 self.close_now().await;
                 self.repair().await;
             }
@@ -130,20 +161,6 @@ impl Lane {
                 self.meters.failed(&error);
                 self.reconcile = true;
             }
-        }
-    }
-
-    fn closing(&self) -> HashSet<EpochRow> {
-        let closing = self.closes.iter();
-        closing.map(|drained| drained.row.clone()).collect()
-    }
-
-    /// Deletes an own row that no permit can be given under: it is not registered here, and its statement is not
-    /// unanswered.
-    fn disown(&mut self, closing: &HashSet<EpochRow>, row: EpochRow) {
-        let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-        if !mine && !closing.contains(&row) {
-            self.drain(Drained { row, wanted: true });
         }
     }
 
@@ -166,12 +183,19 @@ impl Lane {
     }
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
+    ///
+    /// Only under a lease that held after the era and the mark were read: who was declared dead may have missed an
+    /// override of it, and would write the mark of before back. (One that comes later has a later era.)
     pub(super) async fn repair(&mut self) {
         let by = self.lease.identity();
         let era = self.ledger.era();
         for key in self.repairs.clone() {
             let mut repaired = Ok(());
-            if let Some(token) = self.ledger.known(&key) {
+            let known = self.ledger.known(&key);
+            if !self.lease.holds(by.generation) {
+                return;
+            }
+            if let Some(token) = known {
                 let ask = Ask {
                     resource: key.clone(),
                     token,

@@ -60,8 +60,8 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     // Before anything has joined, too: an old backup may have nothing of the namespace.
     for (known, era) in [(3, 3), (2, 3), (5, 5)] {
         store.raise_era(known).await.expect("an answer");
-        let id = instance(u128::from(known.unsigned_abs()));
-        let joined = store.join(&id, LEASE, SETTLE);
+        let newcomer = instance(u128::from(known.unsigned_abs()));
+        let joined = store.join(&newcomer, LEASE, SETTLE);
         assert_eq!(joined.await.expect("an answer"), era);
     }
     let renewed = store.renew(&instance(3)).await.expect("an answer");

@@ -13,7 +13,7 @@ const SETTINGS: &str = "{ store: { lease: 5s, timeout: 3s }, barrier: { wait: 1s
 async fn behind(test: &str) -> Option<(Pair, Upstream, Proxy, Proxy)> {
     let pair = Pair::start(test, Commits::DontWait).await?;
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::at(pair.url())).with(SETTINGS);
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(SETTINGS);
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
     for order in ["/orders/7", "/orders/8"] {
         a.send(put(order).token(40)).await.assert_forwarded();

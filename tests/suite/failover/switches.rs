@@ -120,7 +120,7 @@ async fn a_primary_killed_under_load_loses_no_mark() {
     let seed = rand::random::<u32>().into();
     eprintln!("seed {seed}");
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::at(pair.url())).with(
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(
         "{ store: { lease: 3s, timeout: 2s }, barrier: { wait: 5s, drain: 2s, settle: 500ms } }",
     );
     let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
@@ -186,7 +186,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     let upstream = Upstream::start().await;
     let settings =
         "{ store: { lease: 3s, timeout: 2s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
-    let config = Config::new(&upstream, &Store::at(pair.url())).with(settings);
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(settings);
     let a = Proxy::start(&config).await;
     upstream.on_token(41, [Step::Work(Duration::from_secs(1)), Step::ok()]);
     let at_work = a.start_request(put("/orders/7").token(41));
@@ -194,7 +194,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
 
     pair.promote().await;
     let _third = pair.third().await;
-    let there = Store::at(pair.url_of(pair.primary()));
+    let there = Store::at(&pair.url_of(pair.primary()));
     let b = Proxy::start(&Config::new(&upstream, &there).with(settings)).await;
     let newer = b.start_request(put("/orders/7").token(42));
     soon("42", newer)
@@ -232,7 +232,7 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
         return;
     };
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::at(pair.url()))
+    let config = Config::new(&upstream, &Store::at(&pair.url()))
         .with("{ store: { lease: 3s, timeout: 2s }, barrier: { settle: 500ms } }");
     let a = Proxy::start(&config).await;
     a.send(put("/orders/7").token(41)).await.assert_forwarded();

@@ -26,7 +26,7 @@ async fn pair(test: &str) -> Option<(Pair, Upstream, Config)> {
 
 async fn with(pair: Pair) -> Option<(Pair, Upstream, Config)> {
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::at(pair.url())).with(PATIENT);
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(PATIENT);
     Some((pair, upstream, config))
 }
 
