@@ -155,7 +155,8 @@ impl Lane {
 
     /// The epochs registered here and the rows on record must be the same. What is here and not there was lost with
     /// the marks (a failover to a replica that was behind, an old backup): it is what holds the others back. But
-    /// not under a lapsed lease: it may have been deleted then, and its mark overridden.
+    /// not under a lapsed lease: it may have been deleted then, and its mark overridden. What is there and not here has
+    /// come back, its deletion lost in the same way, or has come late; nobody else would ever delete it.
     pub(super) async fn reconcile_own(&mut self) {
         self.reconciled = Instant::now();
         let by = self.lease.identity();
@@ -187,6 +188,7 @@ impl Lane {
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
@@ -194,6 +196,7 @@ impl Lane {
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
