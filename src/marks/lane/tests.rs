@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::{Answer, LaneError, Want};
 use crate::fence::ResourceKey;
-use crate::marks::double::{Act, Double, Rig, broken, clock, key, token};
+use crate::marks::double::{Act, Double, Rig, SETTLE, broken, clock, key, token};
 use crate::marks::ledger::Look;
 use crate::marks::{EpochRow, InstanceId, MarkStore as _, News, Override, StoreError};
 
@@ -314,6 +314,29 @@ async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
         asked.await.expect("no panic").expect_err("lost").kind,
         "lost"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_let_in_behind_a_lost_mark_is_waited_for_after_the_repair() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    assert!(open(&two, "a", 7).await.is_ok());
+    // A failover to a replica that was behind.
+    store.state().marks.clear();
+    store.state().epochs.clear();
+    assert!(open(&one, "a", 6).await.is_ok());
+    two.lane.reconcile();
+    tokio::time::sleep(A_TICK).await;
+    assert_eq!(store.mark_of(&key("a")), Some(7));
+    assert!(matches!(look(&two, "a", 7), Look::Barred(_)));
+    tokio::time::sleep(SETTLE).await;
+    assert_eq!(
+        look(&two, "a", 7),
+        Look::Ask,
+        "the epoch from before knows nothing of 6"
+    );
+    assert_eq!(open(&two, "a", 7).await.expect("an answer"), granted(false));
+    assert!(two.ledger.waits_for_others(&key("a")));
 }
 
 #[tokio::test(start_paused = true)]
