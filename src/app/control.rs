@@ -152,7 +152,10 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Override, ControlError> {
         // An override gets an era that nobody knows yet, whatever a failover has lost.
-        self.store.raise_era(self.gate.ledger.era()).await?;
+        let known = self.gate.ledger.era();
+        if known > 0 {
+            self.store.raise_era(known).await?;
+        }
         for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
             self.gate.ledger.release(resource);

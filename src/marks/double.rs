@@ -89,6 +89,13 @@ impl Double {
         held(&self.calls).get(call).copied().unwrap_or(0)
     }
 
+    /// Every subscription broke, and is there again.
+    pub(crate) fn resubscribe(&self) {
+        for listener in held(&self.listeners).iter() {
+            let _ = listener.try_send(Heard::Resumed);
+        }
+    }
+
     pub(crate) fn news(&self) -> Vec<News> {
         held(&self.news).clone()
     }

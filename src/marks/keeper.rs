@@ -288,6 +288,8 @@ impl Keeper {
                     }
                 }
                 Heard::Resumed => {
+                    // It may be another server that answers now, one that was behind, and no call need have failed.
+                    self.lane.reconcile();
                     self.lane.poll();
                     for key in self.ledger.waiting_for_others() {
                         self.lane.look(key);

@@ -113,13 +113,42 @@ async fn an_advance_that_commits_late_is_found_and_closed() {
         (mark(store, "order:7").await == 42).then_some(())
     })
     .await;
-    assert_eq!(open(store, "order:7", 42).await, 1, "nobody knows of it");
     b.send(put("/orders/7").token(43)).await.assert_forwarded();
     a.send(put("/orders/7").token(42))
         .await
         .assert_problem(412, "stale-token");
     assert_eq!(upstream.tokens("order:7"), [41, 43]);
     upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn an_advance_that_commits_late_is_closed_by_a_stop() {
+    let Some(mut pair) = Pair::start("an_advance_that_commits_late_is_closed_…", BRIEF).await
+    else {
+        return;
+    };
+    let late = pair
+        .way_of_a
+        .arm(Point::Before(Statement::Advance), Action::Hold);
+    refused(&pair.a, "/orders/7", 41).await;
+    // What A knows of and has given up is off its list; then it commits.
+    eventually("A to close what it gave up", || async {
+        (pair.way_of_a.passed(Statement::Close) > 0).then_some(())
+    })
+    .await;
+    late.release();
+    eventually("it commits", || async {
+        let marks = "SELECT count(*) FROM marks";
+        (pair.store.number(marks).await == 1).then_some(())
+    })
+    .await;
+    pair.a.stop().await;
+    assert_eq!(open(&pair.store, "order:7", 41).await, 0);
+    pair.b
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    assert_eq!(pair.upstream.tokens("order:7"), [42]);
 }
 
 #[tokio::test]
@@ -179,7 +208,9 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         ..
     } = &pair;
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
+    for (token, statement, given_up) in
+        [(42, Statement::Advance, 1.0), (44, Statement::Epochs, 2.0)]
+    {
         // Longer than the store is waited for.
         let late = way_of_a.arm(
             Point::After(statement),
@@ -191,6 +222,10 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
             mark(store, "order:7").await,
             i64::try_from(token).expect("small")
         );
+        // The request is given up first, and then the statement: an answer in between is in time.
+        let errors = "fencepost_store_errors_total";
+        a.until_metric(errors, &[("kind", "timeout")], |count| count >= given_up)
+            .await;
         let before = upstream.count();
         late.release();
         until_closed(store, "order:7", token).await;

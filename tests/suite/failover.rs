@@ -4,3 +4,4 @@
 mod losses;
 mod switches;
 mod waits;
+mod warnings;

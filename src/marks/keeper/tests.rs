@@ -401,3 +401,21 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));
     stop.cancel();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
+    let store = Arc::new(Double::default());
+    let one = rig(&store, 1).await;
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    // To a replica that was behind, and so fast that every call is answered; only the subscription has broken.
+    store.state().epochs.clear();
+    store.resubscribe();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(matches!(one.ledger.look(&a, token(5), 0), Look::Barred(_)));
+    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
+    stop.cancel();
+}

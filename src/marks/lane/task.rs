@@ -65,6 +65,8 @@ pub struct Lane {
     /// Resources that lately ran into a row lock, and until when they are kept off the lane.
     pub(super) trouble: HashMap<ResourceKey, Instant>,
     pub(super) repairs: HashSet<ResourceKey>,
+    /// Something is to be repaired that has not been tried yet.
+    pub(super) repair: bool,
     pub(super) poll: bool,
     pub(super) polled: Instant,
     pub(super) reconcile: bool,
@@ -98,6 +100,7 @@ impl Lane {
             aside_room: Arc::new(Semaphore::new(MOST_ASIDE)),
             trouble: HashMap::new(),
             repairs: HashSet::new(),
+            repair: false,
             poll: false,
             polled: Instant::now(),
             reconcile: false,
@@ -137,6 +140,7 @@ impl Lane {
                 self.ledger.retire_all();
                 self.drain_all();
                 self.close_now().await;
+                self.close_strays().await;
                 let _ = done.send(());
                 return;
             }
@@ -203,6 +207,8 @@ impl Lane {
             let now = Instant::now();
             self.trouble.retain(|_, until| *until > now);
             self.look_for_late_openings(now);
+        }
+        if upkeep || std::mem::take(&mut self.repair) {
             self.repair().await;
         }
     }

@@ -121,6 +121,23 @@ impl Lane {
         }
     }
 
+    /// At the end, a row of this instance's that nobody uses is an opening whose answer was lost and that was
+    /// committed late; left behind, it would be waited for like a dead one's. What is registered here still is
+    /// unknown, and stays.
+    pub(super) async fn close_strays(&mut self) {
+        let by = self.lease.identity();
+        let rows = match self.store.own(&by.instance).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::debug!(%error, "what was committed late could not be looked for");
+                return;
+            }
+        };
+        self.disown(rows.into_iter());
+        self.close_now().await;
+    }
+
     /// An opening whose answer was lost may be committed long after its row was deleted unseen (a standby that was
     /// away, say), and the poll finds it only once it is superseded. Until then nobody waits for it, but it stands
     /// in the way of an override: so it is looked for, for a while after each doubt.
@@ -138,7 +155,8 @@ impl Lane {
 
     /// The epochs registered here and the rows on record must be the same. What is here and not there was lost with
     /// the marks (a failover to a replica that was behind, an old backup): it is what holds the others back. But
-    /// not under a lapsed lease: it may have been deleted then, and its mark overridden.
+    /// not under a lapsed lease: it may have been deleted then, and its mark overridden. What is there and not here has
+    /// come back, its deletion lost in the same way, or has come late; nobody else would ever delete it.
     pub(super) async fn reconcile_own(&mut self) {
         self.reconciled = Instant::now();
         let by = self.lease.identity();
@@ -170,6 +188,7 @@ impl Lane {
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
@@ -177,6 +196,7 @@ impl Lane {
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.

@@ -64,7 +64,7 @@ impl Ledger {
                     if let Some(Bar::Until(end)) = entry.bar
                         && end <= now
                     {
-                        entry.bar = None;
+                        entry.lift();
                     }
                     for epoch in &mut entry.epochs {
                         let unused = now.saturating_duration_since(epoch.used) >= idle;

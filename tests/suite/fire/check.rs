@@ -73,6 +73,8 @@ pub struct Ask<'a> {
 pub struct History<'a> {
     pub log: &'a [Entry],
     pub arrivals: Vec<Arrival<'a>>,
+    /// What arrived of a request after the upstream had been done with it: handled anew from there.
+    resumed: Vec<Arrival<'a>>,
     pub asks: HashMap<&'a str, Ask<'a>>,
 }
 
@@ -80,6 +82,7 @@ impl<'a> History<'a> {
     pub fn of(log: &'a [Entry]) -> Self {
         let mut arrivals: BTreeMap<usize, Arrival<'a>> = BTreeMap::new();
         let mut asks = HashMap::new();
+        let mut resumed: Vec<Arrival<'a>> = Vec::new();
         for (at, entry) in log.iter().enumerate() {
             match &entry.event {
                 Event::Began { arrival } => {
@@ -105,8 +108,19 @@ impl<'a> History<'a> {
                     }
                 }
                 Event::Ended { arrival, .. } => {
-                    if let Some(arrival) = arrivals.get_mut(arrival) {
+                    let again = resumed.iter_mut().rev().find(|again| again.id == *arrival);
+                    if let Some(arrival) = again.or_else(|| arrivals.get_mut(arrival)) {
                         arrival.ended = Some(at);
+                    }
+                }
+                Event::Resumed { arrival } => {
+                    if let Some(arrival) = arrivals.get(arrival) {
+                        let (began, ended) = (at, None);
+                        resumed.push(Arrival {
+                            began,
+                            ended,
+                            ..*arrival
+                        });
                     }
                 }
                 Event::Sent {
@@ -131,6 +145,7 @@ impl<'a> History<'a> {
         Self {
             log,
             arrivals: arrivals.into_values().collect(),
+            resumed,
             asks,
         }
     }
@@ -139,10 +154,10 @@ impl<'a> History<'a> {
         self.log[at].at
     }
 
-    /// For each resource its fenced arrivals.
+    /// For each resource its fenced arrivals, and what came of them later.
     pub fn by_resource(&self) -> BTreeMap<&'a str, Vec<&Arrival<'a>>> {
         let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for arrival in &self.arrivals {
+        for arrival in self.arrivals.iter().chain(&self.resumed) {
             if let (Some(resource), Some(_)) = (arrival.resource, arrival.token) {
                 sorted.entry(resource).or_default().push(arrival);
             }

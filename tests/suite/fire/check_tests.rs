@@ -231,6 +231,18 @@ fn c2_work_that_never_ends() {
 }
 
 #[test]
+fn c2_bytes_of_an_older_token_after_a_newer_one() {
+    Script::default()
+        .ask("a", 5)
+        .began(0, "a", 5, 5)
+        .ended(0)
+        .whole(1, "b", 6)
+        .add(Event::Resumed { arrival: 0 })
+        .ended(0)
+        .breaks(&[Rule::C2], "while 5 (#0) was yet to be done with");
+}
+
+#[test]
 fn c2_work_after_a_claim_was_granted() {
     Script::default()
         .ask("a", 5)

@@ -67,6 +67,8 @@ pub enum Event {
         proxy: usize,
         said: String,
     },
+    /// More of a request's body has come, long after the upstream had given up waiting for it.
+    Resumed { arrival: usize },
     /// It is over.
     Healed { kind: &'static str, proxy: usize },
     /// After everything: a resource took a newer token again, or, within all patience, did not.
@@ -161,6 +163,7 @@ fn line(event: &Event) -> String {
         }
         Event::Effect { arrival } => format!("upstream #{arrival} takes effect"),
         Event::Ended { arrival, how } => format!("upstream #{arrival} end: {how}"),
+        Event::Resumed { arrival } => format!("upstream #{arrival} more bytes"),
         Event::Look { look } => format!("marks    ?{look}"),
         Event::Marks { look, marks } => format!("marks    ?{look} {marks:?}"),
         Event::NoMarks { look, why } => format!("marks    ?{look} cannot be read: {why}"),

@@ -13,9 +13,9 @@ use crate::support::postgres::Cluster;
 const DATABASE: &str = "fire";
 
 /// Histories at once.
-const AT_ONCE: usize = 14;
+const AT_ONCE: usize = 18;
 /// Of them, on the common server: it takes only so many connections.
-const ON_COMMON: usize = 12;
+const ON_COMMON: usize = 14;
 /// Of them, on a server of their own.
 const ON_OWN: usize = 2;
 

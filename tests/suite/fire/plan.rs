@@ -316,7 +316,8 @@ impl Plan {
         let lasts = match kind {
             Kind::Stop => 100..500,
             // Longer than the lease, and now and then than the lease and `settle`.
-            Kind::LongStop => 1_400..4_000,
+            Kind::LongStop if random.random_range(0..3) == 0 => 5_600..6_400,
+            Kind::LongStop => 1_400..3_000,
             Kind::Partition => 300..2_000,
             Kind::SlowDisk | Kind::Deaf => 500..1500,
             Kind::UpstreamDown => 100..300,
@@ -385,11 +386,21 @@ impl Plan {
             work: Work::QUICK,
             retries: 3,
         };
+        // For as long as it takes others to find its caller dead, and longer.
+        let dies = matches!(fault.kind, Kind::Kill | Kind::LongStop | Kind::Partition);
+        let at_work = matches!(fault.point, Point::MidBody | Point::BeforeResponseEnd);
+        let work_on = if dies && at_work { 2_200 } else { 0 };
+        if work_on > 0 {
+            ask.retries = 0;
+        }
         match bait(fault.point) {
             Some(Bait::Body(size)) => {
                 (ask.size, ask.conduct) = (size, Conduct::BodyStall(400));
+                ask.work.before = work_on;
             }
-            Some(Bait::Response) => (ask.work.pieces, ask.work.between) = (2, 300),
+            Some(Bait::Response) => {
+                (ask.work.pieces, ask.work.between) = (2, work_on.max(300));
+            }
             Some(Bait::Unread) => {
                 (ask.work.pieces, ask.work.piece) = (2, HUGE / 2);
                 ask.conduct = Conduct::ReadStall(400);

@@ -1,7 +1,9 @@
 //! The upstream of one history: a server that notes first bytes, effects and ends as they are, works on
 //! after its caller has left, and keeps the one promise that fencing asks of it, by its own clock: it is
 //! done with a request [`BOUND`] after the last byte of it, far within `barrier.settle`. An effect that
-//! would come later is given up, as an upstream with a deadline of its own gives up.
+//! would come later is given up, as an upstream with a deadline of its own gives up. Where the rest of a
+//! body does not come, it stops waiting after that time; should more come all the same, it begins anew,
+//! which the log shows.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +22,7 @@ use super::plan::{Ending, Plan, Point, Work};
 use crate::support::wire::{Framing, Head, Io, Wire};
 
 /// From the last byte read of a request to the last thing done for it, own pauses in reading counted in.
-pub const BOUND: Duration = Duration::from_millis(900);
+pub const BOUND: Duration = Duration::from_millis(2_400);
 /// A piece of the response that is not taken for so long is held up by who should read it.
 const HELD_UP: Duration = Duration::from_millis(40);
 
@@ -177,7 +179,11 @@ impl Handling {
         if work.ending == Ending::Early {
             return self.early(wire, &head, proxy, work).await;
         }
-        let whole = self.read(&mut wire, &head, proxy, work).await;
+        let whole = match self.read(&mut wire, &head, proxy, work).await {
+            Body::Whole => true,
+            Body::Broken => false,
+            Body::GivenUp => return None,
+        };
         self.work(work).await;
         if !whole {
             self.end("the caller left halfway");
@@ -198,21 +204,31 @@ impl Handling {
         self.end("answered early");
         let answered = wire.send(&response(work, 0)).await.is_ok();
         let whole = self.read(&mut wire, head, proxy, work).await;
-        (answered && whole).then_some(wire)
+        (answered && whole == Body::Whole).then_some(wire)
     }
 
-    async fn read(&mut self, wire: &mut Wire, head: &Head, proxy: usize, work: Work) -> bool {
+    async fn read(&mut self, wire: &mut Wire, head: &Head, proxy: usize, work: Work) -> Body {
         let framing = head.request_framing();
         let slow = Duration::from_millis(work.slow_read);
         tokio::time::sleep(slow).await;
+        // Bodies of no length are whole with the head.
+        if framing == Framing::Length(0) {
+            self.last_byte -= slow;
+            return Body::Whole;
+        }
         let half = match framing {
             Framing::Length(length) => length / 2,
             _ => 64 << 10,
         };
+        let idle = Idle {
+            log: &self.desk.log,
+            arrival: self.arrival,
+            state: Mutex::new((Instant::now(), false)),
+            early: work.ending == Ending::Early,
+        };
         let (hub, mut read, mut passed) = (&self.desk.hub, 0, false);
-        let last_byte = &mut self.last_byte;
-        let whole = wire.body(framing, |bytes| {
-            *last_byte = Instant::now();
+        let reading = wire.body(framing, |bytes| {
+            idle.more();
             read += bytes.len();
             // What is streamed comes in more than one piece.
             if !passed && half > 4096 && read >= half {
@@ -220,10 +236,17 @@ impl Handling {
                 hub.pass(Point::MidBody, proxy);
             }
         });
-        let whole = whole.await.is_ok();
+        let whole = tokio::select! {
+            read = reading => read.is_ok(),
+            () = idle.watch() => unreachable!("it watches for as long as there is something to read"),
+        };
+        let (last_byte, given_up) = idle.state();
+        if given_up {
+            return Body::GivenUp;
+        }
         // What had lain there while nothing was read was sent so much earlier.
-        self.last_byte -= slow;
-        whole
+        self.last_byte = self.last_byte.max(last_byte) - slow;
+        if whole { Body::Whole } else { Body::Broken }
     }
 
     /// Works, caller or not, and lets the request take effect if that is still within the bound.
@@ -277,6 +300,64 @@ impl Handling {
             .await
             .map_err(|_| "nobody reads the answer")?
             .map_err(|_| "the caller left")
+    }
+}
+
+/// How the reading of a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Whole,
+    Broken,
+    /// The rest did not come in time, and the connection is over now.
+    GivenUp,
+}
+
+/// Stops waiting for the rest of a body when it has not come for [`BOUND`].
+struct Idle<'a> {
+    log: &'a Log,
+    arrival: usize,
+    /// The last byte, and whether the rest has been given up since. Short sections, never across an await.
+    state: Mutex<(Instant, bool)>,
+    /// It was answered, and what still comes does not matter.
+    early: bool,
+}
+
+impl Idle<'_> {
+    fn more(&self) {
+        let mut state = self.state.lock().expect("no panics");
+        if std::mem::replace(&mut *state, (Instant::now(), false)).1 && !self.early {
+            let arrival = self.arrival;
+            self.log.add(Event::Resumed { arrival });
+        }
+    }
+
+    fn state(&self) -> (Instant, bool) {
+        *self.state.lock().expect("no panics")
+    }
+
+    async fn watch(&self) {
+        loop {
+            let (last, given_up) = self.state();
+            if given_up {
+                // Until more comes there is nothing new to give up.
+                tokio::time::sleep(BOUND / 8).await;
+                continue;
+            }
+            tokio::time::sleep_until(last + BOUND).await;
+            self.give_up(last);
+        }
+    }
+
+    /// Unless more has come since.
+    fn give_up(&self, last: Instant) {
+        let mut state = self.state.lock().expect("no panics");
+        if *state == (last, false) {
+            state.1 = true;
+            if !self.early {
+                let (arrival, how) = (self.arrival, "the rest does not come");
+                self.log.add(Event::Ended { arrival, how });
+            }
+        }
     }
 }
 

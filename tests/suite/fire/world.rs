@@ -24,7 +24,7 @@ use crate::support::{Config, Proxy, Store};
 
 /// Everything else that a history waits for is short, so that each of these waits occurs.
 const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms },
-    barrier: { wait: 700ms, drain: 500ms, settle: 2s },
+    barrier: { wait: 700ms, drain: 500ms, settle: 4s },
     store: { lease: 1s, timeout: 800ms } }";
 /// The library that makes a process's wall clock another one.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
