@@ -31,7 +31,8 @@ pub enum Listener {
 }
 
 enum Stream {
-    Tcp(TcpStream),
+    /// With its client's address: a socket whose client has left since does not tell any more.
+    Tcp(TcpStream, IpAddr),
     Unix(UnixStream),
 }
 
@@ -64,13 +65,9 @@ pub(crate) async fn serve(
             }
         };
         match stream {
-            Stream::Tcp(stream) => {
-                let ip = stream
-                    .peer_addr()
-                    .ok()
-                    .map(|address| address.ip().to_canonical());
+            Stream::Tcp(stream, ip) => {
                 let _ = stream.set_nodelay(true);
-                connection(stream, peer(ip), slot, &proxy, &builder, &graceful);
+                connection(stream, peer(Some(ip)), slot, &proxy, &builder, &graceful);
             }
             Stream::Unix(stream) => {
                 connection(stream, peer(None), slot, &proxy, &builder, &graceful);
@@ -96,7 +93,10 @@ async fn accept(
         .await
         .map_err(std::io::Error::other)?;
     let stream = match listener {
-        Listener::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
+        Listener::Tcp(listener) => {
+            let (stream, address) = listener.accept().await?;
+            Stream::Tcp(stream, address.ip().to_canonical())
+        }
         Listener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
     };
     Ok((stream, slot))

@@ -214,7 +214,7 @@ async fn the_disk_has_the_mark_before_the_upstream_has_a_byte() {
     assert_eq!(events, "read sync send read sync send", "in\n{lines}");
 }
 
-fn may_trace(strace: &std::path::Path) -> bool {
+pub fn may_trace(strace: &std::path::Path) -> bool {
     Command::new(strace)
         .args(["-o", "/dev/null", "true"])
         .status()

@@ -160,3 +160,17 @@ async fn the_host_can_be_rewritten_or_literal() {
         .assert_forwarded();
     assert_eq!(upstream.only().head.get("host"), Some("inner.test"));
 }
+
+#[tokio::test]
+async fn a_client_that_is_gone_before_it_is_looked_at_is_named_all_the_same() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB }").await;
+    proxy.pause().await;
+    // So much that the proxy reads for a while before it finds out.
+    let upload = put("/orders/7").token(1).header("Content-Length", "90000");
+    let left = proxy.begin(&upload, "a".repeat(60_000).as_bytes()).await;
+    left.wire.reset();
+    proxy.resume();
+    upstream.reached(1).await;
+    let seen = upstream.only();
+    assert_eq!(seen.head.get("x-forwarded-for"), Some("127.0.0.1"));
+}

@@ -10,7 +10,7 @@ use super::{Answer, LaneError, Want};
 use crate::fence::ResourceKey;
 use crate::marks::double::{Act, Double, Rig, SETTLE, broken, clock, key, token};
 use crate::marks::ledger::Look;
-use crate::marks::{InstanceId, MarkStore as _, News, Override, StoreError};
+use crate::marks::{EpochRow, InstanceId, MarkStore as _, News, Override, StoreError};
 
 /// Longer than the lane's tick.
 const A_TICK: Duration = Duration::from_millis(300);
@@ -430,3 +430,23 @@ async fn the_stop_closes_what_has_drained_and_keeps_what_is_unknown() {
     store.leave(&id).await.expect("left");
     assert!(store.state().instances[&id].dead, "settles from now");
 }
+
+/// Its deletion was lost with a failover. At its mark nothing else would ever find it.
+#[tokio::test(start_paused = true)]
+async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
+    let (store, rig) = alone().await;
+    let a = key("a");
+    open(&rig, "a", 5).await.expect("granted");
+    let back = EpochRow {
+        resource: a.clone(),
+        instance: rig.lease.identity().instance,
+        opening: 77,
+        token: token(5),
+    };
+    store.state().epochs.push(back);
+    rig.lane.reconcile();
+    store.until("close", 1).await;
+    assert_eq!(store.open(&a), [(1, 5)]);
+}
+
+mod era;

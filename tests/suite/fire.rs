@@ -1,0 +1,330 @@
+//! Seeded fault histories: clients, proxies, a store and an upstream, each of which stalls, dies and comes
+//! back as a plan says that is made from a number. Plan, run, log and check are separate: the same
+//! number makes the same plan, the run is real processes on a real clock, and the checker sees the log
+//! alone.
+//!
+//! - `fire::quick`: a few histories over every ground, for the mutants.
+//! - `fire::histories`: the block that CI plays; everything that can happen has to have happened.
+//! - `fire::soak`: as many as fit into a time (`tests/soak.sh MINUTES SEED`).
+//!
+//! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone, `FENCEPOST_FIRE_TIMES=…` times.
+
+mod check;
+mod check_tests;
+mod clients;
+mod faults;
+mod hub;
+mod log;
+mod marks;
+mod noise;
+mod park;
+mod plan;
+mod run;
+mod tally;
+mod upstream;
+mod world;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use self::log::{Entry, Log};
+use self::noise::Noise;
+use self::park::Park;
+use self::plan::{Ground, Kind, Plan};
+use self::run::play;
+use self::tally::Tally;
+use crate::support::store::{postgres_is_installed, program};
+
+/// What CI plays.
+const BLOCK: std::ops::RangeInclusive<u64> = 1..=210;
+/// What a mutant is played against.
+const QUICK: std::ops::RangeInclusive<u64> = 1001..=1030;
+/// Histories handed to the machine; how many run at once is the park's business.
+const AHEAD: usize = 24;
+/// A history in which the instruments themselves were late by so much proves nothing against the program:
+/// the upstream could not keep its promise to be done within `settle`.
+const TOO_LATE: Duration = Duration::from_millis(800);
+/// So many histories may be played again for that reason, of a hundred.
+const VOID_PERCENT: usize = 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn quick() {
+    let bench = Bench::new();
+    bench
+        .play_all(QUICK, Score::is_broken)
+        .await
+        .report("fire::quick");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn histories() {
+    let bench = Bench::new();
+    if let Some(seed) = number("FENCEPOST_FIRE_SEED") {
+        for _ in 0..number("FENCEPOST_FIRE_TIMES").unwrap_or(1) {
+            bench
+                .play_all(seed..=seed, Score::is_broken)
+                .await
+                .report("fire::histories");
+        }
+        return;
+    }
+    let score = bench.play_all(BLOCK, Score::is_broken).await;
+    score.report("fire::histories");
+    bench.assert_all_occurred(&score);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "as long as its caller says: tests/soak.sh MINUTES SEED"]
+async fn soak() {
+    let minutes = number("FENCEPOST_FIRE_MINUTES").expect("FENCEPOST_FIRE_MINUTES: how long");
+    let from = number("FENCEPOST_FIRE_SEED").expect("FENCEPOST_FIRE_SEED: the first seed");
+    let end = Instant::now() + Duration::from_mins(minutes);
+    let bench = Bench::new();
+    let mut printed = Instant::now();
+    let score = bench
+        .play_all(from..=u64::MAX, move |score| {
+            if printed.elapsed() >= Duration::from_mins(1) {
+                printed = Instant::now();
+                println!("--- seeds {from} to {}\n{}", score.last, score.summary());
+            }
+            Instant::now() >= end
+        })
+        .await;
+    score.report("fire::soak");
+    bench.assert_all_occurred(&score);
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text}: a number")),
+    )
+}
+
+/// What the machine offers, and the servers.
+struct Bench {
+    park: Arc<Park>,
+    noise: Noise,
+    postgres: bool,
+    clocks: bool,
+    traced: bool,
+}
+
+/// What came of many histories.
+#[derive(Default)]
+struct Score {
+    tally: Tally,
+    /// The latest seed that was begun.
+    last: u64,
+    played: usize,
+    void: usize,
+    /// A line or more for each history that broke a rule.
+    broken: Vec<String>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self {
+            park: Arc::new(Park::new()),
+            noise: Noise::listen(),
+            postgres: postgres_is_installed(),
+            clocks: world::clocks_can_jump(),
+            traced: program("strace").is_some_and(|strace| crate::crash::may_trace(&strace)),
+        };
+        for (there, what) in [
+            (
+                bench.postgres,
+                "histories over Postgres (it is not installed)",
+            ),
+            (bench.clocks, "clock jumps (no libfaketime)"),
+            (
+                bench.traced,
+                "death at a sync of the disk (no strace, or not allowed)",
+            ),
+        ] {
+            if !there {
+                eprintln!("skipped: fire: {what}");
+            }
+        }
+        bench
+    }
+
+    /// C5, over all of them.
+    fn assert_all_occurred(&self, score: &Score) {
+        if self.postgres {
+            let missing = score.tally.missing(self.clocks, self.traced);
+            assert!(missing.is_empty(), "C5: these never occurred: {missing:#?}");
+        }
+    }
+
+    /// The plan of a seed, as far as this machine can play it.
+    fn plan(&self, seed: u64) -> Option<Plan> {
+        let mut plan = Plan::of(seed);
+        if plan.ground != Ground::Sqlite && !self.postgres {
+            return None;
+        }
+        if !self.clocks {
+            plan.jumps = false;
+            plan.faults.retain(|fault| fault.kind != Kind::Jump);
+        }
+        if !self.traced {
+            plan.dies_at_sync = None;
+            plan.faults.retain(|fault| fault.kind != Kind::DieAtSync);
+        }
+        Some(plan)
+    }
+
+    /// Plays these seeds, many at a time, until they are through or `enough` says so.
+    async fn play_all(
+        &self,
+        seeds: std::ops::RangeInclusive<u64>,
+        mut enough: impl FnMut(&Score) -> bool,
+    ) -> Score {
+        let began = Instant::now();
+        let mut score = Score::default();
+        let mut seeds = seeds.filter_map(|seed| self.plan(seed));
+        let mut running = JoinSet::new();
+        let mut on = true;
+        loop {
+            while on && running.len() < AHEAD {
+                let Some(plan) = seeds.next() else { break };
+                score.last = plan.seed;
+                let (park, noise) = (Arc::clone(&self.park), self.noise.clone());
+                running.spawn(judged(plan, park, noise));
+            }
+            let Some(judged) = running.join_next().await else {
+                break;
+            };
+            score.take(judged.expect("judging does not panic"));
+            on = on && !enough(&score);
+        }
+        println!("fire: {} histories in {:?}", score.played, began.elapsed());
+        score
+    }
+}
+
+/// A history and what the checker says.
+struct Judged {
+    plan: Arc<Plan>,
+    log: Vec<Entry>,
+    void: bool,
+    broken: Option<String>,
+}
+
+/// Plays a plan and checks it. Where the instruments were late, a rule that was broken says nothing yet: it is
+/// played once more.
+async fn judged(plan: Plan, park: Arc<Park>, noise: Noise) -> Judged {
+    let plan = Arc::new(plan);
+    let first = judged_once(&plan, &park, &noise).await;
+    if first.broken.is_none() || !first.void {
+        return Judged {
+            void: false,
+            ..first
+        };
+    }
+    eprintln!(
+        "fire: the instruments were late, so this proves nothing, and it is played again: {}",
+        first.broken.unwrap_or_default()
+    );
+    let second = judged_once(&plan, &park, &noise).await;
+    Judged {
+        void: true,
+        ..second
+    }
+}
+
+async fn judged_once(plan: &Arc<Plan>, park: &Arc<Park>, noise: &Noise) -> Judged {
+    let (began, log) = (Instant::now(), Log::begin());
+    let (plan, park, to) = (Arc::clone(plan), Arc::clone(park), log.clone());
+    let playing = Arc::clone(&plan);
+    let played = tokio::spawn(async move { play(playing, &park, to).await }).await;
+    let void = noise.worst_since(began) > TOO_LATE;
+    let log = log.entries();
+    let mut said = String::new();
+    match &played {
+        Ok(_) => {
+            let violations = check::check(&log);
+            for violation in violations.iter().take(8) {
+                writeln!(said, "  {violation}").expect("a String takes all");
+            }
+            if violations.len() > 8 {
+                writeln!(said, "  and {} more", violations.len() - 8).expect("a String takes all");
+            }
+        }
+        Err(error) => writeln!(said, "  it did not end: {error}").expect("a String takes all"),
+    }
+    let broken = (!said.is_empty()).then(|| {
+        let seed = plan.seed;
+        let file = write_down(&plan, &log, &played.unwrap_or_default(), &said);
+        format!(
+            "seed {seed}:\n{said}  the log: {}\n  \
+             again: FENCEPOST_FIRE_SEED={seed} cargo test --test suite fire::histories -- --nocapture\n",
+            file.display()
+        )
+    });
+    Judged {
+        plan,
+        log,
+        void,
+        broken,
+    }
+}
+
+/// The plan, the log and what the proxies said, into `target/fire/SEED.log`.
+fn write_down(plan: &Plan, log: &[Entry], said: &[String], violations: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
+    std::fs::create_dir_all(&dir).expect("the target directory is writable");
+    let file = dir.join(format!("{}.log", plan.seed));
+    let text = format!(
+        "{violations}\n{plan:#?}\n\n{}\n{}\n",
+        log::text(log),
+        said.join("\n")
+    );
+    std::fs::write(&file, text).expect("the target directory is writable");
+    file
+}
+
+impl Score {
+    fn is_broken(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
+    fn take(&mut self, judged: Judged) {
+        self.played += 1;
+        self.void += usize::from(judged.void);
+        self.tally.take(&judged.plan, &judged.log);
+        if let Some(broken) = judged.broken {
+            eprintln!("{broken}");
+            self.broken.push(broken);
+        }
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "{}{:9}  histories played again because the instruments were late\n{:9}  histories that broke a rule",
+            self.tally,
+            self.void,
+            self.broken.len()
+        )
+    }
+
+    /// Prints the counts.
+    ///
+    /// # Panics
+    /// If a history broke a rule, with each that did.
+    fn report(&self, name: &str) {
+        println!("{name}: up to seed {}\n{}", self.last, self.summary());
+        assert!(self.broken.is_empty(), "{}", self.broken.join("\n"));
+        assert!(
+            self.void * 100 <= self.played * VOID_PERCENT || self.void < 2,
+            "{} of {} histories had late instruments: the machine is too slow to judge by",
+            self.void,
+            self.played
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! A relay between one fencepost and its Postgres that can fail at named points: before a statement
+//! reaches the server, or after the server has answered it and before a byte of that answer is seen.
+//!
+//! It reads the frontend/backend protocol (version 3) as far as that needs: where messages begin and
+//! end, which SQL a prepared statement stands for, and which answer belongs to which request. What a
+//! client sends up to its Sync is one *cycle*, and so is what the server answers up to its
+//! `ReadyForQuery`; both are handed on whole. A preparation is a cycle without a statement: only its
+//! execution passes a point.
+//!
+//! A connection is cut on the client's side only. The server's side takes what had reached the relay
+//! before, answers it to nobody, and then sees the end of its input: what was sent may still commit.
+
+mod connection;
+mod frames;
+mod statement;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::connection::{Link, accept};
+pub use self::statement::{ALL, Statement};
+use super::wait::soon;
+
+/// Where something may be made to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// The request has not reached the server.
+    Before(Statement),
+    /// The server has answered all of it, and is ready for the next; the client has seen nothing.
+    After(Statement),
+}
+
+/// What happens there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing goes on there until [`Trap::release`], then what was held goes its way, whether or not
+    /// its client is still there.
+    Hold,
+    /// The client's connection is reset. The request goes no further, nor does the answer.
+    Cut,
+    /// It goes on after so long, or when released.
+    Delay(Duration),
+}
+
+/// Stands between one proxy and one Postgres. Ends when dropped, with all its connections.
+pub struct Relay {
+    port: u16,
+    desk: Arc<Desk>,
+    _tasks: JoinSet<()>,
+}
+
+impl Relay {
+    /// In front of the Postgres at this port of the loopback.
+    pub async fn start(cluster_port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .expect("loopback has a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let desk = Arc::new(Desk {
+            target: AtomicU16::new(cluster_port),
+            refuses: AtomicBool::new(false),
+            cancels: AtomicUsize::new(0),
+            lost: AtomicUsize::new(0),
+            next_trap: AtomicU64::new(0),
+            news: watch::Sender::new(News::Pass),
+            state: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&desk)));
+        Self {
+            port,
+            desk,
+            _tasks: tasks,
+        }
+    }
+
+    /// From now on, new connections go to this port.
+    pub fn retarget(&self, cluster_port: u16) {
+        self.desk.target.store(cluster_port, Ordering::Relaxed);
+    }
+
+    /// The same DSN, through the relay.
+    ///
+    /// # Panics
+    /// If it names more than one host, or none.
+    pub fn url(&self, url: &str) -> String {
+        let (scheme, rest) = url.split_once("://").expect("a URL");
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        assert!(!authority.contains(','), "one host, not many: {url}");
+        let user = match authority.rsplit_once('@') {
+            Some((user, _)) => format!("{user}@"),
+            None => String::new(),
+        };
+        format!("{scheme}://{user}127.0.0.1:{}{path}", self.port)
+    }
+
+    /// The next time that the point is passed, once. Of many that fit, the one armed first.
+    pub fn arm(&self, point: Point, action: Action) -> Trap {
+        let id = self.desk.next_trap.fetch_add(1, Ordering::Relaxed);
+        let stage = watch::Sender::new(Stage::default());
+        let trap = Trap {
+            id,
+            point,
+            desk: Arc::clone(&self.desk),
+            stage: stage.clone(),
+        };
+        self.desk.lock().armed.push(Armed {
+            id,
+            point,
+            action,
+            stage,
+        });
+        trap
+    }
+
+    /// From now on, each request and each answer takes so much longer. Zero: no more.
+    pub fn delay(&self, each_way: Duration) {
+        self.desk.lock().each_way = each_way;
+    }
+
+    /// Drops every notification, or stops doing so.
+    pub fn lose_notifications(&self, yes: bool) {
+        let news = if yes { News::Lose } else { News::Pass };
+        self.desk.news.send_replace(news);
+    }
+
+    /// How many notifications have been dropped.
+    pub fn lost(&self) -> usize {
+        self.desk.lost.load(Ordering::Relaxed)
+    }
+
+    /// Keeps every notification back, or delivers those that were.
+    pub fn hold_notifications(&self, yes: bool) {
+        let news = if yes { News::Hold } else { News::Pass };
+        self.desk.news.send_replace(news);
+    }
+
+    /// Resets every connection. What is held at a point stays there until its trap lets it go, and
+    /// then still goes to the server.
+    pub fn cut_all(&self) {
+        std::mem::take(&mut self.desk.lock().cut).cancel();
+    }
+
+    /// New connections are reset at once, or no more.
+    pub fn refuse(&self, yes: bool) {
+        self.desk.refuses.store(yes, Ordering::Relaxed);
+    }
+
+    /// How many of these statements have been sent to the server.
+    pub fn passed(&self, statement: Statement) -> usize {
+        let passed = &self.desk.lock().passed;
+        let fitting = passed.iter().filter(|(kind, _)| statement.takes(**kind));
+        fitting.map(|(_, count)| count).sum()
+    }
+
+    /// How many cancels have come; a fencepost never sends one.
+    pub fn cancels(&self) -> usize {
+        self.desk.cancels.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits at a point. Dropped, it is disarmed, and lets go of what it holds.
+#[must_use]
+pub struct Trap {
+    id: u64,
+    point: Point,
+    desk: Arc<Desk>,
+    stage: watch::Sender<Stage>,
+}
+
+impl Trap {
+    /// Waits until the point is passed: it holds then, or the connection has been cut.
+    pub async fn sprung(&self) {
+        let what = format!("{:?} to be passed", self.point);
+        let mut stage = self.stage.subscribe();
+        let _ = soon(&what, stage.wait_for(|stage| stage.sprung)).await;
+    }
+
+    pub fn has_sprung(&self) -> bool {
+        self.stage.borrow().sprung
+    }
+
+    /// Lets what is held go on. Before it has sprung: it will not hold.
+    pub fn release(&self) {
+        self.stage.send_modify(|stage| stage.released = true);
+    }
+}
+
+impl Drop for Trap {
+    fn drop(&mut self) {
+        self.desk.lock().armed.retain(|armed| armed.id != self.id);
+        self.release();
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stage {
+    sprung: bool,
+    released: bool,
+}
+
+struct Armed {
+    id: u64,
+    point: Point,
+    action: Action,
+    stage: watch::Sender<Stage>,
+}
+
+/// What becomes of notifications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Pass,
+    Lose,
+    Hold,
+}
+
+/// What all connections share.
+struct Desk {
+    target: AtomicU16,
+    refuses: AtomicBool,
+    cancels: AtomicUsize,
+    lost: AtomicUsize,
+    next_trap: AtomicU64,
+    news: watch::Sender<News>,
+    /// Never held across an await.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    armed: Vec<Armed>,
+    each_way: Duration,
+    passed: HashMap<Statement, usize>,
+    /// Cuts every connection of now.
+    cut: CancellationToken,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    async fn linger(&self) {
+        let each_way = self.lock().each_way;
+        if !each_way.is_zero() {
+            tokio::time::sleep(each_way).await;
+        }
+    }
+
+    /// Passes a point; `false`: what came here goes no further.
+    async fn pass(&self, fits: impl Fn(Point) -> bool, link: &Link) -> bool {
+        let armed = {
+            let armed = &mut self.lock().armed;
+            let at = armed.iter().position(|armed| fits(armed.point));
+            at.map(|at| armed.remove(at))
+        };
+        let Some(Armed { action, stage, .. }) = armed else {
+            return true;
+        };
+        if action == Action::Cut {
+            link.cut.cancel();
+            link.gone.cancelled().await;
+        }
+        stage.send_modify(|stage| stage.sprung = true);
+        let mut stage = stage.subscribe();
+        let released = stage.wait_for(|stage| stage.released);
+        match action {
+            Action::Cut => return false,
+            Action::Hold => drop(released.await),
+            Action::Delay(time) => drop(tokio::time::timeout(time, released).await),
+        }
+        true
+    }
+}

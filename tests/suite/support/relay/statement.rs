@@ -1,0 +1,91 @@
+//! [`Statement`]: which call of the store an SQL text is. Told by words that only this statement has,
+//! whatever its white space; a test runs a proxy through all of them, so that none goes unrecognised
+//! when its text changes.
+
+/// A statement of the store's protocol, by the call that sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Statement {
+    Advance,
+    Epochs,
+    Close,
+    Superseded,
+    Own,
+    Reopen,
+    GiveBack,
+    Join,
+    Renew,
+    Instances,
+    DeclareDead,
+    /// The deletion, not the search before it.
+    Bury,
+    Leave,
+    Notify,
+    /// Any statement at all, those above and every other.
+    Any,
+}
+
+/// All that have a text of their own.
+pub const ALL: [Statement; 14] = [
+    Statement::Advance,
+    Statement::Epochs,
+    Statement::Close,
+    Statement::Superseded,
+    Statement::Own,
+    Statement::Reopen,
+    Statement::GiveBack,
+    Statement::Join,
+    Statement::Renew,
+    Statement::Instances,
+    Statement::DeclareDead,
+    Statement::Bury,
+    Statement::Leave,
+    Statement::Notify,
+];
+
+impl Statement {
+    /// Which one this text is; [`Statement::Any`] if none of those with a name.
+    ///
+    /// # Panics
+    /// If it could be two of them.
+    pub fn of(sql: &str) -> Self {
+        let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut fitting = ALL.into_iter().filter(|statement| statement.fits(&sql));
+        let found = fitting.next().unwrap_or(Self::Any);
+        assert_eq!(fitting.next(), None, "besides {found:?}: {sql}");
+        found
+    }
+
+    /// Whether what is armed for `self` is passed by `other`.
+    pub fn takes(self, other: Self) -> bool {
+        self == Self::Any || self == other
+    }
+
+    fn fits(self, sql: &str) -> bool {
+        match self {
+            Self::Advance => sql.contains("INSERT INTO marks AS m"),
+            Self::Epochs => {
+                sql.ends_with("FROM epochs WHERE namespace = $1 AND resource = ANY($2)")
+            }
+            Self::Close => {
+                sql.starts_with("DELETE FROM epochs")
+                    && sql.contains("d(resource, instance, opening)")
+            }
+            Self::Superseded => sql.ends_with("AND e.token < m.token"),
+            Self::Own => sql.ends_with("token FROM epochs WHERE namespace = $1 AND instance = $2"),
+            Self::Reopen => sql.starts_with("INSERT INTO epochs"),
+            Self::GiveBack => sql.contains("SET spent_by = NULL FROM mine"),
+            Self::Join => sql.contains("INSERT INTO instances"),
+            Self::Renew => sql.contains("SET renewals = renewals + 1"),
+            Self::Instances => sql.starts_with("SELECT id, renewals, lease_ms"),
+            Self::DeclareDead => sql.contains("(renewals = $3 OR dead)"),
+            Self::Bury => {
+                sql.contains("DELETE FROM epochs") && sql.contains("d(resource, opening)")
+            }
+            Self::Leave => {
+                sql.contains("UPDATE instances SET dead = true") && sql.contains("AND EXISTS (")
+            }
+            Self::Notify => sql.contains("pg_notify("),
+            Self::Any => false,
+        }
+    }
+}
