@@ -72,7 +72,7 @@ fn guarantees() -> Vec<Property<Protocol>> {
 type Reached = (Features, &'static str, fn(&Protocol, &State) -> bool);
 
 /// What the first of the configurations reach: waits, late commits, deaths.
-fn of_instances() -> [Reached; 9] {
+fn of_instances() -> [Reached; 8] {
     [
         (
             Features::NONE,
@@ -82,11 +82,6 @@ fn of_instances() -> [Reached; 9] {
         (Features::NONE, "the newest token is sent", |m, s| {
             s.highest == m.0.tokens
         }),
-        (
-            Features::NONE,
-            "an opening turns up after its answer was given up",
-            |_, s| stray(s),
-        ),
         (
             Features::CRASH,
             "work goes on whose proxy is gone",
@@ -216,6 +211,12 @@ fn reached(bounds: &Bounds) -> Vec<Property<Protocol>> {
         .filter(|(needs, ..)| bounds.can(*needs))
         .map(|(_, name, condition)| Property::sometimes(name, condition))
         .collect();
+    if bounds.late > 0 {
+        properties.push(Property::sometimes(
+            "an opening turns up after its answer was given up",
+            |_, s: &State| stray(s),
+        ));
+    }
     if bounds.rejoins() {
         properties.push(Property::sometimes(
             "a proxy is another instance",

@@ -1,7 +1,8 @@
 //! The protocol as coded, exhausted within the bounds of each configuration: no guarantee is broken in any state,
 //! and everything that is meant to happen does. Each prints what it has looked at (`--nocapture`).
 //!
-//! The ignored ones are the same with more room, and take minutes and gigabytes: `tests/model/long.sh`.
+//! The ignored ones are the same with more room, and take minutes and gigabytes:
+//! `cargo test -p fencepost-model -- --ignored --nocapture --test-threads 1`.
 
 use fencepost_model::{Bounds, Features, exhaust};
 
@@ -65,12 +66,18 @@ fn leases_lapse_and_the_dead_are_buried() {
 #[test]
 fn crashes_amid_a_body() {
     let features = Features::LEASE | Features::CRASH | Features::BODY;
-    exhaust(DEATH.named("crash", features));
+    exhaust(Bounds {
+        late: 0,
+        ..DEATH.named("crash", features)
+    });
 }
 
 #[test]
 fn graceful_stops() {
-    exhaust(DEATH.named("stop", Features::LEASE | Features::LEAVE));
+    exhaust(Bounds {
+        late: 0,
+        ..DEATH.named("stop", Features::LEASE | Features::LEAVE)
+    });
 }
 
 #[test]
@@ -91,7 +98,10 @@ fn tokens_spent_once() {
 
 #[test]
 fn marks_overridden() {
-    exhaust(SMALL.named("override", Features::OVERRIDE));
+    exhaust(Bounds {
+        late: 0,
+        ..SMALL.named("override", Features::OVERRIDE)
+    });
 }
 
 #[test]
@@ -165,6 +175,19 @@ fn long_override_and_death() {
         late: 0,
         ..DEATH.named("long: override, death", features)
     });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn long_override() {
+    exhaust(SMALL.named("long: override", Features::OVERRIDE));
+}
+
+#[test]
+#[ignore = "minutes"]
+fn long_crash() {
+    let features = Features::LEASE | Features::CRASH | Features::BODY | Features::LEAVE;
+    exhaust(DEATH.named("long: crash, stop", features));
 }
 
 #[test]
