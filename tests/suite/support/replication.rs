@@ -106,8 +106,9 @@ impl Pair {
         shell(&self.primary.url(&self.database)).await
     }
 
-    /// A session on the other server.
+    /// A session on the other server, once it has caught up: it may not have the database before.
     pub async fn standby_shell(&self) -> PgConnection {
+        self.caught_up().await;
         shell(&self.standby.url(&self.database)).await
     }
 
