@@ -21,12 +21,15 @@ suite=$(sed -n 's/^ *Executable .*(\(.*suite-[0-9a-f]*\))$/\1/p' "$work/build.lo
 [ -n "$suite" ] || { echo "tests/mutants.sh: the suite's binary was not found"; cat "$work/build.log"; exit 1; }
 case $suite in /*) ;; *) suite=$top/$suite ;; esac
 
-# The dependencies are those of the suite, already built: linked, not copied. The program itself is
-# another package to cargo, since its path is another one.
+# The dependencies are those of the suite, already built: linked, not copied. What belongs to the program
+# itself is not: cargo knows it by the same name in both trees, writes its accounts in place, and would
+# take a mutant for the program, or the program for a mutant.
 built=$(dirname "$(dirname "$suite")")
 mutants=$work/target
 mkdir -p "$mutants/debug"
 cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$mutants/debug/"
+rm -rf "$mutants"/debug/.fingerprint/fencepost-* "$mutants"/debug/build/fencepost-* "$mutants"/debug/deps/*fencepost* \
+    "$mutants"/debug/deps/suite-*
 
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
 caught=0

@@ -241,7 +241,8 @@ async fn override_mark(
                 "epochs-open",
                 "Requests may be in flight",
                 "Epochs of this resource are open, so an override could let an older request in between. \
-                 They close about a minute after the last request; unknown outcomes have to settle or be resolved first.",
+                 They close about a minute after the last request, or as soon as its requests have ended once the mark is above \
+                 their token: an advance shuts them out. Unknown outcomes have to settle or be resolved first.",
             )
             .with("resource", resource.as_str())
             .with("epochs", serde_json::to_value(epochs).unwrap_or_default()))

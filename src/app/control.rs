@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use crate::admin::{Control, ControlError, MarkView, UnknownView};
 use crate::fence::{Decision, ResourceKey, Token};
 use crate::marks::lane::{Answer, Want};
+use crate::marks::ledger::UnknownOutcome;
 use crate::marks::watch::Watch;
 use crate::marks::{AuditRow, EpochRow, MarkRow, MarkStore, News, Override, StoreError};
 use crate::metrics::Metrics;
@@ -23,7 +24,13 @@ pub(super) struct Core {
     pub watch: Arc<Watch>,
 }
 
-/// An unknown outcome of this run is named by a number, one that was inherited by its epoch.
+/// An unknown outcome of this run is named by its instance and a number. The instance is part of it, since the number
+/// alone would name something else at another proxy, or after a restart.
+fn own_id(unknown: &UnknownOutcome) -> String {
+    format!("{}.{}", unknown.instance, unknown.number)
+}
+
+/// One that was inherited is named by its epoch, all that is unknown of it together.
 fn inherited_id(row: &EpochRow) -> String {
     format!("{}/{}", row.instance, row.opening)
 }
@@ -48,6 +55,18 @@ impl Core {
         };
         self.store.record_audit(&row).await
     }
+
+    async fn announce(&self, news: News) {
+        if let Err(error) = self.store.announce(&[news]).await {
+            tracing::debug!(%error, "an announcement was lost; the other instances will look");
+        }
+    }
+
+    /// Whether these epochs are all of this instance, and nothing is in flight or settling under them.
+    fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
+        let me = self.gate.lease.identity().instance;
+        rows.iter().all(|row| row.instance == me) && !self.gate.ledger.busy(resource)
+    }
 }
 
 #[async_trait]
@@ -68,7 +87,7 @@ impl Control for Core {
         let epochs = self.store.epochs(std::slice::from_ref(resource)).await?;
         let activity = self.gate.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
-            id: unknown.number.to_string(),
+            id: own_id(&unknown),
             token: unknown.token,
             settles_in: Some(unknown.settles_in),
             instance: unknown.instance.to_string(),
@@ -103,6 +122,7 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Decision, ControlError> {
         let before = self.store.mark(resource).await?.map(|row| row.token);
+        let era = self.gate.ledger.era();
         let answer = self.gate.ask(resource, token, Want::Raise).await;
         let decision = match answer {
             Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
@@ -111,6 +131,13 @@ impl Control for Core {
             Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
         };
         if decision == Decision::Advanced {
+            // Who serves an older token from memory hears of it now, and not with its next poll.
+            self.announce(News::Newer {
+                resource: resource.clone(),
+                token,
+                era,
+            })
+            .await;
             self.audit_row(resource, "advance", (before, Some(token)), reason, actor)
                 .await?;
         }
@@ -124,8 +151,12 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<Override, ControlError> {
-        let identity = self.gate.lease.identity();
-        for _ in 0..PATIENCE.0 {
+        // An override gets an era that nobody knows yet, whatever a failover has lost.
+        let known = self.gate.ledger.era();
+        if known > 0 {
+            self.store.raise_era(known).await?;
+        }
+        for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
             self.gate.ledger.release(resource);
             let done = self
@@ -133,14 +164,15 @@ impl Control for Core {
                 .override_mark(resource, token, reason, actor)
                 .await?;
             match done {
-                Override::EpochsOpen(rows)
-                    if rows.iter().all(|row| row.instance == identity.instance)
-                        && !self.gate.ledger.busy(resource) =>
-                {
+                Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
+                    if attempt == 1 {
+                        // It may be one whose answer was lost, of which nothing is known here.
+                        self.gate.lane.reconcile();
+                    }
                     tokio::time::sleep(PATIENCE.1).await;
                 }
                 Override::Done { era, .. } => {
-                    self.gate.ledger.adopt(era, identity.generation);
+                    self.gate.ledger.adopt(era);
                     return Ok(done);
                 }
                 Override::EpochsOpen(_) | Override::Absent => return Ok(done),
@@ -160,7 +192,7 @@ impl Control for Core {
         let ledger = &self.gate.ledger;
         let activity = ledger.activity(resource);
         let own = activity.unknown.iter();
-        if let Some(unknown) = own.clone().find(|own| own.number.to_string() == unknown_id) {
+        if let Some(unknown) = own.clone().find(|own| own_id(own) == unknown_id) {
             // On record first: it is known now because somebody vouches for it.
             let tokens = (Some(unknown.token), Some(unknown.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)
@@ -182,12 +214,10 @@ impl Control for Core {
             .await?;
         self.store.close(&[row]).await?;
         self.gate.lane.look(resource.clone());
-        let news = News::Closed {
+        self.announce(News::Closed {
             resource: resource.clone(),
-        };
-        if let Err(error) = self.store.announce(&[news]).await {
-            tracing::debug!(%error, "an announcement was lost; the other instances will look");
-        }
+        })
+        .await;
         Ok(true)
     }
 

@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub epochs: Vec<EpochRow>,
     pub instances: HashMap<InstanceId, InstanceRow>,
     pub era: Era,
+    /// What [`MarkStore::connections`] says.
+    pub connections: u64,
 }
 
 type Later = Box<dyn FnOnce(&mut State) + Send>;
@@ -70,6 +72,11 @@ impl Double {
         held(&self.acts).entry(call).or_default().push_back(act);
     }
 
+    /// Nothing is planned for this call any more.
+    pub(crate) fn forget_plans(&self, call: &'static str) {
+        held(&self.acts).remove(call);
+    }
+
     pub(crate) fn lock_row(&self, key: &ResourceKey) {
         held(&self.locked).insert(key.clone());
     }
@@ -80,6 +87,13 @@ impl Double {
 
     pub(crate) fn calls(&self, call: &str) -> usize {
         held(&self.calls).get(call).copied().unwrap_or(0)
+    }
+
+    /// Every subscription broke, and is there again.
+    pub(crate) fn resubscribe(&self) {
+        for listener in held(&self.listeners).iter() {
+            let _ = listener.try_send(Heard::Resumed);
+        }
     }
 
     pub(crate) fn news(&self) -> Vec<News> {
@@ -113,6 +127,13 @@ impl Double {
             tokio::task::yield_now().await;
         }
         panic!("{call} was called {} times", self.calls(call));
+    }
+
+    /// Waits until this call has arrived `count` times, however long that takes.
+    pub(crate) async fn arrived(&self, call: &str, count: usize) {
+        while self.calls(call) < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn run<T: Send + 'static>(
@@ -327,6 +348,15 @@ impl MarkStore for Double {
             }
         })
         .await
+    }
+
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.run("raise_era", move |state| state.era = state.era.max(era))
+            .await
+    }
+
+    fn connections(&self) -> u64 {
+        held(&self.state).connections
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {

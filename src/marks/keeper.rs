@@ -57,7 +57,7 @@ impl Keeper {
             self.lease.rename(id);
         }
         let era = joined?;
-        self.ledger.adopt(era, identity.generation);
+        self.ledger.adopt(era);
         self.lease.renewed(sent);
         self.meters.answered();
         Ok(())
@@ -77,12 +77,17 @@ impl Keeper {
     async fn renewals(&self) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
+        let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    if std::mem::take(&mut failed) {
+                    let recovered = std::mem::take(&mut failed);
+                    if recovered {
                         tracing::info!("the store answers again");
-                        // After a failover this instance's rows may be gone.
+                    }
+                    let now = self.store.connections();
+                    if std::mem::replace(&mut connections, now) != now || recovered {
+                        // After a failover this instance's rows may be gone; and one between two rounds fails none.
                         self.lane.reconcile();
                         self.lane.poll();
                     }
@@ -103,6 +108,7 @@ impl Keeper {
 
     /// One renewal and one look at the others, each bounded so that the next try comes in time.
     async fn round(&self) -> Result<(), StoreError> {
+        let began = self.lease.clock().now();
         if self.store.shared() {
             self.renew().await?;
         }
@@ -121,14 +127,31 @@ impl Keeper {
         if verdict.news {
             self.ledger.ring_all();
         }
+        // One at least; then what takes long is left to the next rounds. Each may take half a lease, which is to be
+        // renewed in between.
+        let mut first = true;
+        let mut go_on =
+            || std::mem::take(&mut first) || clock.now().saturating_sub(began) < self.term / 6;
         for (id, renewals) in verdict.silent {
+            if !go_on() {
+                break;
+            }
             if self.bounded(self.store.declare_dead(&id, renewals)).await? {
                 tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
                 self.watch.declared(&id, clock.now());
                 self.ledger.ring_all();
             }
         }
-        for id in verdict.settled {
+        let mut settled = verdict.settled;
+        if !settled.is_empty() {
+            // From another one each time, so that one which cannot be buried keeps none of the others waiting.
+            let chance = (self.bits)() % settled.len() as u128;
+            settled.rotate_left(usize::try_from(chance).unwrap_or_default());
+        }
+        for id in settled {
+            if !go_on() {
+                break;
+            }
             let freed = match self.bounded(self.store.bury(&id)).await {
                 Ok(freed) => freed,
                 Err(error) => {
@@ -156,10 +179,15 @@ impl Keeper {
             Renewal::Alive(era) => {
                 let lapsed = !self.lease.valid();
                 self.lease.renewed(sent);
-                self.ledger.adopt(era, identity.generation);
+                self.ledger.adopt(era);
                 if lapsed {
                     tracing::info!("the lease had lapsed and runs again, under the same id");
                     self.ledger.ring_all();
+                }
+                let known = self.ledger.era();
+                if era < known {
+                    // A failover has lost an override: the next one must not be given the same era.
+                    self.bounded(self.store.raise_era(known)).await?;
                 }
             }
             Renewal::Dead => {
@@ -169,10 +197,11 @@ impl Keeper {
                 let era = self
                     .bounded(self.store.join(&id, self.term, self.settle))
                     .await?;
+                // Before the new lease runs: under a lease that holds, what the ledger knows is right.
+                self.ledger.retire_before(identity.generation + 1);
+                self.ledger.adopt(era);
+                self.ledger.forget();
                 let old = self.lease.rejoined(id.clone(), sent);
-                self.ledger.retire_before(self.lease.generation());
-                self.ledger.adopt(era, self.lease.generation());
-                self.ledger.forget(self.lease.generation());
                 tracing::warn!(old = %old.instance, new = %id,
                     "this instance was declared dead and goes on under a new id");
                 let left = self.settle.saturating_sub(lapsed);
@@ -259,6 +288,8 @@ impl Keeper {
                     }
                 }
                 Heard::Resumed => {
+                    // It may be another server that answers now, one that was behind, and no call need have failed.
+                    self.lane.reconcile();
                     self.lane.poll();
                     for key in self.ledger.waiting_for_others() {
                         self.lane.look(key);

@@ -191,6 +191,10 @@ pub enum StoreError {
     /// The store answered with an error.
     #[error("the store refused a statement: {0}")]
     Statement(String),
+    /// The server answered with success, and with a warning: that is all that tells a commit whose wait for its
+    /// synchronous standby was cancelled from one that the standby has.
+    #[error("the server warned, so that nothing is concluded from its answer: {0}")]
+    Warned(String),
     /// The store is not fit to hold marks (`fsync=off`, read-only, transaction pooling, schema
     /// behind, file locked by another process …); says what to do.
     #[error("{0}")]
@@ -206,15 +210,17 @@ impl StoreError {
             Self::LockTimeout(_) => "lock-timeout",
             Self::Connection(_) => "connection",
             Self::Statement(_) => "statement",
+            Self::Warned(_) => "warned",
             Self::Unfit(_) => "unfit",
         }
     }
     /// Every value [`Self::kind`] can have.
-    pub const KINDS: [&'static str; 5] = [
+    pub const KINDS: [&'static str; 6] = [
         "timeout",
         "lock-timeout",
         "connection",
         "statement",
+        "warned",
         "unfit",
     ];
 }
@@ -260,7 +266,8 @@ pub trait MarkStore: Send + Sync + 'static {
     async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError>;
 
     /// Records epochs again that a failover has lost (their instance and opening are kept), without
-    /// looking at marks. What is there already stays as it is.
+    /// looking at marks. What is there already stays as it is, and is written all the same, so that the commit waits
+    /// for standbys: the try before may have been the one whose wait was cancelled.
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
     /// Gives spent tokens back, each only if it is still spent under that name.
@@ -281,6 +288,14 @@ pub trait MarkStore: Send + Sync + 'static {
 
     /// Adds one to the instance's counter, unless it is dead or unknown.
     async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError>;
+
+    /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances
+    /// know, and the next override must not use its number again.
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError>;
+
+    /// Counts the connections made so far. After a new one it may be another server that answers, and one that has
+    /// lost what the last one had. 0 for good where there is but one file.
+    fn connections(&self) -> u64;
 
     /// Every instance recorded, and every id that only an epoch row knows (as `dead`, with
     /// `renewals`, `lease` and `settle` of 0).

@@ -17,7 +17,7 @@ struct Seen {
     renewals: i64,
     /// Since when the counter is known to have stood still; `None` after a failed read.
     still_since: Option<Duration>,
-    /// When this instance learned that the other is dead. Never forgotten while its row or epochs are there.
+    /// When this instance learned that the other is dead. Not forgotten while the store says so.
     dead_since: Option<Duration>,
     lease: Duration,
     settle: Duration,
@@ -81,6 +81,8 @@ impl Watch {
                 }
                 continue;
             }
+            // Where a failover has lost the declaration, this death has not happened: the next one settles anew.
+            entry.dead_since = None;
             if entry.renewals != row.renewals || entry.still_since.is_none() {
                 entry.renewals = row.renewals;
                 entry.still_since = Some(answered);
@@ -179,6 +181,23 @@ mod tests {
             "the larger settle, once"
         );
         assert!(verdict.silent.is_empty());
+    }
+
+    #[test]
+    fn a_death_that_a_failover_has_lost_does_not_shorten_the_next_one() {
+        let me = InstanceId::from_bits(1);
+        let two = InstanceId::from_bits(2);
+        let watch = Watch::new(10 * SEC);
+        let at = |s: u32| s * SEC;
+        watch.observe(&me, &[row(2, 7, false)], at(0), at(0));
+        watch.declared(&two, at(6));
+        // Its row comes back alive, and it renews.
+        watch.observe(&me, &[row(2, 8, false)], at(40), at(40));
+        assert!(!watch.is_dead(&two));
+        assert_eq!(watch.settles_in(&two, at(40)), None);
+        let verdict = watch.observe(&me, &[row(2, 8, true)], at(50), at(50));
+        assert!(verdict.settled.is_empty(), "{verdict:?}");
+        assert_eq!(watch.settles_in(&two, at(50)), Some(at(30)));
     }
 
     #[test]

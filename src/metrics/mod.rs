@@ -34,11 +34,12 @@ pub const UNMATCHED: &str = "unmatched";
 
 /// The values of the `kind` label of `fencepost_store_errors_total`: those of `StoreError::KINDS`
 /// (a test compares them), written here because this module comes before `marks`.
-const STORE_ERROR_KINDS: [&str; 5] = [
+const STORE_ERROR_KINDS: [&str; 6] = [
     "timeout",
     "lock-timeout",
     "connection",
     "statement",
+    "warned",
     "unfit",
 ];
 

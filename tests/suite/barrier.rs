@@ -223,6 +223,24 @@ over_both_stores! {
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
     }
 
+    async fn a_response_head_is_not_the_end_of_a_response(store: Store) {
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 60s }").await;
+        let gate = Gate::shut();
+        upstream.on_token(41, [
+            Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"),
+            Step::Wait(gate.clone()),
+            Step::raw("half"),
+        ]);
+        let mut older = proxy.begin(&put("/orders/7").token(41), b"").await;
+        assert_eq!(older.any_head().await.word(1), "200");
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        assert_eq!(upstream.tokens("order:7"), [41], "42 waits for the rest");
+        gate.open();
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        upstream.assert_no_overtaking();
+    }
+
     async fn an_endless_older_answer_is_cut_after_the_drain(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 500ms, settle: 1s }").await;
         let stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";

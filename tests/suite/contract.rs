@@ -162,6 +162,7 @@ over_both_stores! {
     }
     life {
         an_instance_joins_and_renews,
+        an_era_is_raised_and_never_lowered,
         the_dead_do_not_renew,
         death_is_declared_by_the_counter,
         only_the_dead_are_buried,

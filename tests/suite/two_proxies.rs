@@ -67,6 +67,34 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     upstream.assert_no_overtaking();
 }
 
+/// 42 waits at A for 41, which is at work there; at B the row of 42 alone must not let 42 through.
+#[tokio::test]
+async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
+    let Some((upstream, a, b)) = pair(
+        "an_epoch_that_waits_does_not_hide_…",
+        "barrier: { wait: 25s, drain: 60s }",
+    )
+    .await
+    else {
+        return;
+    };
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = a.start_request(put("/orders/7").token(41));
+    upstream.reached(1).await;
+    let newer = a.start_request(put("/orders/7").token(42));
+    a.waiting("order:7", 1).await;
+    let elsewhere = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    assert_eq!(upstream.tokens("order:7"), [41], "42 waits at both");
+    gate.open();
+    for held in [older, newer, elsewhere] {
+        let answer = soon("all three", held).await.expect("no panic");
+        answer.assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
+}
+
 #[tokio::test]
 async fn a_claim_at_one_drains_the_other() {
     let Some((upstream, a, b)) =

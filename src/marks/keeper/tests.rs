@@ -63,7 +63,7 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     store.bury(&me).await.expect("buried");
     let done = store.override_mark(&b, token(3), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
-    rig.ledger.adopt(1, rig.lease.generation());
+    rig.ledger.adopt(1);
     assert_eq!(
         rig.ledger.known(&b),
         Some(token(10)),
@@ -86,6 +86,45 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     ));
     rig.ledger.end(&a, &ticket, Ending::Settled);
     assert!(matches!(enter(&rig, &a, token(6)), Entered::Permit(_)));
+}
+
+/// A failover has lost an override: the namespace's era is below the one that instances know.
+#[tokio::test(start_paused = true)]
+async fn an_era_that_a_failover_has_lost_is_raised_again() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    rig.ledger.adopt(2);
+    store.state().era = 1;
+    keeper.round().await.expect("a round");
+    assert_eq!(store.state().era, 2);
+    assert_eq!(store.calls("raise_era"), 1);
+    keeper.round().await.expect("a round");
+    assert_eq!(store.calls("raise_era"), 1, "and not once more");
+}
+
+/// A failover that is over between two renewals fails none of them.
+#[tokio::test(start_paused = true)]
+async fn epochs_are_looked_for_after_every_new_connection() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(rig.keeper().run(stop.clone()));
+    let a = key("a");
+    assert!(open(&rig, &a, 5).await.is_ok());
+    tokio::time::sleep(TERM).await;
+    assert_eq!(store.calls("own"), 0);
+    {
+        let mut state = store.state();
+        state.epochs.clear();
+        state.connections += 1;
+    }
+    tokio::time::sleep(TERM).await;
+    assert_eq!(store.calls("own"), 1);
+    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
+    assert!(matches!(enter(&rig, &a, token(5)), Entered::Barred(_)));
+    stop.cancel();
+    running.await.expect("ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,6 +221,42 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
             .get(&three)
             .is_none_or(|row| row.dead)
     );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_burials_of_many_do_not_cost_the_lease() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    for id in 2..8 {
+        let dead = Rig::new(Arc::clone(&store) as _, id, clock()).await;
+        assert!(open(&dead, &key("a"), 5).await.is_ok());
+        let dead = dead.lease.identity().instance;
+        store.leave(&dead).await.expect("left");
+        // A store that takes its time, and still answers.
+        let go = Arc::new(tokio::sync::Notify::new());
+        store.plan("bury", Act::Hold(Arc::clone(&go)));
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            store
+                .arrived("bury", usize::try_from(id - 1).expect("few"))
+                .await;
+            tokio::time::sleep(TERM * 2 / 5).await;
+            go.notify_one();
+        });
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.keeper().run(stop.clone()));
+    let end = Instant::now() + SETTLE + 10 * TERM;
+    while Instant::now() < end {
+        assert!(
+            rig.lease.valid(),
+            "the lease lapsed over {} burials",
+            store.calls("bury")
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(store.open(&key("a")).is_empty(), "all are buried");
     stop.cancel();
 }
 
@@ -324,5 +399,23 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(one.ledger.look(&a, token(5), 0), Look::Stale(token(6)));
     assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
+    let store = Arc::new(Double::default());
+    let one = rig(&store, 1).await;
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    // To a replica that was behind, and so fast that every call is answered; only the subscription has broken.
+    store.state().epochs.clear();
+    store.resubscribe();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(matches!(one.ledger.look(&a, token(5), 0), Look::Barred(_)));
+    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
     stop.cancel();
 }

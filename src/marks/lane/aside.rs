@@ -26,7 +26,7 @@ impl Lane {
             .map(|waiter| (key.clone(), waiter))
             .collect();
         let (era, by, tx) = (self.ledger.era(), self.lease.identity(), self.tx.clone());
-        let groups = self.fold(waiting);
+        let groups = self.fold(waiting, &by);
         let (store, meters) = (Arc::clone(&self.store), self.meters.clone());
         let room = Arc::clone(&self.aside_room);
         tokio::spawn(async move {

@@ -115,7 +115,7 @@ enum Command {
     Look(ResourceKey),
     /// Read which own epochs are below their mark.
     Poll,
-    /// Check that every epoch open here is still on record.
+    /// Check that the epochs open here and those on record are the same.
     Reconcile,
     /// Delete what is drained, and end.
     Stop(oneshot::Sender<()>),
@@ -169,7 +169,7 @@ impl LaneHandle {
         let _ = self.tx.send(Command::Poll);
     }
 
-    /// Checks, soon, that every epoch open here is still on record.
+    /// Checks, soon, that every epoch open here is still on record, and closes what is on record and used by nobody.
     pub fn reconcile(&self) {
         let _ = self.tx.send(Command::Reconcile);
     }

@@ -65,9 +65,14 @@ pub struct Lane {
     /// Resources that lately ran into a row lock, and until when they are kept off the lane.
     pub(super) trouble: HashMap<ResourceKey, Instant>,
     pub(super) repairs: HashSet<ResourceKey>,
+    /// Something is to be repaired that has not been tried yet.
+    pub(super) repair: bool,
     pub(super) poll: bool,
     pub(super) polled: Instant,
     pub(super) reconcile: bool,
+    pub(super) reconciled: Instant,
+    /// When a statement's fate was last in doubt.
+    pub(super) doubted: Option<Instant>,
     pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
@@ -95,9 +100,12 @@ impl Lane {
             aside_room: Arc::new(Semaphore::new(MOST_ASIDE)),
             trouble: HashMap::new(),
             repairs: HashSet::new(),
+            repair: false,
             poll: false,
             polled: Instant::now(),
             reconcile: false,
+            reconciled: Instant::now(),
+            doubted: None,
             stop: None,
         };
         (lane, LaneHandle { tx })
@@ -132,6 +140,7 @@ impl Lane {
                 self.ledger.retire_all();
                 self.drain_all();
                 self.close_now().await;
+                self.close_strays().await;
                 let _ = done.send(());
                 return;
             }
@@ -174,7 +183,7 @@ impl Lane {
         // The other way round, a mark of the era before would be missed in the new one, and taken for lost.
         let era = self.ledger.era();
         let by = self.lease.identity();
-        let groups = self.gather(by.generation);
+        let groups = self.gather(&by);
         let looks = self.next_looks();
         if !groups.is_empty() || !looks.is_empty() {
             let outcome = batch::send(&self.store, &self.meters, groups, looks, era, by).await;
@@ -197,6 +206,9 @@ impl Lane {
         if upkeep {
             let now = Instant::now();
             self.trouble.retain(|_, until| *until > now);
+            self.look_for_late_openings(now);
+        }
+        if upkeep || std::mem::take(&mut self.repair) {
             self.repair().await;
         }
     }
@@ -211,13 +223,13 @@ impl Lane {
     }
 
     /// Folds what waits into a batch. What memory can tell by now needs no statement.
-    fn gather(&mut self, generation: u64) -> Vec<Group> {
+    fn gather(&mut self, by: &Identity) -> Vec<Group> {
         let mut fresh = Vec::with_capacity(self.waiting.len());
         for (key, waiter) in self.waiting.drain(..) {
             if waiter.reply.is_closed() {
                 continue;
             }
-            match self.ledger.look(&key, waiter.token, generation) {
+            match self.ledger.look(&key, waiter.token, by.generation) {
                 Look::Stale(mark) => {
                     let _ = waiter.reply.send(Ok(Answer::Stale { mark }));
                 }
@@ -227,10 +239,14 @@ impl Lane {
                 Look::Open | Look::Ask | Look::Barred(_) => fresh.push((key, waiter)),
             }
         }
-        self.fold(fresh)
+        self.fold(fresh, by)
     }
 
-    pub(super) fn fold(&mut self, waiting: Vec<(ResourceKey, Waiter)>) -> Vec<Group> {
+    pub(super) fn fold(
+        &mut self,
+        waiting: Vec<(ResourceKey, Waiter)>,
+        by: &Identity,
+    ) -> Vec<Group> {
         let mut groups = batch::fold(waiting, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
@@ -238,6 +254,13 @@ impl Lane {
         });
         for group in &mut groups {
             group.known = self.ledger.known(&group.ask.resource);
+        }
+        // Looked at after what is known was read. Who may have been declared dead may have missed an override of
+        // what its epochs protected, and holds no mark against the store's.
+        if !self.lease.holds(by.generation) {
+            for group in &mut groups {
+                group.known = None;
+            }
         }
         groups
     }
@@ -262,7 +285,7 @@ impl Lane {
                 match self.ledger.looked(key, rows, by.generation) {
                     Looked::Left(left) => {
                         for (older, token) in left {
-                            self.tell(&mut news, &older, token);
+                            self.tell(&mut news, &older, token, era);
                         }
                     }
                     // Under a lapsed lease they may have been deleted by those who hold this instance dead.
@@ -323,7 +346,7 @@ impl Lane {
             known,
         } = group;
         if found.era > era {
-            self.ledger.adopt(found.era, by.generation);
+            self.ledger.adopt(found.era);
             self.send_back(&ask.resource, waiters);
             return;
         }
@@ -350,8 +373,7 @@ impl Lane {
             };
             match rows {
                 Ok(_) if self.lease.generation() != by.generation => {
-                    let why = "this proxy has rejoined the store meanwhile";
-                    doubt = Some(LaneError::other("rejoined", why));
+                    doubt = Some(rejoined_error());
                     self.drain(Drained { row, wanted: false });
                 }
                 // Committed a moment ago, and not there any more: another server has answered the second statement.
@@ -369,9 +391,13 @@ impl Lane {
                         .cloned()
                         .collect();
                     for older in &older {
-                        self.tell(news, older, ask.token);
+                        self.tell(news, older, ask.token, era);
                     }
-                    self.ledger.opened(row, by.generation, older);
+                    // It looks at the generation again, under the lock: a rejoin may come in between.
+                    if !self.ledger.opened(row.clone(), by.generation, older) {
+                        doubt = Some(rejoined_error());
+                        self.drain(Drained { row, wanted: false });
+                    }
                 }
                 Err(error) => {
                     doubt = Some(LaneError::new(error));
@@ -400,9 +426,10 @@ impl Lane {
     }
 
     /// What became of this opening is not known, and nobody will use it: its row is to be deleted if it is there,
-    /// lest others wait for it, or for its settling after a crash. (Should it be committed later still, the
-    /// poll finds it.)
+    /// lest others wait for it, or for its settling after a crash. (Should it be committed later still, it is
+    /// found by the poll once it is superseded, and else by [`Self::look_for_late_openings`].)
     fn doubt(&mut self, ask: &Ask, by: &Identity) {
+        self.doubted = Some(Instant::now());
         if let Some(opening) = ask.opening
             && self.closes.len() < MOST_DOUBTFUL
         {
@@ -416,12 +443,13 @@ impl Lane {
         }
     }
 
-    /// The row is of a later era than the statement knew: nothing was changed; ask again.
+    /// The row is of a later era than the statement knew: nothing was changed; ask again. But not for who spends
+    /// under a permit: the epoch of it was gone when the mark was overridden, and with it what the permit rested on.
     fn send_back(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
         for mut waiter in waiters {
             waiter.tries += 1;
-            if waiter.tries >= MOST_TRIES {
-                let error = LaneError::other("era", "the mark is being overridden");
+            if waiter.tries >= MOST_TRIES || matches!(waiter.want, Want::Spend(_)) {
+                let error = LaneError::other("era", "the mark has been overridden meanwhile");
                 let _ = waiter.reply.send(Err(error));
             } else {
                 self.waiting.push_back((key.clone(), waiter));
@@ -429,13 +457,13 @@ impl Lane {
         }
     }
 
-    /// Whom to tell that somebody waits for its older epoch: the owner, if it lives.
-    fn tell(&self, news: &mut Vec<News>, older: &EpochRow, token: Token) {
+    /// Whom to tell that somebody waits for its older epoch: the owner, if it lives. `era`: under which it was read.
+    fn tell(&self, news: &mut Vec<News>, older: &EpochRow, token: Token, era: Era) {
         if self.store.shared() && !self.watch.is_dead(&older.instance) {
             let item = News::Newer {
                 resource: older.resource.clone(),
                 token,
-                era: self.ledger.era(),
+                era,
             };
             if !news.contains(&item) {
                 news.push(item);
@@ -452,6 +480,10 @@ impl Lane {
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
         }
     }
+}
+
+fn rejoined_error() -> LaneError {
+    LaneError::other("rejoined", "this proxy has rejoined the store meanwhile")
 }
 
 fn lost_error() -> LaneError {

@@ -8,9 +8,9 @@ use tokio::task::JoinHandle;
 
 use super::{Answer, LaneError, Want};
 use crate::fence::ResourceKey;
-use crate::marks::double::{Act, Double, Rig, broken, clock, key, token};
+use crate::marks::double::{Act, Double, Rig, SETTLE, broken, clock, key, token};
 use crate::marks::ledger::Look;
-use crate::marks::{InstanceId, MarkStore as _, News, Override, StoreError};
+use crate::marks::{EpochRow, InstanceId, MarkStore as _, News, Override, StoreError};
 
 /// Longer than the lane's tick.
 const A_TICK: Duration = Duration::from_millis(300);
@@ -317,6 +317,29 @@ async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_let_in_behind_a_lost_mark_is_waited_for_after_the_repair() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    assert!(open(&two, "a", 7).await.is_ok());
+    // A failover to a replica that was behind.
+    store.state().marks.clear();
+    store.state().epochs.clear();
+    assert!(open(&one, "a", 6).await.is_ok());
+    two.lane.reconcile();
+    tokio::time::sleep(A_TICK).await;
+    assert_eq!(store.mark_of(&key("a")), Some(7));
+    assert!(matches!(look(&two, "a", 7), Look::Barred(_)));
+    tokio::time::sleep(SETTLE).await;
+    assert_eq!(
+        look(&two, "a", 7),
+        Look::Ask,
+        "the epoch from before knows nothing of 6"
+    );
+    assert_eq!(open(&two, "a", 7).await.expect("an answer"), granted(false));
+    assert!(two.ledger.waits_for_others(&key("a")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_close_is_tried_again() {
     let (store, rig) = alone().await;
     assert!(open(&rig, "a", 5).await.is_ok());
@@ -407,3 +430,23 @@ async fn the_stop_closes_what_has_drained_and_keeps_what_is_unknown() {
     store.leave(&id).await.expect("left");
     assert!(store.state().instances[&id].dead, "settles from now");
 }
+
+/// Its deletion was lost with a failover. At its mark nothing else would ever find it.
+#[tokio::test(start_paused = true)]
+async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
+    let (store, rig) = alone().await;
+    let a = key("a");
+    open(&rig, "a", 5).await.expect("granted");
+    let back = EpochRow {
+        resource: a.clone(),
+        instance: rig.lease.identity().instance,
+        opening: 77,
+        token: token(5),
+    };
+    store.state().epochs.push(back);
+    rig.lane.reconcile();
+    store.until("close", 1).await;
+    assert_eq!(store.open(&a), [(1, 5)]);
+}
+
+mod era;

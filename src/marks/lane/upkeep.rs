@@ -15,6 +15,9 @@ use crate::marks::store::{Ask, EpochRow, News, StoreError};
 
 /// How long the deletion of drained epochs may be put off while requests keep the lane busy.
 const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
+/// How long after a doubt, and how often, openings are looked for that were committed late.
+const MOST_LATE: Duration = Duration::from_mins(10);
+const BETWEEN_LATE: Duration = Duration::from_mins(1);
 /// The most rows that one deletion names.
 const MOST_PER_CLOSE: usize = 4096;
 
@@ -97,36 +100,78 @@ impl Lane {
             }
         };
         self.meters.answered();
-        let closing: HashSet<EpochRow> = self
-            .closes
-            .iter()
-            .map(|drained| drained.row.clone())
-            .collect();
-        for (row, mark) in rows {
-            self.ledger.learn(&row.resource, mark, era, true);
+        for (row, mark) in &rows {
+            self.ledger.learn(&row.resource, *mark, era, true);
+        }
+        self.disown(rows.into_iter().map(|(row, _)| row));
+        self.drain_all();
+        self.close_now().await;
+    }
+
+    /// Of these rows of this instance's, those go that nobody uses: not registered here, and of no statement
+    /// without an answer.
+    fn disown(&mut self, rows: impl Iterator<Item = EpochRow>) {
+        let closing = self.closes.iter().map(|drained| drained.row.clone());
+        let closing: HashSet<EpochRow> = closing.collect();
+        for row in rows {
             let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
             if !mine && !closing.contains(&row) {
                 self.drain(Drained { row, wanted: true });
             }
         }
-        self.drain_all();
+    }
+
+    /// At the end, a row of this instance's that nobody uses is an opening whose answer was lost and that was
+    /// committed late; left behind, it would be waited for like a dead one's. What is registered here still is
+    /// unknown, and stays.
+    pub(super) async fn close_strays(&mut self) {
+        let by = self.lease.identity();
+        let rows = match self.store.own(&by.instance).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::debug!(%error, "what was committed late could not be looked for");
+                return;
+            }
+        };
+        self.disown(rows.into_iter());
         self.close_now().await;
     }
 
-    /// Every epoch registered here must be on record: it is what holds the others back. One that is not
-    /// was lost with the marks (a failover to a replica that was behind, an old backup).
+    /// An opening whose answer was lost may be committed long after its row was deleted unseen (a standby that was
+    /// away, say), and the poll finds it only once it is superseded. Until then nobody waits for it, but it stands
+    /// in the way of an override: so it is looked for, for a while after each doubt.
+    pub(super) fn look_for_late_openings(&mut self, now: Instant) {
+        if self
+            .doubted
+            .is_some_and(|at| now.duration_since(at) >= MOST_LATE)
+        {
+            self.doubted = None;
+        }
+        if self.doubted.is_some() && now.duration_since(self.reconciled) >= BETWEEN_LATE {
+            self.reconcile = true;
+        }
+    }
+
+    /// The epochs registered here and the rows on record must be the same. What is here and not there was lost with
+    /// the marks (a failover to a replica that was behind, an old backup): it is what holds the others back. But
+    /// not under a lapsed lease: it may have been deleted then, and its mark overridden. What is there and not here has
+    /// come back, its deletion lost in the same way, or has come late; nobody else would ever delete it.
     pub(super) async fn reconcile_own(&mut self) {
+        self.reconciled = Instant::now();
         let by = self.lease.identity();
         let open = self.ledger.open_rows(by.generation);
-        if open.is_empty() {
-            return;
-        }
         match self.store.own(&by.instance).await {
             Ok(rows) => {
                 let rows: HashSet<EpochRow> = rows.into_iter().collect();
-                for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                    self.epoch_lost(&row.resource);
+                if self.lease.holds(by.generation) {
+                    for row in open.into_iter().filter(|row| !rows.contains(row)) {
+                        self.epoch_lost(&row.resource);
+                    }
                 }
+                self.disown(rows.into_iter());
+                self.drain_all();
+                self.close_now().await;
                 self.repair().await;
             }
             Err(error) => {
@@ -143,6 +188,7 @@ impl Lane {
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
@@ -150,15 +196,23 @@ impl Lane {
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
+        self.repair = true;
     }
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
+    ///
+    /// Only under a lease that held after the era and the mark were read: who was declared dead may have missed an
+    /// override of it, and would write the mark of before back. (One that comes later has a later era.)
     pub(super) async fn repair(&mut self) {
         let by = self.lease.identity();
         let era = self.ledger.era();
         for key in self.repairs.clone() {
             let mut repaired = Ok(());
-            if let Some(token) = self.ledger.known(&key) {
+            let known = self.ledger.known(&key);
+            if !self.lease.holds(by.generation) {
+                return;
+            }
+            if let Some(token) = known {
                 let ask = Ask {
                     resource: key.clone(),
                     token,

@@ -92,11 +92,21 @@ impl Entry {
             Bar::Until(end) => {
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    self.bar = None;
+                    self.lift();
                     return None;
                 }
                 Some(left)
             }
+        }
+    }
+
+    /// The repair has settled. Epochs from before are asked to close: which older ones are open elsewhere was
+    /// looked for when they were opened, and since then some may have been opened behind the lost mark, or
+    /// recorded again.
+    pub(super) fn lift(&mut self) {
+        self.bar = None;
+        for epoch in &mut self.epochs {
+            epoch.closing = true;
         }
     }
 

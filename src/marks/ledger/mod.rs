@@ -133,7 +133,15 @@ pub struct Ledger {
     /// Short sections, never across an await.
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
+    /// The era that memory is of: what statements carry, and judge their answers by.
     era: AtomicI64,
+    /// The latest era heard of. Ahead of `era` while memory is being cleared: what was read under an earlier one
+    /// is not learned any more.
+    newest: AtomicI64,
+    /// One adopts at a time, so that nobody works in an era whose memory is half cleared.
+    adopting: Mutex<()>,
+    /// Epochs of an earlier rejoin protect nothing: this instance was declared dead under that id.
+    generation: AtomicU64,
     capacity: usize,
     active: AtomicUsize,
     numbers: AtomicU64,
@@ -166,6 +174,9 @@ impl Ledger {
             shards,
             hasher: RandomState::new(),
             era: AtomicI64::new(0),
+            newest: AtomicI64::new(0),
+            adopting: Mutex::new(()),
+            generation: AtomicU64::new(0),
             capacity,
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
@@ -343,24 +354,31 @@ impl Ledger {
 
     // --- what the lane brings from the store ---
 
-    /// The era this instance knows.
+    /// The era this instance knows, and that its memory is of.
     #[must_use]
     pub fn era(&self) -> Era {
         self.era.load(Ordering::Acquire)
     }
 
     /// Learns of a later era: what was refused from memory is forgotten, but for resources with an epoch
-    /// open here, which no override can have touched.
-    pub fn adopt(&self, era: Era, generation: u64) {
-        if self.era.fetch_max(era, Ordering::AcqRel) < era {
-            self.forget(generation);
+    /// open here, which no override can have touched. Nothing of an earlier era is learned from before the
+    /// forgetting on, and no statement carries the new one until after it.
+    pub fn adopt(&self, era: Era) {
+        if era <= self.era() {
+            return;
+        }
+        let _turn = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.newest.fetch_max(era, Ordering::AcqRel) < era {
+            self.forget();
+            self.era.store(era, Ordering::Release);
         }
     }
 
-    /// Forgets what was refused from memory, but for resources with an epoch of `generation` open here. After a
-    /// rejoin the epochs of the generation before protect nothing any more: they may have been deleted
+    /// Forgets what was refused from memory, but for resources with an epoch of this generation open here. After
+    /// a rejoin the epochs of the generation before protect nothing any more: they may have been deleted
     /// and their marks overridden, in an era that is known here already.
-    pub fn forget(&self, generation: u64) {
+    pub fn forget(&self) {
+        let generation = self.generation.load(Ordering::Acquire);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.remembered.clear();
@@ -388,7 +406,7 @@ impl Ledger {
     /// `wanted`: another instance waits for the older epochs. Returns whether there were any here.
     pub fn learn(&self, key: &ResourceKey, mark: Token, era: Era, wanted: bool) -> bool {
         self.with(key, |entry, drained| {
-            if self.era() != era {
+            if self.newest.load(Ordering::Acquire) != era {
                 return false;
             }
             entry.learn(mark);
@@ -407,10 +425,15 @@ impl Ledger {
     }
 
     /// An epoch was opened in the store, with the older ones of other instances that were seen after
-    /// its commit.
-    pub fn opened(&self, row: EpochRow, generation: u64, foreign: Vec<EpochRow>) {
+    /// its commit. `false`: this instance has been declared dead since it asked. The epoch holds nobody back then,
+    /// its mark may be overridden already, and nothing is learned from it.
+    #[must_use]
+    pub fn opened(&self, row: EpochRow, generation: u64, foreign: Vec<EpochRow>) -> bool {
         let key = row.resource.clone();
         self.with(&key, |entry, drained| {
+            if generation < self.generation.load(Ordering::Acquire) {
+                return false;
+            }
             let token = row.token;
             entry.epochs.push(OwnEpoch {
                 row,
@@ -427,7 +450,8 @@ impl Ledger {
             entry.learn(token);
             entry.drained(drained);
             entry.ring();
-        });
+            true
+        })
     }
 
     /// The epoch rows of a resource were read again: what is older and elsewhere, and still there.

@@ -64,7 +64,7 @@ impl Ledger {
                     if let Some(Bar::Until(end)) = entry.bar
                         && end <= now
                     {
-                        entry.bar = None;
+                        entry.lift();
                     }
                     for epoch in &mut entry.epochs {
                         let unused = now.saturating_duration_since(epoch.used) >= idle;
@@ -78,8 +78,10 @@ impl Ledger {
         }
     }
 
-    /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more.
+    /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more,
+    /// and no other one of theirs is registered.
     pub fn retire_before(&self, generation: u64) {
+        self.generation.fetch_max(generation, Ordering::AcqRel);
         self.every(|entry, drained| {
             for epoch in &mut entry.epochs {
                 epoch.closing |= epoch.generation < generation;

@@ -3,19 +3,20 @@
 //! Every connection, first or hundredth, is proven before it is used: the session's settings have
 //! reached the server itself (which a pooler that changes servers between transactions does not
 //! let them), commits are flushed and wait for synchronous standbys, and the server can be
-//! written to. `synchronous_commit` is set by statement, which outranks a later reload of the
+//! written to, and its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks a later reload of the
 //! server's configuration; `remote_apply`, which is stronger than `on`, is left.
 //!
 //! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection};
 
 use super::url;
+use super::warnings::{Anchor, Line};
 use crate::config::settings::Secret;
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
@@ -23,6 +24,9 @@ use crate::marks::store::StoreError;
 const POOLER: &str = "the session's settings did not reach the server. If this is PgBouncer or \
     another pooler, its transaction mode cannot be used for marks: point store.url at Postgres \
     itself";
+
+const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
+    standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
 
 /// When a connection is asked for. What an operator must mend is [`StoreError::Unfit`] at the
 /// start; later the same may be a failover, which passes.
@@ -39,6 +43,9 @@ pub(super) struct Connector {
     lock_timeout: Duration,
     /// Which host of the URL answered last; tried first the next time.
     last: AtomicUsize,
+    /// How many connections were made.
+    made: AtomicU64,
+    _anchor: Anchor,
 }
 
 /// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
@@ -54,11 +61,17 @@ impl Connector {
             timeout,
             lock_timeout,
             last: AtomicUsize::new(0),
+            made: AtomicU64::new(0),
+            _anchor: Anchor::new(),
         }
     }
 
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 
     /// The options for each host; a file is read anew, since a mounted secret may have changed.
@@ -79,6 +92,8 @@ impl Connector {
                 .options([
                     ("lock_timeout", millis(self.lock_timeout)),
                     ("default_transaction_isolation", "read committed".to_owned()),
+                    // Whatever the role or the database is set to: a warning may be all that tells a doubt.
+                    ("client_min_messages", "warning".to_owned()),
                     // A client that is frozen within an override must not keep the row.
                     ("idle_in_transaction_session_timeout", millis(self.timeout)),
                 ])
@@ -88,7 +103,7 @@ impl Connector {
     }
 
     /// Connects to the first host that is fit, beginning with the one that was last.
-    pub(super) async fn connect(&self, phase: Phase) -> Result<PgConnection, StoreError> {
+    pub(super) async fn connect(&self, phase: Phase) -> Result<Line, StoreError> {
         let hosts = self.hosts().await?;
         let count = hosts.len();
         let share = self.timeout / u32::try_from(count).unwrap_or(u32::MAX);
@@ -103,9 +118,10 @@ impl Connector {
                 .await
                 .unwrap_or(Err(StoreError::Timeout(share)));
             match tried {
-                Ok(connection) => {
+                Ok(line) => {
                     self.last.store(at, Ordering::Relaxed);
-                    return Ok(connection);
+                    self.made.fetch_add(1, Ordering::Relaxed);
+                    return Ok(line);
                 }
                 Err(error) => errors.push((name(options), error)),
             }
@@ -147,7 +163,7 @@ fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
-async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<PgConnection, StoreError> {
+async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreError> {
     let mut connection = options.connect().await.map_err(|error| {
         let said = error.to_string();
         if said.contains("unsupported startup parameter") {
@@ -168,8 +184,8 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<PgConnection,
          current_setting('full_page_writes', true), \
          pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
          (SELECT count(*) FROM pg_settings WHERE source = 'client' AND name IN \
-         ('lock_timeout', 'default_transaction_isolation', \
-         'idle_in_transaction_session_timeout')) = 3",
+         ('lock_timeout', 'default_transaction_isolation', 'client_min_messages', \
+         'idle_in_transaction_session_timeout')) = 4",
     )
     .fetch_all(&mut connection)
     .await
@@ -198,7 +214,11 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<PgConnection,
              tears a page"
         );
     }
-    Ok(connection)
+    let mut line = Line::new(connection);
+    if !line.hears().await? {
+        return Err(StoreError::Unfit(DEAF.to_owned()));
+    }
+    Ok(line)
 }
 
 /// Sorts an engine's error. Never holds a password: sqlx's messages do not.

@@ -176,7 +176,7 @@ pub(super) async fn reopen(
          FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) \
              AS e(resource, instance, opening, token) \
          ORDER BY e.resource COLLATE \"C\", e.instance COLLATE \"C\", e.opening \
-         ON CONFLICT DO NOTHING",
+         ON CONFLICT (namespace, resource, instance, opening) DO UPDATE SET token = epochs.token",
     )
     .bind(namespace)
     .bind(resources)

@@ -54,6 +54,23 @@ pub(super) async fn renew(
         .map_or(Renewal::Dead, |era| Renewal::Alive(*era)))
 }
 
+/// Inserts too: an old backup may not have the row.
+pub(super) async fn raise_era(
+    connection: &mut PgConnection,
+    namespace: &str,
+    era: Era,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, $2) \
+         ON CONFLICT (namespace) DO UPDATE SET era = GREATEST(n.era, EXCLUDED.era)",
+    )
+    .bind(namespace)
+    .bind(era)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 pub(super) async fn instances(
     connection: &mut PgConnection,
     namespace: &str,

@@ -17,6 +17,7 @@ mod news;
 mod people;
 mod slot;
 mod url;
+mod warnings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::mpsc;
 
-use self::connect::{Connector, Phase, error_of, failure_of};
+use self::connect::{Connector, Phase, error_of};
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
@@ -97,18 +98,21 @@ impl PostgresStore {
     /// written.
     async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
         let mut turn = self.people.fresh(Phase::Start).await?;
-        let schema = schema(turn.connection()).await?;
-        if write && schema == Schema::Current {
-            people::touch(turn.connection(), &self.namespace)
-                .await
-                .map_err(failure_of)?;
-        }
+        let schema = turn
+            .run(async |c| {
+                let schema = schema(c).await?;
+                if write && schema == Schema::Current {
+                    people::touch(c, &self.namespace).await?;
+                }
+                Ok(schema)
+            })
+            .await?;
         turn.done();
         Ok(schema)
     }
 
     /// Runs work on a slot's connection, within the timeout. A future that is dropped, and work
-    /// that fails or takes too long, closes the connection.
+    /// that fails, is warned of or takes too long, closes the connection.
     async fn on<T>(
         &self,
         slot: &Slot,
@@ -116,7 +120,7 @@ impl PostgresStore {
     ) -> Result<T, StoreError> {
         self.bounded(async {
             let mut turn = slot.turn().await?;
-            let done = work(turn.connection()).await.map_err(failure_of)?;
+            let done = turn.run(work).await?;
             turn.done();
             Ok(done)
         })
@@ -141,14 +145,16 @@ impl PostgresStore {
 pub async fn migrate(url: Secret) -> Result<(), StoreError> {
     let connector = Connector::new(url, MIGRATION, MIGRATION / 2);
     let work = async {
-        let mut connection = connector.connect(Phase::Start).await?;
+        let mut line = connector.connect(Phase::Start).await?;
         // A role that may not change the schema need not, as long as nothing is to be changed.
-        if schema(&mut connection).await? == Schema::Current {
+        if schema(line.bare()).await? == Schema::Current {
             return Ok(());
         }
+        // A warning here costs nothing: the first mark that is durable comes after this in the server's log, so a
+        // standby that has the one has the other.
         // `run` is the same, but its future cannot be sent between threads.
         migrator()
-            .run_direct(None, &mut connection, false)
+            .run_direct(None, line.bare(), false)
             .await
             .map_err(|error| match error {
                 MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -280,6 +286,17 @@ impl MarkStore for PostgresStore {
             life::renew(c, &self.namespace, instance).await
         })
         .await
+    }
+
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::raise_era(c, &self.namespace, era).await
+        })
+        .await
+    }
+
+    fn connections(&self) -> u64 {
+        self.connector.made()
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {

@@ -7,6 +7,8 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 
 use super::connect::{Connector, Phase};
+use super::warnings::Line;
+use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
 /// A connection that has been idle for longer is asked for a sign of life before a statement is
@@ -17,7 +19,7 @@ const STALE: Duration = Duration::from_secs(1);
 pub(super) struct Slot {
     connector: Arc<Connector>,
     /// The connection while nobody uses it, and since when. Never held across an await.
-    idle: Mutex<Option<(PgConnection, Instant)>>,
+    idle: Mutex<Option<(Line, Instant)>>,
 }
 
 /// The use of a slot's connection. Dropped before [`Turn::done`], for whatever reason, it closes
@@ -26,7 +28,7 @@ pub(super) struct Slot {
 #[must_use]
 pub(super) struct Turn<'a> {
     slot: &'a Slot,
-    connection: PgConnection,
+    line: Line,
 }
 
 impl Slot {
@@ -40,16 +42,13 @@ impl Slot {
     /// Takes the idle connection, or makes one.
     pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
         let idle = self.lock().take();
-        if let Some((mut connection, since)) = idle {
+        if let Some((mut line, since)) = idle {
             let fresh = since.elapsed() < STALE
-                || tokio::time::timeout(self.connector.timeout() / 4, connection.ping())
+                || tokio::time::timeout(self.connector.timeout() / 4, line.bare().ping())
                     .await
                     .is_ok_and(|pinged| pinged.is_ok());
             if fresh {
-                return Ok(Turn {
-                    slot: self,
-                    connection,
-                });
+                return Ok(Turn { slot: self, line });
             }
         }
         self.fresh(Phase::Running).await
@@ -57,26 +56,27 @@ impl Slot {
 
     /// Makes a new connection, whatever there is.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
-        let connection = self.connector.connect(phase).await?;
-        Ok(Turn {
-            slot: self,
-            connection,
-        })
+        let line = self.connector.connect(phase).await?;
+        Ok(Turn { slot: self, line })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(PgConnection, Instant)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Line, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn<'_> {
-    pub(super) fn connection(&mut self) -> &mut PgConnection {
-        &mut self.connection
+    /// Runs work on the connection; see [`Line::run`].
+    pub(super) async fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        self.line.run(work).await
     }
 
     /// Gives the connection back. Only after every answer has been read to its end, and none of
     /// them was an error.
     pub(super) fn done(self) {
-        *self.slot.lock() = Some((self.connection, Instant::now()));
+        *self.slot.lock() = Some((self.line, Instant::now()));
     }
 }

@@ -122,6 +122,17 @@ impl MarkStore for SqliteStore {
         .await
     }
 
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.write(move |connection, namespace| {
+            Box::pin(life::raise_era(connection, namespace, era))
+        })
+        .await
+    }
+
+    fn connections(&self) -> u64 {
+        0
+    }
+
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
         self.read(move |connection, namespace| Box::pin(life::instances(connection, namespace)))
             .await

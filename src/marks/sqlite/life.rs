@@ -52,6 +52,22 @@ pub(super) async fn renew(
     Ok(era.map_or(Renewal::Dead, Renewal::Alive))
 }
 
+pub(super) async fn raise_era(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    era: Era,
+) -> Result<(), Failure> {
+    sqlx::query(
+        "INSERT INTO namespaces (namespace, era) VALUES (?1, ?2) \
+         ON CONFLICT (namespace) DO UPDATE SET era = max(era, excluded.era)",
+    )
+    .bind(namespace)
+    .bind(era)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 pub(super) async fn instances(
     connection: &mut SqliteConnection,
     namespace: &str,

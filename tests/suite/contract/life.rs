@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Renewal};
+use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Override, Renewal};
 
-use super::{Home, advance, ask, epochs_of, instance, key, opening, token};
+use super::{Home, advance, advance_as, ask, epochs_of, instance, key, opening, token};
 
 const LEASE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(30);
@@ -53,6 +53,27 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     assert_eq!(renewed, Renewal::Alive(1));
     let era = store.join(&instance(3), LEASE, SETTLE).await;
     assert_eq!(era.expect("an answer"), 1);
+}
+
+pub async fn an_era_is_raised_and_never_lowered(home: Home) {
+    let store = home.open().await;
+    // Before anything has joined, too: an old backup may have nothing of the namespace.
+    for (known, era) in [(3, 3), (2, 3), (5, 5)] {
+        store.raise_era(known).await.expect("an answer");
+        let newcomer = instance(u128::from(known.unsigned_abs()));
+        let joined = store.join(&newcomer, LEASE, SETTLE);
+        assert_eq!(joined.await.expect("an answer"), era);
+    }
+    let renewed = store.renew(&instance(3)).await.expect("an answer");
+    assert_eq!(renewed, Renewal::Alive(5));
+    advance_as(&*store, 3, 5, ask("a", 9)).await;
+    let done = store
+        .override_mark(&key("a"), token(1), "a test", "me")
+        .await;
+    assert!(
+        matches!(done, Ok(Override::Done { era: 6, .. })),
+        "{done:?}"
+    );
 }
 
 pub async fn the_dead_do_not_renew(home: Home) {

@@ -3,16 +3,19 @@
 
 pub mod client;
 pub mod metrics;
+pub mod pair;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod relay;
+pub mod replication;
 pub mod store;
 pub mod upstream;
 pub mod wait;
 pub mod wire;
 
 pub use client::{Answer, Request, delete, get, patch, post, put, request};
+pub use pair::Pair;
 pub use proxy::{Config, Proxy};
 pub use store::Store;
 pub use upstream::{Gate, Step, Upstream};

@@ -52,6 +52,14 @@ impl Cluster {
     ///
     /// When Postgres is not installed or does not start; says what was missing.
     pub fn start() -> Self {
+        let cluster = Self::bare();
+        cluster.init();
+        cluster.start_again();
+        cluster
+    }
+
+    /// A directory, a port and a reaper; no data yet, and no server.
+    pub(super) fn bare() -> Self {
         let bin = binaries();
         let owner = owner();
         let dir = tempfile::Builder::new()
@@ -63,17 +71,14 @@ impl Cluster {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
         let reaper = start_reaper(&dir);
-        let cluster = Self {
+        Self {
             port: free_port(),
             server: Mutex::new(None),
             reaper: Mutex::new(reaper),
             dir,
             bin,
             owner,
-        };
-        cluster.init();
-        cluster.start_again();
-        cluster
+        }
     }
 
     /// A fresh, empty database; returns its URL (over loopback TCP).
@@ -242,7 +247,21 @@ impl Cluster {
         self.owner
     }
 
-    fn data(&self) -> PathBuf {
+    fn locales(&self) -> PathBuf {
+        self.dir.join("locales")
+    }
+
+    /// Makes a locale for the server to speak in; `false` where the machine lacks what that takes.
+    pub(super) fn learn(&self, language: &str) -> bool {
+        fs::create_dir_all(self.locales()).expect("the directory is ours");
+        let made = Command::new("localedef")
+            .args(["-i", language, "-f", "UTF-8"])
+            .arg(self.locales().join(format!("{language}.UTF-8")))
+            .status();
+        made.is_ok_and(|status| status.success())
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
@@ -254,7 +273,7 @@ impl Cluster {
     }
 
     /// Sorts by the rules of a language, so that a query that forgets `COLLATE "C"` shows.
-    fn init(&self) {
+    pub(super) fn init(&self) {
         let output = self
             .command("initdb")
             .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
@@ -271,9 +290,14 @@ impl Cluster {
         );
     }
 
-    fn command(&self, program: &str) -> Command {
+    /// One of the server's programs, run as the server's user.
+    pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(&self.dir).env("LC_ALL", "C.UTF-8");
+        let locales = self.locales();
+        if locales.exists() {
+            command.env("LOCPATH", locales);
+        }
         if let Some((uid, gid)) = self.owner {
             command.uid(uid).gid(gid);
         }

@@ -135,6 +135,15 @@ impl Proxy {
         Self::listening(dir, config, command, flags).await
     }
 
+    /// As [`Self::start`], where the store is not fit to make it ready.
+    pub async fn start_unready(config: &Config) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let mut command = fencepost();
+        command.arg("serve").arg("--config").arg(file);
+        Self::until_it_listens(dir, command, Some(config.store.clone())).await
+    }
+
     async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
         write_config(dir.path(), &config.text_for(dir.path()));
         Self::listening(dir, config, command, &[]).await
@@ -163,7 +172,16 @@ impl Proxy {
         .await
     }
 
-    async fn run_in(dir: TempDir, mut command: Command, store: Option<Store>) -> Self {
+    async fn run_in(dir: TempDir, command: Command, store: Option<Store>) -> Self {
+        let proxy = Self::until_it_listens(dir, command, store).await;
+        eventually("the proxy to be ready", || async {
+            (proxy.ask("/readyz").await.status() == 200).then_some(())
+        })
+        .await;
+        proxy
+    }
+
+    async fn until_it_listens(dir: TempDir, mut command: Command, store: Option<Store>) -> Self {
         let mut process = Process::start(command.current_dir(dir.path()));
         let (data, admin) = eventually("the proxy to listen", || {
             if let Some(status) = process.ended() {
@@ -172,18 +190,13 @@ impl Proxy {
             std::future::ready(process.lines().iter().find_map(|line| addresses(line)))
         })
         .await;
-        let proxy = Self {
+        Self {
             process,
             data,
             admin,
             dir,
             _store: store,
-        };
-        eventually("the proxy to be ready", || async {
-            (proxy.ask("/readyz").await.status() == 200).then_some(())
-        })
-        .await;
-        proxy
+        }
     }
 
     /// Starts a run that is expected to refuse; returns its exit status and what it wrote.

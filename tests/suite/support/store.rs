@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
@@ -56,6 +58,35 @@ impl Store {
             Kind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
             Kind::Postgres(url) => url.clone(),
         }
+    }
+
+    /// What the database itself says, past every proxy.
+    ///
+    /// # Panics
+    /// If it is not Postgres, or has no number for an answer.
+    pub async fn number(&self, query: &str) -> i64 {
+        let mut direct = self.direct().await;
+        sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()))
+            .fetch_one(&mut direct)
+            .await
+            .unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    /// Changes the database past every proxy.
+    ///
+    /// # Panics
+    /// If it is not Postgres, or refuses.
+    pub async fn execute(&self, statement: &str) {
+        let mut direct = self.direct().await;
+        sqlx::query(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(&mut direct)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    async fn direct(&self) -> PgConnection {
+        let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
+        options.connect().await.expect("the server answers")
     }
 
     /// The `store` section of a configuration.

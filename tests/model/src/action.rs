@@ -1,0 +1,179 @@
+//! [`Action`]: each thing that can happen next.
+
+use crate::bounds::{Bounds, Features, Mutant};
+use crate::state::{EXCHANGES, INSTANCES, OWN, STATEMENTS, State, Token};
+
+/// One step. `at` is a proxy, `slot` a place among its statements or exchanges, `row` one of its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    // The lane.
+    Ask { at: usize, token: Token },
+    Select { at: usize, slot: usize },
+    Lock { at: usize, slot: usize },
+    Commit { at: usize, slot: usize },
+    ReadEpochs { at: usize, slot: usize },
+    Enter { at: usize, slot: usize },
+    GiveUp { at: usize, slot: usize },
+    Vanish { at: usize, slot: usize },
+    LockTimeout { at: usize, slot: usize },
+    Close { at: usize, row: usize },
+    Poll { at: usize, row: usize },
+    Learn { at: usize, token: Token },
+    Look { at: usize },
+    IdleClose { at: usize, row: usize },
+    // Exchanges.
+    Wait { at: usize, row: usize },
+    Permit { at: usize, row: usize },
+    PermitAfterWait { at: usize },
+    Spend { at: usize, slot: usize },
+    Send { at: usize, slot: usize },
+    SendRest { at: usize, slot: usize },
+    NotSent { at: usize, slot: usize },
+    Break { at: usize, slot: usize },
+    End { at: usize, slot: usize },
+    // Life and death.
+    Lapse { at: usize },
+    Renew { at: usize },
+    Rejoin { at: usize },
+    Crash { at: usize },
+    Restart { at: usize },
+    Leave { at: usize },
+    FindSilent { at: usize },
+    DeclareDead { instance: usize },
+    Bury { instance: usize },
+    // Operators.
+    BeginOverride,
+    Override { token: Token },
+    RefuseOverride,
+    OverrideAnother,
+    // Loss.
+    FallBehind,
+    FailOver,
+    Reconcile { at: usize },
+    Repair { at: usize },
+    LiftBar { at: usize },
+}
+
+/// All that is worth trying; what cannot happen is sorted out by the step itself.
+pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
+    if state.broken.0 > 0 {
+        return;
+    }
+    for at in 0..bounds.proxies {
+        lane(bounds, state, at, out);
+        exchanges(bounds, state, at, out);
+        life(bounds, state, at, out);
+    }
+    if bounds.can(Features::LEASE) {
+        for instance in 0..INSTANCES {
+            out.extend([Action::DeclareDead { instance }, Action::Bury { instance }]);
+        }
+    }
+    if bounds.can(Features::OVERRIDE) {
+        out.extend([
+            Action::BeginOverride,
+            Action::RefuseOverride,
+            Action::OverrideAnother,
+        ]);
+        out.extend((1..state.store.mark).map(|token| Action::Override { token }));
+    }
+    if bounds.loses() {
+        out.extend([Action::FallBehind, Action::FailOver]);
+    }
+}
+
+fn lane(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
+    let proxy = &state.proxies[at];
+    for slot in 0..STATEMENTS {
+        if proxy.statements[slot].is_none() {
+            continue;
+        }
+        out.extend([
+            Action::Commit { at, slot },
+            Action::ReadEpochs { at, slot },
+            Action::Enter { at, slot },
+            Action::GiveUp { at, slot },
+            Action::Vanish { at, slot },
+        ]);
+        if bounds.can(Features::LOCKS) {
+            out.extend([Action::Lock { at, slot }, Action::LockTimeout { at, slot }]);
+        }
+        if bounds.is(Mutant::SelectThenUpdate) {
+            out.push(Action::Select { at, slot });
+        }
+    }
+    if !proxy.running {
+        return;
+    }
+    for token in 1..=bounds.tokens {
+        out.extend([Action::Ask { at, token }, Action::Learn { at, token }]);
+    }
+    for row in at * OWN..(at + 1) * OWN {
+        out.extend([Action::Close { at, row }, Action::Permit { at, row }]);
+        if bounds.loses() {
+            out.push(Action::Poll { at, row });
+        }
+        if bounds.can(Features::IDLE) || bounds.can(Features::OVERRIDE) {
+            out.push(Action::IdleClose { at, row });
+        }
+        if bounds.is(Mutant::NoSecondLook) {
+            out.push(Action::Wait { at, row });
+        }
+    }
+    if bounds.loses() {
+        out.push(Action::Look { at });
+    }
+}
+
+fn exchanges(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
+    for slot in 0..EXCHANGES {
+        if state.proxies[at].exchanges[slot].is_none() {
+            continue;
+        }
+        out.extend([
+            Action::Send { at, slot },
+            Action::NotSent { at, slot },
+            Action::End { at, slot },
+        ]);
+        if bounds.can(Features::SPEND) {
+            out.push(Action::Spend { at, slot });
+        }
+        if bounds.can(Features::BODY) {
+            out.push(Action::SendRest { at, slot });
+        }
+        if bounds.can(Features::BREAK) {
+            out.push(Action::Break { at, slot });
+        }
+    }
+    if bounds.is(Mutant::NoSecondLook) {
+        out.push(Action::PermitAfterWait { at });
+    }
+}
+
+fn life(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
+    if bounds.can(Features::LEASE) || bounds.can(Features::OVERRIDE) {
+        out.push(Action::Renew { at });
+    }
+    if bounds.loses() && state.proxies[at].running {
+        out.extend([
+            Action::Reconcile { at },
+            Action::Repair { at },
+            Action::LiftBar { at },
+        ]);
+    }
+    if at >= bounds.mortal {
+        return;
+    }
+    if bounds.can(Features::CRASH) {
+        out.extend([Action::Crash { at }, Action::Restart { at }]);
+    }
+    if bounds.can(Features::LEAVE) {
+        out.extend([Action::Leave { at }, Action::Restart { at }]);
+    }
+    if bounds.can(Features::LEASE) {
+        out.extend([Action::Lapse { at }, Action::Rejoin { at }]);
+        if bounds.is(Mutant::BuryWithoutLook) {
+            out.push(Action::FindSilent { at });
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What can happen, a function for each [`Action`]. `None`: not now.
+
+pub mod exchange;
+pub mod lane;
+pub mod life;
+pub mod loss;
+pub mod memory;
+pub mod people;
+pub mod statement;
+
+use crate::action::Action;
+use crate::bounds::Bounds;
+use crate::state::{Broken, State};
+
+/// Takes one step.
+#[must_use]
+pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
+    let mut s = *state;
+    let done = match action {
+        Action::Ask { at, token } => lane::ask(b, &mut s, at, token),
+        Action::Select { at, slot } => statement::select(b, &mut s, at, slot),
+        Action::Lock { at, slot } => statement::lock(b, &mut s, at, slot),
+        Action::Commit { at, slot } => statement::commit(b, &mut s, at, slot),
+        Action::ReadEpochs { at, slot } => statement::read_epochs(b, &mut s, at, slot),
+        Action::Enter { at, slot } => lane::enter(b, &mut s, at, slot),
+        Action::GiveUp { at, slot } => lane::give_up(b, &mut s, at, slot),
+        Action::Vanish { at, slot } => statement::vanish(&mut s, at, slot),
+        Action::LockTimeout { at, slot } => lane::lock_timeout(b, &mut s, at, slot),
+        Action::Close { at, row } => lane::close(&mut s, at, row),
+        Action::Poll { at, row } => lane::poll(&mut s, at, row),
+        Action::Learn { at, token } => lane::learn(b, &mut s, at, token),
+        Action::Look { at } => lane::look(b, &mut s, at),
+        Action::IdleClose { at, row } => lane::idle_close(b, &mut s, at, row),
+        Action::Wait { at, row } => exchange::wait(&mut s, at, row),
+        Action::Permit { at, row } => exchange::permit(b, &mut s, at, row),
+        Action::PermitAfterWait { at } => exchange::permit_after_wait(b, &mut s, at),
+        Action::Spend { at, slot } => exchange::spend(b, &mut s, at, slot),
+        Action::Send { at, slot } => exchange::send(b, &mut s, at, slot),
+        Action::SendRest { at, slot } => exchange::send_rest(b, &mut s, at, slot),
+        Action::NotSent { at, slot } => exchange::not_sent(b, &mut s, at, slot),
+        Action::Break { at, slot } => exchange::break_off(b, &mut s, at, slot),
+        Action::End { at, slot } => exchange::end(b, &mut s, at, slot),
+        Action::Lapse { at } => life::lapse(&mut s, at),
+        Action::Renew { at } => life::renew(b, &mut s, at),
+        Action::Rejoin { at } => life::rejoin(b, &mut s, at),
+        Action::Crash { at } => life::crash(&mut s, at),
+        Action::Restart { at } => life::restart(b, &mut s, at),
+        Action::Leave { at } => life::leave(b, &mut s, at),
+        Action::FindSilent { at } => life::find_silent(&mut s, at),
+        Action::DeclareDead { instance } => life::declare_dead(b, &mut s, instance),
+        Action::Bury { instance } => life::bury(b, &mut s, instance),
+        Action::BeginOverride => people::begin(b, &mut s),
+        Action::Override { token } => people::override_mark(b, &mut s, token),
+        Action::RefuseOverride => people::refuse(b, &mut s),
+        Action::OverrideAnother => people::override_another(&mut s),
+        Action::FallBehind => loss::fall_behind(&mut s),
+        Action::FailOver => loss::fail_over(b, &mut s),
+        Action::Reconcile { at } => loss::reconcile(b, &mut s, at),
+        Action::Repair { at } => loss::repair(b, &mut s, at),
+        Action::LiftBar { at } => loss::lift_bar(b, &mut s, at),
+    };
+    done?;
+    if !b.loses() && remembers(&s) {
+        s.broken.0 |= Broken::REMEMBERED;
+    }
+    s.broken.0 &= b.judged;
+    let s = s.canonical(b);
+    (s != *state).then_some(s)
+}
+
+/// Whether a proxy that knows the era and has its lease remembers a mark above the store's. Its era may be the
+/// store's and its lease be lapsed: it forgets when it rejoins, and refuses until then.
+fn remembers(s: &State) -> bool {
+    let mut proxies = s.proxies.iter();
+    proxies.any(|p| p.running && p.lease && p.era == s.store.era && p.known > s.store.mark)
+}

@@ -1,0 +1,263 @@
+//! Permits and exchanges (`src/barrier.rs`, `Ledger::enter`, `src/proxy/forward.rs`), and the upstream's end of them.
+
+use super::{lane, memory};
+use crate::bounds::{Bounds, Features, Mutant};
+use crate::state::{
+    Bar, Broken, Exchange, Failover, OPENINGS, OWN, Phase, Purpose, State, Statement, Token,
+    instance_of,
+};
+
+/// For the mutant that does not look again: a request waits at the barrier, and keeps what it waits for.
+pub fn wait(s: &mut State, at: usize, row: usize) -> Option<()> {
+    let proxy = &s.proxies[at];
+    let epoch = proxy.epochs[row % OWN];
+    if epoch.token == 0 || epoch.closing || epoch.foreign == 0 || proxy.waiter.is_some() {
+        return None;
+    }
+    let row = u8::try_from(row).unwrap_or(u8::MAX);
+    s.proxies[at].waiter = Some((row, epoch.token, epoch.foreign));
+    Some(())
+}
+
+/// For the same mutant: what it waited for is gone.
+pub fn permit_after_wait(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+    let (row, token, foreign) = s.proxies[at].waiter?;
+    if foreign & s.present() > 0 || !s.proxies[at].lease {
+        return None;
+    }
+    s.proxies[at].waiter = None;
+    give(b, s, at, usize::from(row), token)
+}
+
+/// `Barrier::look` and `Ledger::enter`: the last look at everything, and the permit.
+pub fn permit(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
+    let proxy = &s.proxies[at];
+    let epoch = proxy.epochs[row % OWN];
+    let usable = epoch.token > 0 && !epoch.closing && s.holds(at, row);
+    let blocked = epoch.foreign > 0 && !b.is(Mutant::BarrierPerProcess);
+    let mut others = proxy.epochs.iter().enumerate();
+    let older = others.any(|(own, other)| {
+        other.token > 0 && other.token < epoch.token && !memory::idle(proxy, own)
+    });
+    if !proxy.running || !usable || blocked || older {
+        return None;
+    }
+    if proxy.known > epoch.token || proxy.bar != Bar::None {
+        return None;
+    }
+    give(b, s, at, row, epoch.token)
+}
+
+fn give(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token) -> Option<()> {
+    let proxy = &mut s.proxies[at];
+    let count = proxy.exchanges.iter().flatten().count();
+    let slot = proxy.exchanges.iter().position(Option::is_none)?;
+    if count >= b.exchanges {
+        return None;
+    }
+    let warned = proxy.warned;
+    proxy.exchanges[slot] = Some(Exchange {
+        phase: Phase::Permit,
+        warned,
+        token,
+        row: u8::try_from(row).unwrap_or(u8::MAX),
+        name: 0,
+        outdated: false,
+    });
+    Some(())
+}
+
+/// `Gate::spend`: under the permit, before the send, with a name of its own.
+pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let mut exchange = in_phase(s, at, slot, Phase::Permit)?;
+    let open = s.proxies[at].statements.iter().flatten();
+    if b.is(Mutant::SpendAfterSend) || open.filter(|s| !s.late).count() >= b.lanes() {
+        return None;
+    }
+    let statements = s.proxies.iter().flat_map(|proxy| &proxy.statements);
+    let named = |name: u8| {
+        s.store.spent == name
+            || s.exchanges().any(|(_, e)| e.name == name)
+            || statements.clone().flatten().any(|s| s.name == name)
+    };
+    exchange.name = (1..=u8::MAX).find(|name| !named(*name))?;
+    exchange.phase = Phase::Spending;
+    let row = usize::from(exchange.row);
+    let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::Spend);
+    statement.name = exchange.name;
+    lane::place(b, s, at, statement)?;
+    s.proxies[at].exchanges[slot] = Some(exchange);
+    Some(())
+}
+
+/// The answer to a spending.
+pub fn spend_answered(b: &Bounds, s: &mut State, at: usize, statement: &Statement) {
+    spending(b, s, at, statement, statement.won.then_some(Phase::Spent));
+}
+
+/// The row is of a later era: nothing was changed, and the same is sent again.
+pub fn spend_again(s: &mut State, at: usize, statement: &Statement) {
+    for exchange in s.proxies[at].exchanges.iter_mut().flatten() {
+        if statement.purpose == Purpose::Spend && exchange.name == statement.name {
+            exchange.phase = Phase::Permit;
+            exchange.name = 0;
+        }
+    }
+}
+
+/// No answer: the token counts as spent, and nothing is sent.
+pub fn spend_in_doubt(b: &Bounds, s: &mut State, at: usize, statement: &Statement) {
+    spending(b, s, at, statement, None);
+}
+
+fn spending(b: &Bounds, s: &mut State, at: usize, statement: &Statement, phase: Option<Phase>) {
+    if statement.purpose != Purpose::Spend {
+        return;
+    }
+    for place in &mut s.proxies[at].exchanges {
+        if let Some(exchange) = place.filter(|exchange| exchange.name == statement.name) {
+            *place = phase.map(|phase| Exchange { phase, ..exchange });
+        }
+    }
+    memory::drained(b, s, at);
+}
+
+/// The first byte goes upstream, past a last look at the lease.
+pub fn send(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let spends = b.can(Features::SPEND) && !b.is(Mutant::SpendAfterSend);
+    let from = if spends { Phase::Spent } else { Phase::Permit };
+    let mut exchange = in_phase(s, at, slot, from)?;
+    if !s.holds(at, usize::from(exchange.row)) && !b.is(Mutant::LeaseOnlyBeforeSend) {
+        return None;
+    }
+    if b.is(Mutant::SpendAfterSend) && s.store.spent > 0 {
+        return None;
+    }
+    judge(b, s, at, slot, exchange);
+    if b.can(Features::SPEND) {
+        if s.used & (1 << exchange.token) > 0 {
+            s.broken.0 |= Broken::TWICE;
+        }
+        s.used |= 1 << exchange.token;
+    }
+    exchange.phase = if b.can(Features::BODY) {
+        Phase::Writing
+    } else {
+        Phase::Sent
+    };
+    s.proxies[at].exchanges[slot] = Some(exchange);
+    Some(())
+}
+
+/// The rest goes upstream; or the lease has lapsed, and the connection is reset instead.
+pub fn send_rest(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let mut exchange = in_phase(s, at, slot, Phase::Writing)?;
+    exchange.phase = Phase::Unknown;
+    if s.holds(at, usize::from(exchange.row)) || b.is(Mutant::LeaseOnlyBeforeSend) {
+        judge(b, s, at, slot, exchange);
+        exchange.phase = Phase::Sent;
+    }
+    s.proxies[at].exchanges[slot] = Some(exchange);
+    Some(())
+}
+
+/// What the guarantees say about bytes that go upstream now.
+fn judge(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
+    let token = exchange.token;
+    // What nobody remembers nobody can notice: after a loss the promise is that of those who have noticed.
+    let lost = s.failover == Failover::Done && !b.is(Mutant::LostCommit);
+    if !lost && (token < s.highest || exchange.outdated) {
+        s.broken.0 |= Broken::STALE;
+    }
+    if !lost || exchange.warned {
+        let row = usize::from(exchange.row);
+        if s.store.mark < token || s.store.rows[row] != token {
+            s.broken.0 |= Broken::UNRECORDED;
+        }
+        for (owner, proxy) in s.proxies.iter().enumerate() {
+            for (place, other) in proxy.exchanges.iter().enumerate() {
+                let other = other.filter(|_| (owner, place) != (at, slot));
+                if other.is_some_and(|o| o.phase.up() && (o.token < token || o.outdated)) {
+                    s.broken.0 |= Broken::OVERTOOK;
+                }
+            }
+        }
+    }
+    s.highest = s.highest.max(token);
+}
+
+/// Nothing was sent, and it is known: the permit ends, and a spent token is given back.
+pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let exchange = s.proxies[at].exchanges[slot]?;
+    match exchange.phase {
+        Phase::Permit => {}
+        Phase::Spent => {
+            let row = usize::from(exchange.row);
+            let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::GiveBack);
+            statement.name = exchange.name;
+            lane::place(b, s, at, statement)?;
+        }
+        _ => return None,
+    }
+    s.proxies[at].exchanges[slot] = None;
+    memory::drained(b, s, at);
+    Some(())
+}
+
+/// A timeout, a reset, a cut: the upstream works on without its caller.
+pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let mut exchange = s.proxies[at].exchanges[slot]?;
+    if !matches!(exchange.phase, Phase::Writing | Phase::Sent) {
+        return None;
+    }
+    exchange.phase = if b.is(Mutant::BrokenIsOver) {
+        Phase::Orphan
+    } else {
+        Phase::Unknown
+    };
+    s.proxies[at].exchanges[slot] = Some(exchange);
+    memory::drained(b, s, at);
+    Some(())
+}
+
+/// The upstream has ended: its whole response has arrived; or, after a break, `settle` has passed, which it
+/// never outlasts.
+pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+    let exchange = s.proxies[at].exchanges[slot]?;
+    if !matches!(exchange.phase, Phase::Sent | Phase::Unknown | Phase::Orphan) {
+        return None;
+    }
+    if b.is(Mutant::SpendAfterSend) && s.store.mark == exchange.token {
+        s.store.spent = 1;
+    }
+    s.proxies[at].exchanges[slot] = None;
+    memory::drained(b, s, at);
+    Some(())
+}
+
+/// Whether the upstream has anything in hand of this instance.
+#[must_use]
+pub fn works_for(s: &State, instance: usize) -> bool {
+    s.exchanges()
+        .any(|(_, e)| e.phase.up() && instance_of(usize::from(e.row)) == instance)
+}
+
+/// What becomes of a proxy's exchanges when it is gone.
+pub fn abandon(s: &mut State, at: usize) {
+    for place in &mut s.proxies[at].exchanges {
+        *place = place.filter(|e| e.phase.up()).map(|e| Exchange {
+            phase: Phase::Orphan,
+            ..e
+        });
+    }
+}
+
+/// Rows of an instance.
+#[must_use]
+pub fn rows_of(instance: usize) -> std::ops::Range<usize> {
+    instance * OPENINGS..(instance + 1) * OPENINGS
+}
+
+fn in_phase(s: &State, at: usize, slot: usize, phase: Phase) -> Option<Exchange> {
+    s.proxies[at].exchanges[slot].filter(|exchange| exchange.phase == phase)
+}

@@ -1,0 +1,195 @@
+//! Failover to a standby that was behind: marks are lost. What a living proxy remembers is found missing, refused,
+//! counted and written back; what nobody remembers nobody can miss.
+
+use serde_json::json;
+
+use crate::support::replication::{Commits, Pair, until};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+
+const SETTINGS: &str = "{ store: { lease: 5s, timeout: 3s }, barrier: { wait: 1s, settle: 4s } }";
+
+/// A pair whose standby has a mark of 40 on both resources and is detached; two proxies on it, of which the first
+/// has seen all of that.
+async fn behind(test: &str) -> Option<(Pair, Upstream, Proxy, Proxy)> {
+    let pair = Pair::start(test, Commits::DontWait).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(SETTINGS);
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    for order in ["/orders/7", "/orders/8"] {
+        a.send(put(order).token(40)).await.assert_forwarded();
+    }
+    pair.caught_up().await;
+    pair.detach();
+    Some((pair, upstream, a, b))
+}
+
+/// An operator's advance: a mark, and no epoch.
+async fn advance(proxy: &Proxy, token: u64) -> u16 {
+    let body = json!({ "token": token.to_string(), "reason": "a test" });
+    let answer = proxy.command("/v1/marks/order%3A7/advance", &body).await;
+    answer.status()
+}
+
+async fn override_to_3(proxy: &Proxy) -> u16 {
+    let body = json!({ "token": "3", "reason": "the counter was reset" });
+    let answer = proxy.command("/v1/marks/order%3A7/override", &body).await;
+    answer.status()
+}
+
+async fn passes(proxy: &Proxy, token: u64) {
+    eventually(&format!("{token} passes"), || async {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        match answer.status() {
+            200 => Some(()),
+            503 => None,
+            other => panic!("{other}: {}", answer.text()),
+        }
+    })
+    .await;
+}
+
+/// Nobody asks for anything: the failover alone is reason enough to look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
+    let Some((mut pair, upstream, a, b)) = behind("a_lost_epoch_and_its_mark_…").await else {
+        return;
+    };
+    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    pair.lose().await;
+    let mut shell = pair.shell().await;
+    for (what, query) in [
+        (
+            "the mark is back",
+            "SELECT count(*) FROM marks WHERE resource = 'order:7' AND token = 42",
+        ),
+        (
+            "the epoch is back",
+            "SELECT count(*) FROM epochs WHERE resource = 'order:7' AND token = 42",
+        ),
+    ] {
+        until(&mut shell, what, query).await;
+    }
+    a.until_metric("fencepost_mark_regressions_total", &[], |value| value > 0.0)
+        .await;
+    // Refused until it has settled: an equal token too, whose epoch is open in memory.
+    for token in [42, 43] {
+        let answer = a.send(put("/orders/7").token(token)).await;
+        answer.assert_problem(503, "store-unavailable");
+        assert!(answer.retry_after().is_some());
+    }
+    // What was not lost goes on.
+    eventually("the other resource goes on", || async {
+        let answer = a.send(put("/orders/8").token(41)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    is_stale(&b, 41).await;
+    passes(&a, 43).await;
+    assert_eq!(upstream.tokens("order:7"), [40, 42, 43]);
+    upstream.assert_no_overtaking();
+}
+
+/// A mark without an epoch is not looked for: the proxy that knows it refuses what is older from memory, and the first
+/// request that asks the store finds the loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_mark_is_found_by_the_first_request_that_asks() {
+    let Some((mut pair, upstream, a, b)) = behind("a_lost_mark_is_found_by_…").await else {
+        return;
+    };
+    assert_eq!(advance(&a, 42).await, 200);
+    pair.lose().await;
+    a.send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    let metrics = a.metrics().await;
+    assert!(
+        metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0,
+        "nobody has asked"
+    );
+    eventually("the loss is found", || async {
+        let answer = a.send(put("/orders/7").token(42)).await;
+        answer.assert_problem(503, "store-unavailable");
+        let metrics = a.metrics().await;
+        (metrics.sum("fencepost_mark_regressions_total", &[]) > 0.0).then_some(())
+    })
+    .await;
+    let query = "SELECT count(*) FROM marks WHERE resource = 'order:7' AND token = 42";
+    until(&mut pair.shell().await, "the mark is back", query).await;
+    is_stale(&b, 41).await;
+    passes(&a, 42).await;
+    assert_eq!(upstream.tokens("order:7"), [40, 42]);
+    upstream.assert_no_overtaking();
+}
+
+/// The limit of it, and the reason for synchronous standbys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_remembers_nobody_can_miss() {
+    let Some((mut pair, upstream, mut a, b)) = behind("what_nobody_remembers_…").await else {
+        return;
+    };
+    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    a.kill9();
+    pair.lose().await;
+    passes(&b, 41).await;
+    let metrics = b.metrics().await;
+    assert!(metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0);
+    assert_eq!(
+        upstream.tokens("order:7"),
+        [40, 42, 41],
+        "G3 is broken, and nobody knows"
+    );
+}
+
+/// The override is lost with its era; the next one must not get that era again, or who knows it would go on refusing
+/// from memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_override_after_a_lost_override_is_heard_of_everywhere() {
+    let Some((mut pair, upstream, a, b)) = behind("an_override_after_a_lost_one_…").await else {
+        return;
+    };
+    assert_eq!(override_to_3(&a).await, 200);
+    eventually("B knows of it", || async {
+        (advance(&b, 5).await == 200).then_some(())
+    })
+    .await;
+    pair.lose().await;
+    let mut shell = pair.shell().await;
+    until(
+        &mut shell,
+        "the era that the proxies know is the namespace's again",
+        "SELECT count(*) FROM namespaces WHERE era = 1",
+    )
+    .await;
+    // The mark before the override is in force again: refused too much, but nothing let through.
+    is_stale(&a, 6).await;
+    is_stale(&b, 6).await;
+    eventually("the override is done", || async {
+        (override_to_3(&a).await == 200).then_some(())
+    })
+    .await;
+    passes_at_last(&b, 6).await;
+    passes_at_last(&a, 7).await;
+    assert_eq!(upstream.tokens("order:7"), [40, 6, 7]);
+}
+
+/// The connection of a proxy that was idle may break first.
+async fn is_stale(proxy: &Proxy, token: u64) {
+    eventually(&format!("{token} is stale"), || async {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        match answer.status() {
+            412 => Some(()),
+            503 => None,
+            other => panic!("{other}: {}", answer.text()),
+        }
+    })
+    .await;
+}
+
+/// As [`passes`], where it may be refused as stale until the override is known.
+async fn passes_at_last(proxy: &Proxy, token: u64) {
+    eventually(&format!("{token} passes"), || async {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,268 @@
+//! Failover to a synchronous standby loses no mark (G1, G3), orders no two requests otherwise (G2), and costs no
+//! restart of any proxy; and of two servers that both take themselves for the primary, one answers nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinHandle;
+
+use crate::support::replication::{Commits, Pair};
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put, soon};
+
+/// Resources, and clients for each.
+const LOAD: (usize, usize) = (4, 2);
+
+/// The highest token of each resource.
+type Marks = HashMap<String, u64>;
+
+/// What the server holds, as of one statement.
+async fn marks(pair: &Pair) -> Marks {
+    let rows: Vec<(String, i64)> = sqlx::query_as("SELECT resource, token FROM marks")
+        .fetch_all(&mut pair.shell().await)
+        .await
+        .expect("the query is good");
+    rows.into_iter()
+        .map(|(resource, token)| (resource, u64::try_from(token).expect("a token")))
+        .collect()
+}
+
+fn arrived(upstream: &Upstream) -> Marks {
+    let mut newest = Marks::new();
+    for arrival in upstream.arrivals() {
+        if let (Some(resource), Some(token)) = (arrival.resource(), arrival.token()) {
+            let known = newest.entry(resource.to_owned()).or_default();
+            *known = token.max(*known);
+        }
+    }
+    newest
+}
+
+#[track_caller]
+fn assert_at_least(marks: &Marks, others: &Marks, what: &str) {
+    for (resource, other) in others {
+        let mark = marks.get(resource).copied().unwrap_or_default();
+        assert!(
+            mark >= *other,
+            "{resource}: the mark is {mark}, {what} {other}"
+        );
+    }
+}
+
+/// Clients that go on until told to stop: rising tokens mostly, equal and older ones among them.
+struct Load {
+    stop: Arc<AtomicBool>,
+    tokens: Arc<[AtomicU64]>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(proxies: &[&Proxy], seed: u64) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tokens: Arc<[AtomicU64]> = (0..LOAD.0).map(|_| AtomicU64::new(0)).collect();
+        let clients = (0..LOAD.0 * LOAD.1).map(|client| {
+            let (stop, tokens) = (Arc::clone(&stop), Arc::clone(&tokens));
+            let to = proxies[(client / LOAD.0) % proxies.len()].data();
+            let mut random = StdRng::seed_from_u64(seed + client as u64);
+            tokio::spawn(async move {
+                let resource = client % LOAD.0;
+                while !stop.load(Ordering::Relaxed) {
+                    let token = match random.random_range(0..10) {
+                        0 => tokens[resource]
+                            .load(Ordering::Relaxed)
+                            .saturating_sub(2)
+                            .max(1),
+                        1 | 2 => tokens[resource].load(Ordering::Relaxed).max(1),
+                        _ => tokens[resource].fetch_add(1, Ordering::Relaxed) + 1,
+                    };
+                    let answer = put(&format!("/orders/{resource}"))
+                        .token(token)
+                        .send(to)
+                        .await;
+                    let known = [200, 412, 503].contains(&answer.status());
+                    assert!(known, "{}: {}", answer.status(), answer.text());
+                    tokio::time::sleep(Duration::from_millis(random.random_range(5..40))).await;
+                }
+            })
+        });
+        let clients = clients.collect();
+        Self {
+            stop,
+            tokens,
+            clients,
+        }
+    }
+
+    /// A token newer than any so far.
+    fn next(&self, resource: usize) -> u64 {
+        self.tokens[resource].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            soon("a client", client).await.expect("no panic");
+        }
+    }
+}
+
+/// Two kills in the short form; `FENCEPOST_LONG=1`: twenty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_killed_under_load_loses_no_mark() {
+    let test = "a_primary_killed_under_load_loses_no_mark";
+    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+        return;
+    };
+    let long = std::env::var_os("FENCEPOST_LONG").is_some_and(|value| value == "1");
+    let seed = rand::random::<u32>().into();
+    eprintln!("seed {seed}");
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(
+        "{ store: { lease: 3s, timeout: 2s }, barrier: { wait: 5s, drain: 2s, settle: 500ms } }",
+    );
+    let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
+    let load = Load::start(&[&proxies[0], &proxies[1]], seed);
+    let mut before = Marks::new();
+    for kill in 1..=if long { 20 } else { 2 } {
+        upstream.reached(upstream.count() + 100).await;
+        pair.kill_primary();
+        let killed = Instant::now();
+        pair.promote().await;
+        let promoted = killed.elapsed();
+        // No commit is answered until this server has a standby of its own. So what the upstream sees by now was
+        // durable before the kill, or never was.
+        let marks = marks(&pair).await;
+        let arrived = arrived(&upstream);
+        assert_at_least(&marks, &arrived, "the upstream has seen");
+        assert_at_least(&marks, &before, "before it was");
+        before = marks;
+        pair.rebuild().await;
+        let rebuilt = killed.elapsed();
+        for proxy in &proxies {
+            eventually("it goes on by itself", || async {
+                let token = load.next(0);
+                let answer = proxy.send(put("/orders/0").token(token)).await;
+                (answer.status() == 200).then_some(())
+            })
+            .await;
+        }
+        eprintln!(
+            "kill {kill}: {} marks compared, {} arrivals, promoted after {promoted:?}, a standby again after \
+             {rebuilt:?}, both proxies forward again after {:?}",
+            arrived.len(),
+            upstream.count(),
+            killed.elapsed(),
+        );
+    }
+    load.end().await;
+    assert_at_least(
+        &marks(&pair).await,
+        &arrived(&upstream),
+        "the upstream has seen",
+    );
+    for proxy in &mut proxies {
+        assert!(proxy.process().ended().is_none(), "no proxy was restarted");
+        let metrics = proxy.metrics().await;
+        assert!(metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0);
+        assert!(
+            metrics.sum("fencepost_store_errors_total", &[]) > 0.0,
+            "it did notice"
+        );
+    }
+    upstream.assert_no_overtaking();
+}
+
+/// The standby is promoted while the primary lives, cut off from it. Commits there wait for a standby that will not
+/// come back: no renewal, so the lease ends; and the other side counts it out before it lets a newer token pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
+    let test = "of_two_primaries_the_one_without_a_standby_forwards_nothing";
+    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let settings =
+        "{ store: { lease: 3s, timeout: 2s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+    let config = Config::new(&upstream, &Store::at(&pair.url())).with(settings);
+    let a = Proxy::start(&config).await;
+    upstream.on_token(41, [Step::Work(Duration::from_secs(1)), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7").token(41));
+    upstream.reached(1).await;
+
+    pair.promote().await;
+    let _third = pair.third().await;
+    let there = Store::at(&pair.url_of(pair.primary()));
+    let b = Proxy::start(&Config::new(&upstream, &there).with(settings)).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    soon("41", at_work)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    for token in [41, 42, 43] {
+        let answer = a.send(put("/orders/7").token(token)).await;
+        answer.assert_problem(503, "store-unavailable");
+    }
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    upstream.assert_no_overtaking();
+
+    // Once the old one is gone, A finds the new one by itself.
+    tokio::task::block_in_place(|| pair.standby().kill9());
+    eventually("A goes on", || async {
+        let answer = a.send(put("/orders/7").token(43)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    a.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(412, "stale-token");
+}
+
+/// An old primary that comes back takes itself for one still, and a URL may name it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_primary_that_comes_back_lets_nothing_pass() {
+    let test = "an_old_primary_that_comes_back_lets_nothing_pass";
+    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::at(&pair.url()))
+        .with("{ store: { lease: 3s, timeout: 2s }, barrier: { settle: 500ms } }");
+    let a = Proxy::start(&config).await;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    pair.kill_primary();
+    pair.promote().await;
+    let _third = pair.third().await;
+    eventually("A goes on with the new one", || async {
+        let answer = a.send(put("/orders/7").token(42)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    pair.start_standby_alone();
+    let first = pair.url_of(pair.standby());
+    let url = pair.url();
+    assert!(
+        url.starts_with(first.split_once("/t").expect("a database").0),
+        "{first} {url}"
+    );
+    let c = Proxy::start_unready(&config).await;
+    for token in [41, 42, 43] {
+        let answer = c.send(put("/orders/7").token(token)).await;
+        answer.assert_problem(503, "store-unavailable");
+    }
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    a.send(put("/orders/7").token(43)).await.assert_forwarded();
+    tokio::task::block_in_place(|| pair.standby().kill9());
+    eventually("C goes on with the new one", || async {
+        let answer = c.send(put("/orders/7").token(44)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    upstream.assert_no_overtaking();
+}

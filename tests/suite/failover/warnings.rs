@@ -1,0 +1,136 @@
+//! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the process logs and
+//! whatever the database is told to keep back.
+
+use std::time::Duration;
+
+use fencepost::config::settings::Secret;
+use fencepost::fence::{ResourceKey, Token};
+use fencepost::marks::postgres::PostgresStore;
+use fencepost::marks::{Ask, Found, InstanceId, MarkStore as _, StoreError};
+use tracing::instrument::WithSubscriber as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::support::postgres::Cluster;
+use crate::support::replication::{shell, sql};
+use crate::support::store::postgres_is_installed;
+
+async fn open(url: &str) -> PostgresStore {
+    let url = Secret::Literal(url.to_owned());
+    PostgresStore::open(url, "test", Duration::from_secs(20), true)
+        .await
+        .expect("the store opens")
+}
+
+async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreError> {
+    let ask = Ask {
+        resource: ResourceKey::new("a").expect("a good key"),
+        token: Token::new(token).expect("a good token"),
+        opening: None,
+        spend: None,
+    };
+    store.advance(&InstanceId::from_bits(1), 0, &[ask]).await
+}
+
+/// A store whose server warns with this text at each write of a mark; its database's URL too.
+async fn warning(test: &str, says: &str) -> Option<(PostgresStore, String)> {
+    if !postgres_is_installed() {
+        eprintln!("skipped: {test} (Postgres is not installed)");
+        return None;
+    }
+    let url = Cluster::shared().create_database().await;
+    let store = open(&url).await;
+    let mut shell = shell(&url).await;
+    sql(
+        &mut shell,
+        &format!(
+            "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE WARNING '{says}'; RETURN NULL; END $$; \
+             CREATE TRIGGER warn AFTER INSERT OR UPDATE ON marks \
+             FOR EACH STATEMENT EXECUTE FUNCTION warn()"
+        ),
+    )
+    .await;
+    Some((store, url))
+}
+
+async fn assert_warned(store: &PostgresStore, token: i64) {
+    match advance(store, token).await {
+        Err(StoreError::Warned(text)) => assert!(text.contains("frobnicated"), "{text}"),
+        other => panic!("not warned: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn they_are_heard_whoever_else_listens() {
+    let Some((store, url)) = warning("they_are_heard_whoever_else_listens", "frobnicated").await
+    else {
+        return;
+    };
+    // This test binary has no subscriber at all.
+    assert_warned(&store, 1).await;
+    for filter in ["off", "error", "trace", "sqlx=off"] {
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(std::io::sink)
+            .with_env_filter(EnvFilter::new(filter))
+            .finish();
+        async {
+            assert_warned(&store, 2).await;
+            // A store that is made in that scope hears no less.
+            assert_warned(&open(&url).await, 3).await;
+        }
+        .with_subscriber(subscriber)
+        .await;
+    }
+    // And after all of those are gone.
+    assert_warned(&store, 4).await;
+    assert_warned(&open(&url).await, 5).await;
+}
+
+#[tokio::test]
+async fn a_database_cannot_keep_them_back() {
+    let Some((store, url)) = warning("a_database_cannot_keep_them_back", "frobnicated").await
+    else {
+        return;
+    };
+    drop(store);
+    let name = url.rsplit('/').next().expect("a name");
+    let mut shell = shell(&url).await;
+    sql(
+        &mut shell,
+        &format!("ALTER DATABASE {name} SET client_min_messages = error"),
+    )
+    .await;
+    assert_warned(&open(&url).await, 1).await;
+}
+
+/// The connection that was warned on is not used again, the one that is made for the next statement is as good as any.
+#[tokio::test]
+async fn a_warned_connection_is_closed() {
+    let Some((store, url)) = warning("a_warned_connection_is_closed", "frobnicated").await else {
+        return;
+    };
+    assert_warned(&store, 1).await;
+    let mut shell = shell(&url).await;
+    sql(&mut shell, "DROP TRIGGER warn ON marks").await;
+    let found = advance(&store, 2).await.expect("an answer");
+    assert_eq!(found[0].before, Token::new(1), "it had been committed");
+    let left: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencepost' \
+         AND datname = current_database() AND query LIKE '%INSERT INTO marks%'",
+    )
+    .fetch_one(&mut shell)
+    .await
+    .expect("the query is good");
+    assert!(left <= 1, "{left}");
+}
+
+/// Postgres warns so with every write, for weeks, before it stops by itself.
+#[tokio::test]
+async fn the_wrap_around_of_transaction_ids_is_no_doubt() {
+    let text = "database \"x\" must be vacuumed within 39985967 transactions";
+    let Some((store, _)) = warning("the_wrap_around_…", text).await else {
+        return;
+    };
+    advance(&store, 1).await.expect("an answer");
+    advance(&store, 2).await.expect("an answer");
+}

@@ -1,0 +1,621 @@
+//! The operator's way out under fire: advance, override and resolve while traffic runs, proxies die, freeze and
+//! are cut off, and a second proxy remembers what was before.
+//!
+//! After an override nobody refuses by the old mark for longer than it takes to hear of it, and nobody ever
+//! writes the old mark back. Traffic that would keep an epoch open is shut out by an advance first: that is
+//! how an operator gets there too.
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::Cluster;
+use crate::support::proxy::escape;
+use crate::support::relay::{Action, Point, Relay, Statement};
+use crate::support::{
+    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, post, put,
+    soon,
+};
+
+mod storm;
+
+const KEY: &str = "order:7";
+
+/// No wait for anything to settle would end within a test's patience.
+const PATIENT: &str =
+    "{ store: { lease: 3s, timeout: 15s }, barrier: { wait: 400s, drain: 300s, settle: 300s } }";
+
+/// What comes after a death is waited for.
+const MORTAL: &str = "{ store: { lease: 2s }, barrier: { wait: 25s, drain: 300s, settle: 1s } }";
+
+async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres(test).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    Some((upstream, a, b))
+}
+
+/// As [`pair`], the second behind a relay.
+async fn relayed(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy, Relay)> {
+    let store = Store::postgres(test).await?;
+    let relay = Relay::start(Cluster::shared().port()).await;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let through = format!("store: {{ url: '{}' }}", relay.url(&store.url()));
+    let a = Proxy::start(&config).await;
+    let b = Proxy::start(&config.with(&through)).await;
+    Some((upstream, a, b, relay))
+}
+
+fn forwarded(token: u64) -> crate::support::Request {
+    put("/orders/7").token(token)
+}
+
+async fn act(proxy: &Proxy, verb: &str, words: &Value) -> Answer {
+    let target = format!("/v1/marks/{}/{verb}", escape(KEY));
+    proxy.command(&target, words).await
+}
+
+async fn advance(proxy: &Proxy, token: u64) {
+    let words = json!({ "token": token.to_string(), "reason": "shut out who is there" });
+    let answer = act(proxy, "advance", &words).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
+async fn try_override(proxy: &Proxy, token: u64) -> Answer {
+    let words = json!({ "token": token.to_string(), "reason": "the lock service began anew" });
+    act(proxy, "override", &words).await
+}
+
+/// Overrides as soon as the epochs that an advance has shut are closed.
+async fn override_to(proxy: &Proxy, token: u64) {
+    eventually("the override", || async {
+        let answer = try_override(proxy, token).await;
+        match answer.status() {
+            200 => Some(()),
+            409 => None,
+            status => panic!("{status}: {}", answer.text()),
+        }
+    })
+    .await;
+}
+
+/// Waits until the proxy takes a token that is below the mark of before.
+async fn takes(proxy: &Proxy, token: u64) {
+    eventually("the lower token to be taken", || async {
+        let answer = proxy.send(forwarded(token)).await;
+        assert!(
+            [200, 412, 503].contains(&answer.status()),
+            "{}",
+            answer.text()
+        );
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+}
+
+/// Nobody took the override for a loss, and the mark is what it ought to be: as the first says, whose connections
+/// have not been cut.
+async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
+    for proxy in proxies {
+        let regressions = proxy
+            .metrics()
+            .await
+            .sum("fencepost_mark_regressions_total", &[]);
+        assert!(regressions < 0.5, "an override is not a loss");
+    }
+    assert_eq!(proxies[0].token(KEY).await, Some(mark));
+}
+
+/// Waits until no epoch of the resource is open any more.
+async fn closed(proxy: &Proxy) {
+    eventually("every epoch to be closed", || async {
+        let mark = proxy.mark(KEY).await?;
+        mark["epochs"].as_array()?.is_empty().then_some(())
+    })
+    .await;
+}
+
+/// The unknown outcomes of the resource, as this proxy lists them.
+async fn unknown(proxy: &Proxy) -> Vec<Value> {
+    let mark = proxy.mark(KEY).await.expect("it has a mark");
+    mark["unknown"].as_array().expect("a list").clone()
+}
+
+async fn resolve(proxy: &Proxy, id: &Value) -> Answer {
+    act(
+        proxy,
+        "resolve",
+        &json!({ "id": id, "reason": "looked: it has ended" }),
+    )
+    .await
+}
+
+over_both_stores! {
+    async fn after_an_override_lower_tokens_pass_at_once_where_it_was_done(store: Store) {
+        let upstream = Upstream::start().await;
+        let proxy = Proxy::start(&Config::new(&upstream, &store).with(PATIENT)).await;
+        proxy.send(forwarded(42)).await.assert_forwarded();
+        proxy.send(forwarded(41)).await.assert_problem(412, "stale-token");
+        // Idle here: it need not be shut out first.
+        override_to(&proxy, 10).await;
+        proxy.send(forwarded(9)).await.assert_problem(412, "stale-token");
+        proxy.send(forwarded(11)).await.assert_forwarded();
+        assert_nothing_written_back(&[&proxy], 11).await;
+        let audit = proxy.mark(KEY).await.expect("it has a mark")["audit"].clone();
+        assert_eq!((&audit[0]["action"], &audit[0]["before"], &audit[0]["after"]),
+            (&"override".into(), &"42".into(), &"10".into()), "{audit}");
+    }
+
+    async fn an_override_lets_a_spent_token_pass_once_more(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with(PATIENT).route("reuse: once");
+        let proxies = if store.is_shared() {
+            vec![Proxy::start(&config).await, Proxy::start(&config).await]
+        } else {
+            vec![Proxy::start(&config).await]
+        };
+        let (first, last) = (&proxies[0], &proxies[proxies.len() - 1]);
+        first.send(forwarded(42)).await.assert_forwarded();
+        first.send(forwarded(42)).await.assert_problem(412, "stale-token");
+        override_to(first, 42).await;
+        last.send(forwarded(42)).await.assert_forwarded();
+        for proxy in &proxies {
+            proxy.send(forwarded(42)).await.assert_problem(412, "stale-token");
+        }
+        assert_eq!(upstream.tokens(KEY), [42, 42]);
+    }
+
+    async fn what_a_killed_run_left_is_resolved_by_who_comes_after(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with(PATIENT);
+        let mut killed = Proxy::start(&config).await;
+        upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
+        let older = killed.begin(&forwarded(41), b"").await;
+        upstream.reached(1).await;
+        killed.kill9();
+        drop(older);
+        let proxy = Proxy::start(&config).await;
+        let newer = proxy.start_request(forwarded(42));
+        proxy.waiting(KEY, 1).await;
+        // It is known to be dead once its lease is over.
+        let left = eventually("the unknown outcome of the dead", || async {
+            unknown(&proxy).await.pop()
+        }).await;
+        assert_eq!((&left["token"], &left["inherited"]), (&"41".into(), &true.into()), "{left}");
+        // While it stands, the mark is not lowered either.
+        assert_eq!(try_override(&proxy, 5).await.status(), 409);
+        assert!(!newer.is_finished());
+        let answer = resolve(&proxy, &left["id"]).await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        assert_eq!(resolve(&proxy, &left["id"]).await.status(), 404, "once");
+        assert_eq!(unknown(&proxy).await, Vec::<Value>::new());
+    }
+}
+
+#[tokio::test]
+async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_back() {
+    let Some((upstream, a, b)) = pair("after_an_override_the_other_…", PATIENT).await else {
+        return;
+    };
+    a.send(forwarded(41)).await.assert_forwarded();
+    b.send(forwarded(42)).await.assert_forwarded();
+    // B's epoch is open, though nothing is in flight: the way there is an advance.
+    let refused = try_override(&a, 10).await;
+    assert_eq!(refused.status(), 409, "{}", refused.text());
+    assert!(
+        refused.text().contains("advance"),
+        "it says what to do: {}",
+        refused.text()
+    );
+    advance(&a, 50).await;
+    override_to(&a, 10).await;
+    a.send(forwarded(11)).await.assert_forwarded();
+    takes(&b, 12).await;
+    a.send(forwarded(11))
+        .await
+        .assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens(KEY), [41, 42, 11, 12]);
+    assert_nothing_written_back(&[&a, &b], 12).await;
+}
+
+#[tokio::test]
+async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
+    let more = "{ store: { lease: 60s }, barrier: { settle: 300s } }";
+    let Some((upstream, a, b, relay)) = relayed("the_other_proxy_hears_…", more).await else {
+        return;
+    };
+    a.send(forwarded(42)).await.assert_forwarded();
+    b.send(forwarded(41))
+        .await
+        .assert_problem(412, "stale-token");
+    // Sent, and on its way for so long that the override comes first.
+    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    renewal.sprung().await;
+    override_to(&a, 10).await;
+    let problem = b.send(forwarded(11)).await;
+    let problem = problem.assert_problem(412, "stale-token");
+    assert_eq!(problem["mark"], "42", "it cannot know yet");
+    renewal.release();
+    takes(&b, 11).await;
+    assert_eq!(upstream.tokens(KEY), [42, 11]);
+    assert_nothing_written_back(&[&a, &b], 11).await;
+}
+
+#[tokio::test]
+async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
+    let Some((upstream, b, a, relay)) = relayed("an_advance_shuts_…", PATIENT).await else {
+        return;
+    };
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let running = b.start_request(forwarded(41));
+    upstream.reached(1).await;
+    let told = relay.passed(Statement::Notify);
+    advance(&a, 43).await;
+    assert!(
+        relay.passed(Statement::Notify) > told,
+        "the others are told, and need not poll"
+    );
+    a.send(forwarded(42))
+        .await
+        .assert_problem(412, "stale-token");
+    eventually("41 to be stale where it runs", || async {
+        let answer = b.send(forwarded(41)).await;
+        (answer.status() == 412).then_some(())
+    })
+    .await;
+    let newer = a.start_request(forwarded(43));
+    a.waiting(KEY, 1).await;
+    gate.open();
+    soon("41", running)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    soon("43", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    upstream.assert_no_overtaking();
+    let audit = a.mark(KEY).await.expect("it has a mark")["audit"].clone();
+    assert_eq!(
+        (&audit[0]["action"], &audit[0]["after"]),
+        (&"advance".into(), &"43".into())
+    );
+}
+
+#[tokio::test]
+async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all() {
+    let more = "{ store: { timeout: 8s, lease: 20s }, barrier: { wait: 25s, settle: 300s } }";
+    let Some((upstream, a, b, relay)) = relayed("an_advance_that_an_override_…", more).await
+    else {
+        return;
+    };
+    a.send(forwarded(42)).await.assert_forwarded();
+    b.send(forwarded(41))
+        .await
+        .assert_problem(412, "stale-token");
+    // Its caller waits: a newer token that is truly asked for raises the mark of the new era.
+    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    let asked = b.start_request(forwarded(60));
+    trap.sprung().await;
+    override_to(&a, 10).await;
+    trap.release();
+    soon("60", asked)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_nothing_written_back(&[&a, &b], 60).await;
+
+    // Its caller was told that nothing is known: what comes late is of the old era, and changes nothing.
+    advance(&a, 61).await;
+    closed(&a).await;
+    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    let asked = b.start_request(forwarded(70));
+    trap.sprung().await;
+    soon("70", asked)
+        .await
+        .expect("no panic")
+        .assert_problem(503, "store-unavailable");
+    override_to(&a, 20).await;
+    let before = relay.passed(Statement::Advance);
+    trap.release();
+    eventually("it reaches the server", || async {
+        (relay.passed(Statement::Advance) > before).then_some(())
+    })
+    .await;
+    takes(&b, 21).await;
+    assert_eq!(upstream.tokens(KEY), [42, 60, 21]);
+    assert_nothing_written_back(&[&a, &b], 21).await;
+}
+
+#[tokio::test]
+async fn an_advance_whose_answer_is_held_keeps_the_mark_from_being_overridden() {
+    let Some((upstream, a, b, relay)) = relayed("an_advance_whose_answer_…", PATIENT).await
+    else {
+        return;
+    };
+    // Committed, and not known to be where it was asked: its epoch is open.
+    let trap = relay.arm(Point::After(Statement::Advance), Action::Hold);
+    let asked = b.start_request(forwarded(43));
+    trap.sprung().await;
+    assert_eq!(try_override(&a, 10).await.status(), 409);
+    trap.release();
+    soon("43", asked)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(a.token(KEY).await, Some(43));
+    advance(&a, 44).await;
+    // The answer is lost for good: the epoch goes without having been used.
+    let trap = relay.arm(Point::After(Statement::Advance), Action::Cut);
+    b.send(forwarded(45))
+        .await
+        .assert_problem(503, "store-unavailable");
+    assert!(trap.has_sprung());
+    assert_eq!(a.token(KEY).await, Some(45));
+    override_to(&a, 10).await;
+    takes(&b, 11).await;
+    assert_eq!(upstream.tokens(KEY), [43, 11]);
+    assert_nothing_written_back(&[&a, &b], 11).await;
+}
+
+#[tokio::test]
+async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
+    let more = "{ store: { timeout: 2s, lease: 20s }, barrier: { settle: 300s } }";
+    let Some((upstream, _a, b, relay)) = relayed("an_epoch_that_was_opened_late_…", more).await
+    else {
+        return;
+    };
+    let closes = relay.passed(Statement::Close);
+    let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    b.send(forwarded(42))
+        .await
+        .assert_problem(503, "store-unavailable");
+    trap.sprung().await;
+    eventually(
+        "the row to be deleted, though it is not there yet",
+        || async { (relay.passed(Statement::Close) > closes).then_some(()) },
+    )
+    .await;
+    trap.release();
+    // Seen by the mark: the epoch may be found and closed by then.
+    eventually("the late commit", || async {
+        (b.token(KEY).await == Some(42)).then_some(())
+    })
+    .await;
+    // Nothing is in flight, and nothing supersedes it: it would be there until the proxy ends.
+    override_to(&b, 10).await;
+    b.send(forwarded(11)).await.assert_forwarded();
+    assert_eq!(upstream.tokens(KEY), [11]);
+}
+
+#[tokio::test]
+async fn an_override_outlives_the_proxy_that_did_it() {
+    let store = Store::postgres("an_override_outlives_…").await;
+    let Some(store) = store else { return };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(PATIENT);
+    let (mut a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    a.send(forwarded(42)).await.assert_forwarded();
+    b.send(forwarded(41))
+        .await
+        .assert_problem(412, "stale-token");
+    override_to(&a, 10).await;
+    a.kill9();
+    takes(&b, 11).await;
+    let a = Proxy::start(&config).await;
+    a.send(forwarded(10))
+        .await
+        .assert_problem(412, "stale-token");
+    a.send(forwarded(11)).await.assert_forwarded();
+    assert_eq!(upstream.tokens(KEY), [42, 11, 11]);
+    assert_nothing_written_back(&[&a, &b], 11).await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_back() {
+    let Some((upstream, a, b, relay)) = relayed("a_proxy_that_was_frozen_…", PATIENT).await
+    else {
+        return;
+    };
+    let mut taken = vec![42];
+    a.send(forwarded(42)).await.assert_forwarded();
+    for (round, mark) in [(0, 30), (1, 20)] {
+        // B knows the mark, and has nothing open.
+        b.send(forwarded(mark))
+            .await
+            .assert_problem(412, "stale-token");
+        if round == 0 {
+            b.pause().await;
+        } else {
+            relay.refuse(true);
+            relay.cut_all();
+        }
+        override_to(&a, mark - 1).await;
+        if round == 0 {
+            b.resume();
+        } else {
+            let answer = b.send(forwarded(mark + 20)).await;
+            answer.assert_problem(503, "store-unavailable");
+            relay.refuse(false);
+        }
+        takes(&b, mark).await;
+        taken.push(mark);
+        assert_nothing_written_back(&[&a, &b], mark).await;
+        advance(&a, mark + 1).await;
+        closed(&a).await;
+    }
+    assert_eq!(upstream.tokens(KEY), taken);
+}
+
+#[tokio::test]
+async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
+    let Some((upstream, a, b, relay)) = relayed("who_had_an_epoch_open_…", MORTAL).await else {
+        return;
+    };
+    for (round, mark) in [(0, 30), (1, 20)] {
+        b.send(forwarded(mark + 12)).await.assert_forwarded();
+        if round == 0 {
+            b.pause().await;
+        } else {
+            relay.refuse(true);
+            relay.cut_all();
+        }
+        // Its epoch is open: nothing may be lowered until it is dead and settled.
+        assert_eq!(try_override(&a, mark).await.status(), 409);
+        override_to(&a, mark).await;
+        if round == 0 {
+            b.resume();
+        } else {
+            relay.refuse(false);
+        }
+        takes(&b, mark + 1).await;
+        assert_nothing_written_back(&[&a, &b], mark + 1).await;
+        // B's epoch, to begin the next round from.
+        advance(&a, mark + 2).await;
+        override_to(&a, mark - 19).await;
+    }
+    assert_eq!(upstream.tokens(KEY), [42, 31, 32, 21]);
+}
+
+#[tokio::test]
+async fn an_operator_need_not_wait_for_the_dead_to_settle() {
+    let Some((upstream, a, b)) = pair("an_operator_need_not_wait_…", PATIENT).await else {
+        return;
+    };
+    b.send(forwarded(42)).await.assert_forwarded();
+    b.pause().await;
+    let left = eventually("B to be known as dead", || async {
+        unknown(&a).await.pop()
+    })
+    .await;
+    let answer = resolve(&a, &left["id"]).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    override_to(&a, 10).await;
+    a.send(forwarded(11)).await.assert_forwarded();
+    b.resume();
+    takes(&b, 12).await;
+    assert_eq!(upstream.tokens(KEY), [42, 11, 12]);
+    assert_nothing_written_back(&[&a, &b], 12).await;
+}
+
+#[tokio::test]
+async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
+    let Some((upstream, a, b)) = pair("an_outcome_resolved_…", PATIENT).await else {
+        return;
+    };
+    // Both have one, the first of their runs, of the same token.
+    for proxy in [&a, &b] {
+        upstream.on_token(41, [Step::Reset]);
+        let answer = proxy.send(forwarded(41)).await;
+        answer.assert_problem(502, "outcome-unknown");
+    }
+    let newer = [
+        a.start_request(forwarded(42)),
+        b.start_request(forwarded(42)),
+    ];
+    a.waiting(KEY, 1).await;
+    b.waiting(KEY, 1).await;
+    let (of_a, of_b) = (unknown(&a).await, unknown(&b).await);
+    let (of_a, of_b) = (&of_a[0]["id"], &of_b[0]["id"]);
+    // An id names one outcome, wherever it is said.
+    let answer = resolve(&b, of_a).await;
+    assert!([404, 409].contains(&answer.status()), "{}", answer.text());
+    assert_eq!(unknown(&b).await.len(), 1, "B's own still stands");
+    assert_eq!(resolve(&a, of_a).await.status(), 200);
+    assert_eq!(unknown(&a).await.len(), 0);
+    assert!(
+        newer.iter().all(|newer| !newer.is_finished()),
+        "B's is not known yet"
+    );
+    assert_eq!(resolve(&b, of_b).await.status(), 200);
+    for newer in newer {
+        soon("42", newer)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    assert_eq!(upstream.tokens(KEY), [41, 41, 42, 42]);
+}
+
+#[tokio::test]
+async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
+    let Some(store) = Store::postgres("what_the_dead_left_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(PATIENT);
+    let mut dead = Proxy::start(&config).await;
+    let (b, c) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
+    let older = dead.begin(&forwarded(41), b"").await;
+    upstream.reached(1).await;
+    let row = dead.mark(KEY).await.expect("it has a mark")["epochs"][0].clone();
+    let name = format!(
+        "{}/{}",
+        row["instance"].as_str().expect("text"),
+        row["opening"]
+    );
+    // It lives: only it can know.
+    assert_eq!(resolve(&b, &name.clone().into()).await.status(), 409);
+    dead.kill9();
+    drop(older);
+    let newer = [
+        b.start_request(forwarded(42)),
+        c.start_request(forwarded(42)),
+    ];
+    b.waiting(KEY, 1).await;
+    c.waiting(KEY, 1).await;
+    eventually("its death to be known", || async {
+        (unknown(&b).await.pop()?["id"] == *name).then_some(())
+    })
+    .await;
+    assert_eq!(resolve(&b, &name.into()).await.status(), 200);
+    for newer in newer {
+        soon("42", newer)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    let audit = c.mark(KEY).await.expect("it has a mark")["audit"].clone();
+    assert_eq!(
+        (&audit[0]["action"], &audit[0]["after"]),
+        (&"resolve".into(), &"41".into())
+    );
+}
+
+#[tokio::test]
+async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
+    let more = "{ store: { lease: 2s, timeout: 25s }, barrier: { wait: 25s, settle: 1s }, routes: \
+        [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
+    let Some((upstream, a, b, relay)) = relayed("tokens_of_before_…", more).await else {
+        return;
+    };
+    // B has its permit, and is held at the spending: the second advance of the request.
+    let opening = relay.arm(Point::After(Statement::Epochs), Action::Hold);
+    let asked = b.start_request(post("/orders/7").token(42));
+    opening.sprung().await;
+    let spending = relay.arm(Point::Before(Statement::Advance), Action::Hold);
+    opening.release();
+    spending.sprung().await;
+    let hold_renewal = |_| relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    let renewals: Vec<_> = (0..100).map(hold_renewal).collect();
+    override_to(&a, 10).await;
+    spending.release();
+    let answer = soon("42", asked).await.expect("no panic");
+    answer.assert_problem(503, "store-unavailable");
+    drop(renewals);
+    assert_eq!(
+        a.token(KEY).await,
+        Some(10),
+        "spending under an old permit raises nothing"
+    );
+    assert_eq!(upstream.count(), 0);
+    eventually("B to take the lower token", || async {
+        let answer = b.send(post("/orders/7").token(11)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    assert_nothing_written_back(&[&a, &b], 11).await;
+}

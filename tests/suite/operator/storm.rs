@@ -1,0 +1,223 @@
+//! Everything at once, from a seed: clients at two proxies, an operator who advances, resolves and overrides, and
+//! one of the proxies killed, frozen, cut off from Postgres, or held in the middle of a statement.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use self::field::{Field, RESOURCES, base, key};
+use crate::support::postgres::Cluster;
+use crate::support::relay::{Action, Point, Relay, Statement};
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put};
+
+mod field;
+
+const CLIENTS: u64 = 6;
+
+/// The upstream works for at most 150 ms after its caller has given up on it.
+const RUGGED: &str = "{ upstream: { timeout: 150ms }, store: { lease: 2s, timeout: 2s }, \
+    barrier: { wait: 2s, drain: 500ms, settle: 1s } }";
+
+/// What befalls the second proxy.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    /// For less than its lease: a longer stop may fall between the last look at the lease and a write, which
+    /// nobody can close from here.
+    Freeze,
+    CutOff,
+    Hold(Point),
+    LoseNews,
+}
+
+/// The proxy that it all befalls, behind a relay.
+struct Victim {
+    proxy: Proxy,
+    relay: Relay,
+    config: Config,
+    faults: [usize; 5],
+}
+
+fn ports(proxy: &Proxy) -> (SocketAddr, SocketAddr) {
+    (proxy.data(), proxy.admin())
+}
+
+impl Victim {
+    fn draw(random: &mut StdRng) -> Fault {
+        let statements = [
+            Statement::Advance,
+            Statement::Advance,
+            Statement::Epochs,
+            Statement::Close,
+            Statement::Superseded,
+            Statement::Renew,
+        ];
+        let statement = statements[random.random_range(0..statements.len())];
+        match random.random_range(0..10) {
+            0..3 => Fault::Kill,
+            3..5 => Fault::Freeze,
+            5..7 => Fault::CutOff,
+            7 => Fault::Hold(Point::Before(statement)),
+            8 => Fault::Hold(Point::After(statement)),
+            _ => Fault::LoseNews,
+        }
+    }
+
+    async fn suffer(&mut self, fault: Fault, field: &Field, random: &mut StdRng) {
+        let mut wait =
+            |most: u64| tokio::time::sleep(Duration::from_millis(random.random_range(0..most)));
+        match fault {
+            Fault::Kill => {
+                field.moved(1, None);
+                self.proxy.kill9();
+                wait(1000).await;
+                self.proxy = Proxy::start(&self.config).await;
+                field.moved(1, Some(ports(&self.proxy)));
+                self.faults[0] += 1;
+            }
+            Fault::Freeze => {
+                self.proxy.pause().await;
+                wait(1200).await;
+                self.proxy.resume();
+                self.faults[1] += 1;
+            }
+            Fault::CutOff => {
+                self.relay.refuse(true);
+                self.relay.cut_all();
+                wait(6000).await;
+                self.relay.refuse(false);
+                self.faults[2] += 1;
+            }
+            Fault::Hold(point) => {
+                let trap = self.relay.arm(point, Action::Hold);
+                wait(5000).await;
+                self.faults[3] += usize::from(trap.has_sprung());
+            }
+            Fault::LoseNews => {
+                self.relay.lose_notifications(true);
+                wait(2000).await;
+                self.relay.lose_notifications(false);
+                self.faults[4] += 1;
+            }
+        }
+    }
+}
+
+fn moody(upstream: &Upstream, seed: u64) {
+    let mut moods = StdRng::seed_from_u64(seed);
+    let work = |ms| vec![Step::Work(Duration::from_millis(ms)), Step::ok()];
+    upstream.otherwise(move |_| match moods.random_range(0..100) {
+        0..70 => vec![Step::ok()],
+        70..95 => work(moods.random_range(1..20)),
+        95..98 => work(moods.random_range(150..280)),
+        _ => vec![Step::Reset],
+    });
+}
+
+/// Sets a number of its own by an environment variable.
+fn set(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_finds_a_way_out_of_a_storm() {
+    let Some(store) = Store::postgres("an_operator_finds_a_way_out_of_a_storm").await else {
+        return;
+    };
+    let seed = set("FENCEPOST_SEED").unwrap_or_else(rand::random);
+    let time = Duration::from_secs(set("FENCEPOST_STORM_SECONDS").unwrap_or(12));
+    eprintln!("seed {seed}");
+    let random = |of: u64| StdRng::seed_from_u64(seed ^ (of << 32));
+    let upstream = Upstream::start().await;
+    moody(&upstream, seed);
+    let relay = Relay::start(Cluster::shared().port()).await;
+    let config = Config::new(&upstream, &store).with(RUGGED);
+    let witness = Proxy::start(&config).await;
+    let config = config.with(&format!("store: {{ url: '{}' }}", relay.url(&store.url())));
+    let mut victim = Victim {
+        proxy: Proxy::start(&config).await,
+        relay,
+        config,
+        faults: [0; 5],
+    };
+    let field = Arc::new(Field::new(
+        upstream,
+        [ports(&witness), ports(&victim.proxy)],
+    ));
+    let mut tasks = Vec::new();
+    for client in 0..CLIENTS {
+        let (field, random) = (Arc::clone(&field), random(1 + client));
+        let at = usize::from(client % 2 == 1);
+        tasks.push(tokio::spawn(async move {
+            field.client(at, random).await;
+        }));
+    }
+    let operator = (Arc::clone(&field), random(99));
+    tasks.push(tokio::spawn(async move {
+        operator.0.operator(operator.1).await;
+    }));
+
+    let mut random = random(100);
+    let started = Instant::now();
+    while started.elapsed() < time {
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
+        let fault = Victim::draw(&mut random);
+        victim.suffer(fault, &field, &mut random).await;
+    }
+    field.over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+
+    // Once more each; and both proxies take what is lower now.
+    let random = Mutex::new(random);
+    for resource in 0..RESOURCES {
+        field.overthrow(resource, &random).await;
+        let (reign, newest) = {
+            let holders = field.holders(resource);
+            (holders.reign, holders.newest)
+        };
+        let request = put(&format!("/orders/{resource}")).token(newest);
+        for proxy in [&witness, &victim.proxy] {
+            eventually("the lower token to be taken", || async {
+                let answer = proxy.send(request.clone()).await;
+                (answer.status() == 200).then_some(())
+            })
+            .await;
+        }
+        let view = witness.mark(&key(resource)).await.expect("it has a mark");
+        assert_eq!(view["mark"], newest.to_string(), "{view}");
+        let audit = view["audit"].as_array().expect("a list");
+        let last = audit.iter().find(|row| row["action"] == "override");
+        let last = last.expect("it is on record");
+        assert_eq!(last["after"], base(reign).to_string(), "{view}");
+    }
+    for proxy in [&witness, &victim.proxy] {
+        let metrics = proxy.metrics().await;
+        let regressions = metrics.sum("fencepost_mark_regressions_total", &[]);
+        assert!(regressions < 0.5, "no override was taken for a loss");
+    }
+    let ended = field
+        .upstream
+        .until("all ended", |all| all.iter().all(|one| one.ended.is_some()));
+    ended.await;
+    field.assert_order();
+    let of = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+    let acts = [&field.overrides, &field.resolved, &field.advanced].map(of);
+    let answers = [200, 412, 503, 502, 504].map(|status| field.answers(status));
+    eprintln!(
+        "overrides, resolved, advanced: {acts:?}; 200, 412, 503, 502, 504: {answers:?}; \
+         killed, frozen, cut off, held, deaf: {:?}",
+        victim.faults
+    );
+    assert!(
+        acts[0] > RESOURCES && acts[2] > 0,
+        "an operator was at work"
+    );
+    assert!(answers[0] > 100 && answers[1] > 10, "there was traffic");
+}

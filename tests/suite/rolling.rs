@@ -1,0 +1,179 @@
+//! Rolling restarts of two proxies under load: nobody who tries again is kept out, and nothing
+//! overtakes. `settle` is longer than the test, so that whoever waits for it never gets through.
+//!
+//! `FENCEPOST_LONG=1` runs a hundred restarts, and then holds the longest wait against the clock,
+//! which on a crowded machine would measure the crowd.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::support::wait::DEADLINE;
+use crate::support::{Config, Proxy, Step, Store, Upstream, put, soon};
+
+const CLIENTS: u64 = 12;
+const RESOURCES: usize = 4;
+/// Between two attempts of a client that was refused.
+const AGAIN: Duration = Duration::from_millis(5);
+/// The longest that a client may take to get through, in the long form.
+const BOUND: Duration = Duration::from_secs(1);
+
+/// What the clients share.
+struct Field {
+    /// Where the proxies are, those that have gone included.
+    doors: Mutex<[SocketAddr; 2]>,
+    newest: [AtomicU64; RESOURCES],
+    over: AtomicBool,
+    forwarded: AtomicUsize,
+    stale: AtomicUsize,
+    refused: AtomicUsize,
+    /// From the first refusal by a living proxy to the first answer that is none.
+    longest_refusal: Mutex<Duration>,
+    longest: Mutex<Duration>,
+}
+
+impl Field {
+    fn door(&self, at: usize) -> SocketAddr {
+        self.doors.lock().expect("no panic under this lock")[at]
+    }
+
+    fn move_door(&self, at: usize, to: SocketAddr) {
+        self.doors.lock().expect("no panic under this lock")[at] = to;
+    }
+
+    /// Writes once, and tries again until it is done or superseded.
+    async fn write(&self, resource: usize, token: u64, mut door: usize) {
+        let request = put(&format!("/orders/{resource}"))
+            .token(token)
+            .body("write");
+        let began = Instant::now();
+        let mut refused: Option<Instant> = None;
+        loop {
+            assert!(
+                began.elapsed() < DEADLINE,
+                "order:{resource} with {token} did not get through in {DEADLINE:?}"
+            );
+            // A connection that is refused or closed without an answer is a proxy that stops.
+            match request.attempt(self.door(door)).await {
+                Ok(answer) if answer.status() == 503 => {
+                    assert_ne!(answer.outcome(), None, "the upstream never says so");
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    refused.get_or_insert_with(Instant::now);
+                }
+                Ok(answer) => {
+                    match answer.status() {
+                        200 => self.forwarded.fetch_add(1, Ordering::Relaxed),
+                        412 => self.stale.fetch_add(1, Ordering::Relaxed),
+                        status => panic!("{status}: {}", answer.text()),
+                    };
+                    break;
+                }
+                Err(_) => {}
+            }
+            door = 1 - door;
+            tokio::time::sleep(AGAIN).await;
+        }
+        let raise = |longest: &Mutex<Duration>, by: Duration| {
+            let mut longest = longest.lock().expect("no panic under this lock");
+            *longest = by.max(*longest);
+        };
+        raise(&self.longest, began.elapsed());
+        if let Some(refused) = refused {
+            raise(&self.longest_refusal, refused.elapsed());
+        }
+    }
+
+    /// Now and then a new grant, else more work under the newest one.
+    async fn client(&self, mut random: StdRng) {
+        while !self.over.load(Ordering::Relaxed) {
+            let resource = random.random_range(0..RESOURCES);
+            let newest = &self.newest[resource];
+            let token = match random.random_range(0..10) {
+                0 => newest.fetch_add(1, Ordering::Relaxed) + 1,
+                _ => newest.load(Ordering::Relaxed),
+            };
+            self.write(resource, token, random.random_range(0..2)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_keep_nobody_out() {
+    let long = std::env::var_os("FENCEPOST_LONG").is_some();
+    let restarts = if long { 100 } else { 10 };
+    let Some(store) = Store::postgres("restarts_keep_nobody_out").await else {
+        return;
+    };
+    let seed: u64 = rand::random();
+    let upstream = Upstream::start().await;
+    let mut moods = StdRng::seed_from_u64(seed);
+    upstream.otherwise(move |_| {
+        let work = Duration::from_millis(moods.random_range(0..4));
+        vec![Step::Work(work), Step::ok()]
+    });
+    let config = Config::new(&upstream, &store)
+        .with("{ store: { lease: 300s }, barrier: { wait: 25s, drain: 300s, settle: 300s } }");
+    let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
+    let field = Arc::new(Field {
+        doors: Mutex::new([proxies[0].data(), proxies[1].data()]),
+        newest: [const { AtomicU64::new(1) }; RESOURCES],
+        over: AtomicBool::new(false),
+        forwarded: AtomicUsize::new(0),
+        stale: AtomicUsize::new(0),
+        refused: AtomicUsize::new(0),
+        longest_refusal: Mutex::default(),
+        longest: Mutex::default(),
+    });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let field = Arc::clone(&field);
+            let random = StdRng::seed_from_u64(seed ^ (client << 32));
+            tokio::spawn(async move { field.client(random).await })
+        })
+        .collect();
+    for restart in 0..restarts {
+        let at = restart % 2;
+        // Load on both before each stop.
+        upstream.reached(upstream.count() + 100).await;
+        proxies[at].stop().await;
+        proxies[at] = Proxy::start(&config).await;
+        field.move_door(at, proxies[at].data());
+        if let Some(client) = clients.iter().find(|client| client.is_finished()) {
+            panic!("a client has given up: {client:?}, seed {seed}");
+        }
+    }
+    field.over.store(true, Ordering::Relaxed);
+    for client in clients {
+        soon("a client", client).await.expect("no panic");
+    }
+    let longest_refusal = *field.longest_refusal.lock().expect("no panic");
+    let longest = *field.longest.lock().expect("no panic");
+    let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    eprintln!(
+        "{restarts} restarts, seed {seed}: {} forwarded, {} stale, {} refusals, \
+         the longest for {longest_refusal:?}; the longest request took {longest:?}",
+        count(&field.forwarded),
+        count(&field.stale),
+        count(&field.refused),
+    );
+    upstream.assert_no_overtaking();
+    assert!(count(&field.forwarded) >= restarts * 100, "there was load");
+    for resource in 0..RESOURCES {
+        let mut tokens = upstream.tokens(&format!("order:{resource}"));
+        tokens.dedup();
+        assert!(tokens.len() > restarts, "few epochs: {tokens:?}");
+    }
+    assert_eq!(
+        store.number("SELECT count(*) FROM instances").await,
+        2,
+        "those that were stopped have left"
+    );
+    if long {
+        // It holds the longest refusal, and what a client lost at a proxy that stopped.
+        assert!(longest < BOUND, "kept out for {longest:?}");
+    }
+}

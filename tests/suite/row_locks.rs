@@ -1,0 +1,175 @@
+//! Rows that somebody else holds locked. Of a mark: what was decided before its lock was had is decided
+//! anew under it. Of an instance: its lease lapses, and nothing more is written under it (guarantees G2
+//! and G3). The rows are held by a session of the test's own, so that who waits for whom is the test's
+//! to say.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+
+/// Two proxies that have all the patience these tests need, and a session that holds the row of
+/// `order:7`, whose mark is 40.
+async fn held(test: &str) -> Option<(Upstream, Proxy, Proxy, PgConnection)> {
+    let store = Store::postgres(test).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with("{ barrier: { wait: 25s }, store: { timeout: 50s, lease: 60s } }");
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    // Without a request, so that no epoch of 40 is open anywhere.
+    let mark = json!({ "token": "40", "reason": "a test" });
+    let marked = a.command("/v1/marks/order%3A7/advance", &mark).await;
+    assert_eq!(marked.status(), 200, "{}", marked.text());
+    let mut holder = PgConnection::connect(&store.url())
+        .await
+        .expect("the server is up");
+    sqlx::raw_sql("BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE")
+        .execute(&mut holder)
+        .await
+        .expect("the row is there");
+    Some((upstream, a, b, holder))
+}
+
+/// Waits until so many statements wait for a row's lock.
+async fn queued(holder: &mut PgConnection, count: i64) {
+    const WAIT: &str = "SELECT count(*) FROM pg_stat_activity \
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    for _ in 0..3000 {
+        // What a transaction has seen of the statistics it keeps seeing.
+        sqlx::raw_sql("SELECT pg_stat_clear_snapshot()")
+            .execute(&mut *holder)
+            .await
+            .expect("the session lives");
+        let waiting: i64 = sqlx::query_scalar(WAIT)
+            .fetch_one(&mut *holder)
+            .await
+            .expect("the session lives");
+        if waiting == count {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {count} statements that wait for the row");
+}
+
+async fn let_go(mut holder: PgConnection) {
+    sqlx::raw_sql("COMMIT")
+        .execute(&mut holder)
+        .await
+        .expect("the session lives");
+}
+
+/// The statement of 42 began, and took its snapshot, before 41 had an epoch.
+#[tokio::test]
+async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen() {
+    let Some((upstream, a, b, mut holder)) = held("an_epoch_that_was_opened_while_…").await
+    else {
+        return;
+    };
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = a.start_request(put("/orders/7").token(41));
+    queued(&mut holder, 1).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    queued(&mut holder, 2).await;
+    let_go(holder).await;
+    upstream
+        .until("41 at work", |all| {
+            all.iter().any(|one| one.token() == Some(41))
+        })
+        .await;
+    b.waiting("order:7", 1).await;
+    assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
+    gate.open();
+    for held in [older, newer] {
+        soon("both", held)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
+}
+
+/// Both were sent while the mark was 40; the newer one gets the row first.
+#[tokio::test]
+async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
+    let Some((upstream, a, b, mut holder)) = held("of_two_that_wait_for_the_row_…").await else {
+        return;
+    };
+    let newer = b.start_request(put("/orders/7").token(42));
+    queued(&mut holder, 1).await;
+    let older = a.start_request(put("/orders/7").token(41));
+    queued(&mut holder, 2).await;
+    let_go(holder).await;
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let problem = soon("41", older)
+        .await
+        .expect("no panic")
+        .assert_problem(412, "stale-token");
+    assert_eq!(problem["mark"], "42");
+    assert_eq!(upstream.tokens("order:7"), [42]);
+    eventually("both say 42", || async {
+        (a.token("order:7").await == Some(42) && b.token("order:7").await == Some(42)).then_some(())
+    })
+    .await;
+    upstream.assert_no_overtaking();
+}
+
+/// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`, after
+/// which the exchange would be reset anyhow, is far off.
+#[tokio::test]
+async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
+    let Some(store) = Store::postgres("not_a_byte_goes_upstream_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with("{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }");
+    let proxy = Proxy::start(&config).await;
+    let upload = put("/orders/7").token(41).header("Content-Length", "40000");
+    let mut held = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
+    upstream
+        .until("the first half", |all| {
+            all.first().is_some_and(|one| one.body.len() == 20_000)
+        })
+        .await;
+    let mut holder = PgConnection::connect(&store.url())
+        .await
+        .expect("the server is up");
+    sqlx::raw_sql("BEGIN; SELECT * FROM instances FOR UPDATE")
+        .execute(&mut holder)
+        .await
+        .expect("the row is there");
+    proxy
+        .until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
+        .await;
+    held.wire
+        .send("b".repeat(20_000).as_bytes())
+        .await
+        .expect("the kernel takes it");
+    upstream
+        .until("the connection is reset", |all| all[0].left)
+        .await;
+    let cut = upstream.only();
+    assert_eq!(
+        (cut.whole, cut.body.len()),
+        (false, 20_000),
+        "not a byte more"
+    );
+    held.finish().await.assert_problem(502, "outcome-unknown");
+    proxy
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_problem(503, "store-unavailable");
+    let_go(holder).await;
+    eventually("it serves again, under the same id", || async {
+        let answer = proxy.send(put("/orders/7").token(41)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+}

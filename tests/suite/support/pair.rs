@@ -1,0 +1,45 @@
+//! Two proxies on one Postgres, each with a relay of its own on the way there.
+
+use super::postgres::Cluster;
+use super::relay::Relay;
+use super::{Config, Proxy, Store, Upstream};
+
+/// The fields are dropped in this order: the proxies go first.
+pub struct Pair {
+    pub a: Proxy,
+    pub b: Proxy,
+    /// Between A and Postgres.
+    pub way_of_a: Relay,
+    /// Between B and Postgres.
+    pub way_of_b: Relay,
+    pub upstream: Upstream,
+    pub store: Store,
+}
+
+impl Pair {
+    /// Starts both with this laid over their configuration. `None`, and a line that says so, without
+    /// Postgres.
+    pub async fn start(test: &str, more: &str) -> Option<Self> {
+        let store = Store::postgres(test).await?;
+        let upstream = Upstream::start().await;
+        let port = Cluster::shared().port();
+        let (way_of_a, way_of_b) = (Relay::start(port).await, Relay::start(port).await);
+        let config = Config::new(&upstream, &store).with(more);
+        let a = Proxy::start(&through(&config, &store, &way_of_a)).await;
+        let b = Proxy::start(&through(&config, &store, &way_of_b)).await;
+        Some(Self {
+            a,
+            b,
+            way_of_a,
+            way_of_b,
+            upstream,
+            store,
+        })
+    }
+}
+
+/// The configuration of a proxy that reaches its store by way of this relay.
+pub fn through(config: &Config, store: &Store, relay: &Relay) -> Config {
+    let url = relay.url(&store.url());
+    config.clone().with(&format!("store: {{ url: '{url}' }}"))
+}

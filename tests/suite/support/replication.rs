@@ -1,0 +1,254 @@
+//! A Postgres primary and its standby, two clusters on loopback: the primary may be killed and the standby promoted,
+//! as often as a test likes, each server staying on its port, so that one URL names both for good.
+//!
+//! With [`Commits::WaitForStandby`] both servers run with `synchronous_standby_names = '*'` always. So a promoted
+//! server answers no commit until its own standby is there: what it holds when it is promoted is what it holds until
+//! [`Pair::rebuild`], and can be compared at leisure with what the upstream has seen.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
+
+use super::postgres::Cluster;
+use super::store::postgres_is_installed;
+
+/// How long a server may take to get where a test wants it.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Whether a commit waits until the standby has flushed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commits {
+    WaitForStandby,
+    DontWait,
+}
+
+/// See the module's page.
+pub struct Pair {
+    primary: Cluster,
+    standby: Cluster,
+    commits: Commits,
+    database: String,
+    hosts: String,
+}
+
+impl Pair {
+    /// A primary with its standby attached, and an empty database in both. `None`, and a line that says so, without
+    /// Postgres.
+    pub async fn start(test: &str, commits: Commits) -> Option<Self> {
+        Self::start_speaking(test, commits, None).await
+    }
+
+    /// The same, the primary speaking a language (`de_DE`).
+    pub async fn start_speaking(
+        test: &str,
+        commits: Commits,
+        language: Option<&str>,
+    ) -> Option<Self> {
+        if !postgres_is_installed() {
+            eprintln!("skipped: {test} (Postgres is not installed)");
+            return None;
+        }
+        let (primary, standby) = (Cluster::bare(), Cluster::bare());
+        primary.init();
+        let mut settings = settings(commits).to_vec();
+        let messages = language.map(|language| format!("lc_messages={language}.UTF-8"));
+        if let (Some(language), Some(messages)) = (language, &messages) {
+            if !primary.learn(language) {
+                eprintln!("skipped: {test} (this machine cannot make the locale {language})");
+                return None;
+            }
+            settings.push(messages);
+        }
+        primary.start_with(&settings);
+        let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), standby.port());
+        let mut pair = Self {
+            primary,
+            standby,
+            commits,
+            database: String::new(),
+            hosts,
+        };
+        pair.rebuild().await;
+        let url = pair.primary.create_database().await;
+        url.rsplit('/')
+            .next()
+            .expect("a URL ends with a name")
+            .clone_into(&mut pair.database);
+        Some(pair)
+    }
+
+    /// The URL that names both servers and asks for the one that can be written to.
+    pub fn url(&self) -> String {
+        format!(
+            "postgres://postgres@{}/{}?target_session_attrs=read-write",
+            self.hosts, self.database
+        )
+    }
+
+    /// The URL that names one of the servers.
+    pub fn url_of(&self, server: &Cluster) -> String {
+        server.url(&self.database)
+    }
+
+    /// The server that is the primary now.
+    pub fn primary(&self) -> &Cluster {
+        &self.primary
+    }
+
+    /// The server that is the standby now; after a failover, until it is rebuilt, the dead one.
+    pub fn standby(&self) -> &Cluster {
+        &self.standby
+    }
+
+    /// A session of the superuser's on the primary, in the database.
+    pub async fn shell(&self) -> PgConnection {
+        shell(&self.primary.url(&self.database)).await
+    }
+
+    /// A session on the other server, once it has caught up: it may not have the database before.
+    pub async fn standby_shell(&self) -> PgConnection {
+        self.caught_up().await;
+        shell(&self.standby.url(&self.database)).await
+    }
+
+    /// Kills every process of the primary, as a power cut would.
+    pub fn kill_primary(&self) {
+        tokio::task::block_in_place(|| self.primary.kill9());
+    }
+
+    /// Stops the standby in good order: what the primary commits from now on a failover loses.
+    pub fn detach(&self) {
+        tokio::task::block_in_place(|| self.standby.stop());
+    }
+
+    /// Kills the primary, and starts and promotes the standby that was [detached](Self::detach).
+    pub async fn lose(&mut self) {
+        self.kill_primary();
+        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
+        self.promote().await;
+    }
+
+    /// Makes the standby the primary, whatever the other one does.
+    pub async fn promote(&mut self) {
+        self.standby
+            .execute("postgres", "SELECT pg_promote(true, 60)")
+            .await;
+        std::mem::swap(&mut self.primary, &mut self.standby);
+    }
+
+    /// Takes a fresh copy of the primary and attaches it as the standby, on the port it has always had.
+    pub async fn rebuild(&mut self) {
+        self.attach(&self.standby).await;
+    }
+
+    /// A third server, attached to the primary as a standby of its.
+    pub async fn third(&self) -> Cluster {
+        let third = Cluster::bare();
+        self.attach(&third).await;
+        third
+    }
+
+    async fn attach(&self, standby: &Cluster) {
+        tokio::task::block_in_place(|| {
+            standby.kill9();
+            let data = standby.data();
+            let _ = std::fs::remove_dir_all(&data);
+            let output = standby
+                .command("pg_basebackup")
+                .args(["-h", "127.0.0.1", "-U", "postgres", "-R", "-X", "stream"])
+                .args(["--checkpoint=fast", "--no-sync"])
+                .args(["-p", &self.primary.port().to_string()])
+                .arg("-D")
+                .arg(&data)
+                .output()
+                .expect("pg_basebackup can be run");
+            assert!(
+                output.status.success(),
+                "pg_basebackup failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            standby.start_with(settings(self.commits));
+        });
+        let mut shell = shell(&self.primary.url("postgres")).await;
+        let attached = match self.commits {
+            Commits::WaitForStandby => "sync",
+            Commits::DontWait => "async",
+        };
+        let query = format!(
+            "SELECT count(*) FROM pg_stat_replication \
+             WHERE state = 'streaming' AND sync_state = '{attached}'"
+        );
+        until(&mut shell, "the standby streams", &query).await;
+    }
+
+    /// Starts the standby (after a failover: the old primary) by itself, as if it were a primary.
+    pub fn start_standby_alone(&self) {
+        tokio::task::block_in_place(|| self.standby.start_with(settings(self.commits)));
+    }
+
+    /// Waits until the standby has replayed all that the primary has flushed.
+    pub async fn caught_up(&self) {
+        let mut shell = self.shell().await;
+        until(
+            &mut shell,
+            "the standby has caught up",
+            "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_flush_lsn()",
+        )
+        .await;
+    }
+
+    /// The commits of proxies that wait for the standby now: process id and statement.
+    pub async fn waiting(&self, shell: &mut PgConnection) -> Vec<(i32, String)> {
+        sqlx::query_as(
+            "SELECT pid, query FROM pg_stat_activity \
+             WHERE wait_event = 'SyncRep' AND application_name = 'fencepost'",
+        )
+        .fetch_all(shell)
+        .await
+        .expect("the query is good")
+    }
+}
+
+fn settings(commits: Commits) -> &'static [&'static str] {
+    match commits {
+        Commits::WaitForStandby => &[
+            "synchronous_standby_names=*",
+            "wal_retrieve_retry_interval=100ms",
+        ],
+        Commits::DontWait => &["wal_retrieve_retry_interval=100ms"],
+    }
+}
+
+/// A session at this URL.
+pub async fn shell(url: &str) -> PgConnection {
+    url.parse::<PgConnectOptions>()
+        .expect("the URL is good")
+        .connect()
+        .await
+        .expect("the server accepts connections")
+}
+
+/// Runs statements.
+pub async fn sql(shell: &mut PgConnection, statement: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
+        .execute(shell)
+        .await
+        .unwrap_or_else(|error| panic!("{statement}: {error}"));
+}
+
+/// Looks until a count of the server's is not 0.
+pub async fn until(shell: &mut PgConnection, what: &str, query: &str) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(query.to_owned()))
+            .fetch_one(&mut *shell)
+            .await
+            .expect("the query is good");
+        if count > 0 {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
