@@ -21,7 +21,8 @@ redis-server:redis-server:real:: with Redis
 redis-tools:redis-cli:real:: with Redis
 nginx-light:nginx:real::
 curl:curl:real::
-strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte
+strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
+faketime:faketime:clock jumps in fire::
 patch:patch:the mutants
 '
 
