@@ -24,9 +24,9 @@ redis-server:redis-server:real:: with Redis
 redis-tools:redis-cli:real:: with Redis
 nginx-light:nginx:real::
 curl:curl:real::
-strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte
+strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
-libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:fire:: with clocks that jump
+libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 '
