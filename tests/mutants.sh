@@ -1,9 +1,10 @@
 #!/bin/sh
 # Shows that the suite catches what it is there to catch: each patch in tests/mutants breaks one
-# guarantee, and at least one of the tests it names must fail on the program so broken.
+# guarantee, and at least one of the tests it names must fail on the program so broken. And that the
+# model does: each of its mutants must have a counterexample.
 #
-#   tests/mutants.sh              every mutant
-#   tests/mutants.sh NAME...      only these
+#   tests/mutants.sh              every mutant, and those of the model
+#   tests/mutants.sh NAME...      only these patches
 #
 # The mutants are built in a copy of the tree. The suite is the one of the tree itself, so nothing but
 # the program differs; tests whose code is in the program are left to `cargo test`.
@@ -31,6 +32,8 @@ cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$mutants/debug/"
 rm -rf "$mutants"/debug/.fingerprint/fencepost-* "$mutants"/debug/build/fencepost-* "$mutants"/debug/deps/*fencepost* \
     "$mutants"/debug/deps/suite-*
 
+model=
+[ $# -gt 0 ] || model=too
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
 caught=0
 survived=0
@@ -40,6 +43,7 @@ for name in "$@"; do
     mkdir "$work/tree"
     cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
     mkdir -p "$work/tree/tests/suite" && cp tests/suite/main.rs "$work/tree/tests/suite/"
+    cp -R tests/model "$work/tree/tests/"
     if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$patch"); then
         echo "$name: the patch does not apply any more; make it anew"
         exit 1
@@ -68,4 +72,10 @@ for name in "$@"; do
     fi
 done
 echo "tests/mutants.sh: $caught caught, $survived survived"
+if [ -n "$model" ]; then
+    echo "tests/mutants.sh: the model's"
+    cargo test --locked -p fencepost-model --test mutants -- --nocapture >"$work/model.log" 2>&1 ||
+        { cat "$work/model.log"; exit 1; }
+    grep ' steps to ' "$work/model.log"
+fi
 [ "$survived" -eq 0 ]

@@ -2,8 +2,11 @@
 # Runs every test. On Debian and Ubuntu it first installs what the tests run against, if it may; what is
 # missing then is named, and the tests that need it skip themselves by name.
 #
-#   tests/run.sh              everything, the mutants too
-#   tests/run.sh crash::      only tests whose name has this in it, and no mutants
+#   tests/run.sh              everything: the suite, the model, the mutants
+#   tests/run.sh crash::      only tests of the suite whose name has this in it
+#
+# FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault histories for as
+# long as you like: tests/soak.sh.
 #
 # Nothing here uses a service of the machine: the tests start what they need, on free ports of the
 # loopback and in temporary directories, and end it by its process id.
@@ -22,13 +25,15 @@ redis-tools:redis-cli:real:: with Redis
 nginx-light:nginx:real::
 curl:curl:real::
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
-faketime:faketime:clock jumps in fire::
+pgbouncer:pgbouncer:the refusal of a pooler
+libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:fire:: with clocks that jump
+locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 '
 
 there() {
     case $1 in
-        /*) [ -e "$1" ] ;;
+        /*) ls $1 >/dev/null 2>&1 ;;
         initdb) command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] ;;
     esac
@@ -69,6 +74,7 @@ done
 
 cargo test --locked -- "$@"
 if [ $# -eq 0 ]; then
+    cargo test --locked -p fencepost-model --test holds
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2

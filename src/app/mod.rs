@@ -132,6 +132,7 @@ impl App {
         let ledger = Arc::new(Ledger::new(
             settings.store.cached_marks,
             settings.barrier.settle,
+            term.unwrap_or_default(),
             drained_tx,
             handles.open_epochs,
             handles.unknown_outcomes,

@@ -344,7 +344,8 @@ impl MarkStore for Double {
                     row.renewals += 1;
                     Renewal::Alive(era)
                 }
-                _ => Renewal::Dead,
+                Some(_) => Renewal::Dead,
+                None => Renewal::Unknown,
             }
         })
         .await
@@ -534,7 +535,14 @@ impl Rig {
         let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
         let (tx, drained) = mpsc::unbounded_channel();
         let unknown = gauge("unknown");
-        let ledger = Ledger::new(1000, SETTLE, tx, gauge("open"), unknown.clone());
+        let ledger = Ledger::new(
+            1000,
+            SETTLE,
+            term.unwrap_or_default(),
+            tx,
+            gauge("open"),
+            unknown.clone(),
+        );
         let ledger = Arc::new(ledger);
         let meters = meters();
         let (task, lane) = Lane::new(LaneSetup {

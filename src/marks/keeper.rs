@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::lane::{LaneHandle, Meters};
 use super::lease::Lease;
 use super::ledger::Ledger;
-use super::store::{Heard, InstanceId, MarkStore, News, Renewal, StoreError};
+use super::store::{Era, Heard, InstanceId, MarkStore, News, Renewal, StoreError};
 use super::watch::Watch;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
@@ -136,10 +136,18 @@ impl Keeper {
             if !go_on() {
                 break;
             }
-            if self.bounded(self.store.declare_dead(&id, renewals)).await? {
-                tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
-                self.watch.declared(&id, clock.now());
-                self.ledger.ring_all();
+            match self.bounded(self.store.declare_dead(&id, renewals)).await {
+                Ok(true) => {
+                    tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
+                    self.watch.declared(&id, clock.now());
+                    self.ledger.ring_all();
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    // As below: what was read of the others still holds.
+                    self.meters.failed(&error);
+                    tracing::warn!(instance = %id, %error, "an instance that stopped renewing could not be declared dead yet");
+                }
             }
         }
         let mut settled = verdict.settled;
@@ -175,23 +183,24 @@ impl Keeper {
         let clock = self.lease.clock();
         let identity = self.lease.identity();
         let sent = clock.now();
+        let lapsed = self.lease.lapsed_for();
         match self.bounded(self.store.renew(&identity.instance)).await? {
-            Renewal::Alive(era) => {
-                let lapsed = !self.lease.valid();
-                self.lease.renewed(sent);
-                self.ledger.adopt(era);
-                if lapsed {
-                    tracing::info!("the lease had lapsed and runs again, under the same id");
-                    self.ledger.ring_all();
-                }
-                let known = self.ledger.era();
-                if era < known {
-                    // A failover has lost an override: the next one must not be given the same era.
-                    self.bounded(self.store.raise_era(known)).await?;
-                }
+            Renewal::Alive(era) => self.alive(era, sent, lapsed.is_some()).await?,
+            // Nobody buries an instance before its lease has been lapsed for `settle`, so the row was lost (a failover to
+            // a replica that was behind, an old backup). What this instance knows and has open still holds, and
+            // is what can tell what else was lost.
+            Renewal::Unknown if lapsed.unwrap_or_default() < self.settle => {
+                let sent = clock.now();
+                let joined = self.store.join(&identity.instance, self.term, self.settle);
+                let era = self.bounded(joined).await?;
+                tracing::error!(instance = %identity.instance,
+                    "the store has lost this instance, which is recorded again; marks may be lost as well");
+                self.alive(era, sent, lapsed.is_some()).await?;
+                self.lane.reconcile();
+                self.lane.poll();
             }
-            Renewal::Dead => {
-                let lapsed = self.lease.lapsed_for().unwrap_or_default();
+            Renewal::Dead | Renewal::Unknown => {
+                let lapsed = lapsed.unwrap_or_default();
                 let id = InstanceId::from_bits((self.bits)());
                 let sent = clock.now();
                 let era = self
@@ -213,6 +222,22 @@ impl Keeper {
         }
         self.remaining
             .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
+        Ok(())
+    }
+
+    /// The same id goes on; the renewal was sent at `sent`.
+    async fn alive(&self, era: Era, sent: Duration, lapsed: bool) -> Result<(), StoreError> {
+        self.lease.renewed(sent);
+        self.ledger.adopt(era);
+        if lapsed {
+            tracing::info!("the lease had lapsed and runs again, under the same id");
+            self.ledger.ring_all();
+        }
+        let known = self.ledger.era();
+        if era < known {
+            // A failover has lost an override: the next one must not be given the same era.
+            self.bounded(self.store.raise_era(known)).await?;
+        }
         Ok(())
     }
 

@@ -114,8 +114,10 @@ pub struct InstanceRow {
 pub enum Renewal {
     /// The lease runs on; the namespace is in this era.
     Alive(Era),
-    /// Somebody declared this id dead, or its row is gone: rejoin under a new one.
+    /// Somebody declared this id dead.
     Dead,
+    /// No row knows this id: it was declared dead and is buried, or the store has lost it.
+    Unknown,
 }
 
 /// One mark, for people.
@@ -286,7 +288,7 @@ pub trait MarkStore: Send + Sync + 'static {
         settle: Duration,
     ) -> Result<Era, StoreError>;
 
-    /// Adds one to the instance's counter, unless it is dead or unknown.
+    /// Adds one to the instance's counter, unless it is dead or unknown; says which.
     async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError>;
 
     /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances

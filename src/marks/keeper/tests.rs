@@ -69,6 +69,8 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
         Some(token(10)),
         "not known to be dead yet"
     );
+    // Nobody is buried sooner.
+    tokio::time::advance(TERM + SETTLE).await;
     keeper.round().await.expect("a round");
     assert_eq!(rig.lease.generation(), 1);
     assert_ne!(rig.lease.identity().instance, me);
@@ -101,6 +103,39 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
     assert_eq!(store.calls("raise_era"), 1);
     keeper.round().await.expect("a round");
     assert_eq!(store.calls("raise_era"), 1, "and not once more");
+}
+
+/// An old backup, say. What this instance knows tells what else was lost, so it must not be forgotten.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_the_store_has_lost_is_recorded_again_and_forgets_nothing() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    let (a, me) = (key("a"), rig.lease.identity().instance);
+    assert!(open(&rig, &a, 5).await.is_ok());
+    rig.ledger.learn(&key("b"), token(9), 0, false);
+    store.state().instances.clear();
+    keeper.round().await.expect("a round");
+    assert_eq!(rig.lease.identity().instance, me);
+    assert_eq!(rig.lease.generation(), 0);
+    assert!(store.state().instances.contains_key(&me));
+    assert_eq!(rig.ledger.known(&a), Some(token(5)));
+    assert_eq!(rig.ledger.known(&key("b")), Some(token(9)));
+}
+
+/// It may have been declared dead and buried; then its epochs protect nothing any more.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_may_have_been_buried_goes_on_under_a_new_id() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    let me = rig.lease.identity().instance;
+    rig.ledger.learn(&key("b"), token(9), 0, false);
+    store.state().instances.clear();
+    tokio::time::advance(TERM + SETTLE).await;
+    keeper.round().await.expect("a round");
+    assert_ne!(rig.lease.identity().instance, me);
+    assert_eq!(rig.ledger.known(&key("b")), None);
 }
 
 /// A failover that is over between two renewals fails none of them.

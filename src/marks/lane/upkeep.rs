@@ -207,12 +207,17 @@ impl Lane {
         let by = self.lease.identity();
         let era = self.ledger.era();
         for key in self.repairs.clone() {
-            let mut repaired = Ok(());
             let known = self.ledger.known(&key);
             if !self.lease.holds(by.generation) {
                 return;
             }
-            if let Some(token) = known {
+            // The epochs first: from then on the mark cannot be overridden.
+            let rows = self.ledger.rows_of(&key);
+            let mut repaired = Ok(());
+            if !rows.is_empty() {
+                repaired = self.store.reopen(&rows).await;
+            }
+            if let Some(token) = known.filter(|_| repaired.is_ok()) {
                 let ask = Ask {
                     resource: key.clone(),
                     token,
@@ -222,17 +227,15 @@ impl Lane {
                 match self.store.advance(&by.instance, era, &[ask]).await {
                     Ok(found) => {
                         let before = found.first().and_then(|found| found.before);
-                        let later = found.first().is_some_and(|found| found.era > era);
-                        if before < Some(token) && !later {
+                        if let Some(later) = found.first().filter(|found| found.era > era) {
+                            self.ledger.adopt(later.era);
+                            self.ledger.overruled(&key);
+                        } else if before < Some(token) {
                             self.meters.regressions.inc();
                         }
                     }
                     Err(error) => repaired = Err(error),
                 }
-            }
-            let rows = self.ledger.rows_of(&key);
-            if repaired.is_ok() && !rows.is_empty() {
-                repaired = self.store.reopen(&rows).await;
             }
             match repaired {
                 Ok(()) => {

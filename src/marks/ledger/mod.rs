@@ -146,17 +146,20 @@ pub struct Ledger {
     active: AtomicUsize,
     numbers: AtomicU64,
     settle: Duration,
+    term: Duration,
     drained: mpsc::UnboundedSender<Drained>,
     open_epochs: IntGauge,
     unknown_outcomes: IntGauge,
 }
 
 impl Ledger {
-    /// `capacity`: how many idle resources are remembered. Epochs that are done go to `drained`.
+    /// `capacity`: how many idle resources are remembered. `term`: the lease's, zero where the store is not shared.
+    /// Epochs that are done go to `drained`.
     #[must_use]
     pub fn new(
         capacity: usize,
         settle: Duration,
+        term: Duration,
         drained: mpsc::UnboundedSender<Drained>,
         open_epochs: IntGauge,
         unknown_outcomes: IntGauge,
@@ -181,6 +184,7 @@ impl Ledger {
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
             settle,
+            term,
             drained,
             open_epochs,
             unknown_outcomes,
@@ -197,7 +201,7 @@ impl Ledger {
             if let Some(known) = entry.known.filter(|known| *known > token) {
                 return Look::Stale(known);
             }
-            if let Some(left) = entry.barred(self.settle) {
+            if let Some(left) = entry.barred(self.bar_for()) {
                 return Look::Barred(left);
             }
             return match entry.usable(token, generation) {
@@ -228,7 +232,7 @@ impl Ledger {
         if let Some(known) = entry.known.filter(|known| *known > token) {
             return Entered::Superseded(known);
         }
-        if let Some(left) = entry.barred(self.settle) {
+        if let Some(left) = entry.barred(self.bar_for()) {
             return Entered::Barred(left);
         }
         let Some(index) = entry.usable(token, generation) else {
@@ -485,6 +489,12 @@ impl Ledger {
             .active
             .get_mut(&row.resource)
             .is_some_and(|entry| entry.epoch(&row.instance, row.opening).is_some())
+    }
+
+    /// How long a resource whose marks were lost is refused once that is repaired. A peer whose epochs were lost as
+    /// well may not know it, and send until its lease lapses.
+    pub(super) fn bar_for(&self) -> Duration {
+        self.term + self.settle
     }
 
     // --- plumbing ---

@@ -10,7 +10,14 @@ const IDLE: Duration = Duration::from_mins(1);
 fn ledger(capacity: usize) -> (Arc<Ledger>, mpsc::UnboundedReceiver<Drained>) {
     let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
     let (tx, drained) = mpsc::unbounded_channel();
-    let ledger = Ledger::new(capacity, SETTLE, tx, gauge("open"), gauge("unknown"));
+    let ledger = Ledger::new(
+        capacity,
+        SETTLE,
+        Duration::ZERO,
+        tx,
+        gauge("open"),
+        gauge("unknown"),
+    );
     (Arc::new(ledger), drained)
 }
 

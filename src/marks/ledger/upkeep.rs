@@ -129,10 +129,15 @@ impl Ledger {
         self.with(key, |entry, _| entry.bar = Some(Bar::Repairing));
     }
 
-    /// The higher mark and the open epochs are on record again; `settle` runs from now.
+    /// The higher mark and the open epochs are on record again; the settling runs from now.
     pub fn repaired(&self, key: &ResourceKey) {
-        let until = Instant::now() + self.settle;
+        let until = Instant::now() + self.bar_for();
         self.with(key, |entry, _| entry.bar = Some(Bar::Until(until)));
+    }
+
+    /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over.
+    pub fn overruled(&self, key: &ResourceKey) {
+        self.with(key, |entry, _| entry.known = None);
     }
 
     /// What goes on at one resource here.

@@ -47,11 +47,23 @@ pub(super) async fn renew(
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await?;
-    Ok(eras
-        .first()
-        .map_or(Renewal::Dead, |era| Renewal::Alive(*era)))
+    if let Some(era) = eras.first() {
+        return Ok(Renewal::Alive(*era));
+    }
+    // A burial in between makes "unknown" of what was dead; whoever asks knows by its clock whether that can be.
+    let rows: Vec<bool> =
+        sqlx::query_scalar("SELECT dead FROM instances WHERE namespace = $1 AND id = $2")
+            .bind(namespace)
+            .bind(instance.as_str())
+            .fetch_all(connection)
+            .await?;
+    Ok(if rows.is_empty() {
+        Renewal::Unknown
+    } else {
+        Renewal::Dead
+    })
 }
 
 /// Inserts too: an old backup may not have the row.

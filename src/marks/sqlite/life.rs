@@ -47,9 +47,18 @@ pub(super) async fn renew(
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .fetch_optional(connection)
+    .fetch_optional(&mut *connection)
     .await?;
-    Ok(era.map_or(Renewal::Dead, Renewal::Alive))
+    if let Some(era) = era {
+        return Ok(Renewal::Alive(era));
+    }
+    let row: Option<bool> =
+        sqlx::query_scalar("SELECT dead FROM instances WHERE namespace = ?1 AND id = ?2")
+            .bind(namespace)
+            .bind(instance.as_str())
+            .fetch_optional(connection)
+            .await?;
+    Ok(row.map_or(Renewal::Unknown, |_| Renewal::Dead))
 }
 
 pub(super) async fn raise_era(
