@@ -182,11 +182,14 @@ impl World {
                 self.done(&fault, "");
                 return self.again(slot, &mut place, fault).await;
             }
-            drop(place);
             if tokio::time::Instant::now() > give_up {
-                self.log.note("so many syncs there were not");
-                return;
+                // It could still come to that, with nobody there to start it again.
+                self.log
+                    .note("so many syncs there were not; it is killed by hand");
+                slot.bury(place.take().expect("it was there"));
+                return self.again(slot, &mut place, fault).await;
             }
+            drop(place);
             sleep(Duration::from_millis(5)).await;
         }
     }

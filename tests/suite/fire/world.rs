@@ -2,7 +2,7 @@
 //! its own where there is a Postgres, and the upstream.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -26,12 +26,21 @@ use crate::support::{Config, Proxy, Store};
 const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms },
     barrier: { wait: 700ms, drain: 500ms, settle: 4s },
     store: { lease: 1s, timeout: 800ms } }";
-/// The library that makes a process's wall clock another one.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// The library that makes a process's wall clock another one, where Debian puts it on this machine's kind.
+fn faketime() -> Option<PathBuf> {
+    let kinds = std::fs::read_dir("/usr/lib")
+        .into_iter()
+        .flatten()
+        .flatten();
+    kinds
+        .map(|kind| kind.path().join("faketime/libfaketimeMT.so.1"))
+        .find(|library| library.exists())
+}
 
 /// Whether the wall clock of a proxy can be made to jump here.
 pub fn clocks_can_jump() -> bool {
-    Path::new(FAKETIME).exists()
+    faketime().is_some()
 }
 
 /// All that a history is about.
@@ -173,9 +182,9 @@ impl Slot {
             return Proxy::start_under(&self.config, runner).await;
         }
         let mut command = fencepost();
-        if let Some(clock) = &self.clock {
+        if let (Some(clock), Some(library)) = (&self.clock, faketime()) {
             command
-                .env("LD_PRELOAD", FAKETIME)
+                .env("LD_PRELOAD", library)
                 .env("FAKETIME_TIMESTAMP_FILE", clock)
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
