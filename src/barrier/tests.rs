@@ -331,13 +331,13 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     assert_eq!(
         refused,
         Some(Refusal::Barred {
-            retry_after: SETTLE
+            retry_after: TERM + SETTLE
         })
     );
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(one.store.mark_of(&key("a")), Some(5));
     assert_eq!(one.store.open(&key("a")).len(), 1);
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(TERM + SETTLE).await;
     one.rig.lease.renewed(one.rig.lease.clock().now());
     assert!(one.enter("a", 5).await.is_ok());
     assert!(one.store.check().await.is_ok());
