@@ -339,6 +339,8 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     assert_eq!(one.store.open(&key("a")).len(), 1);
     tokio::time::sleep(TERM + SETTLE).await;
     one.rig.lease.renewed(one.rig.lease.clock().now());
-    assert!(one.enter("a", 5).await.is_ok());
+    // The epoch from before gives no permit; one that is opened anew does.
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    drop(one.admit("a", 5).await);
     assert!(one.store.check().await.is_ok());
 }
