@@ -11,10 +11,10 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::escape;
 use crate::support::relay::{Action, Point, Relay, Statement};
 use crate::support::{
-    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, post, put,
-    soon,
+    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
 };
 
+mod outcomes;
 mod storm;
 
 const KEY: &str = "order:7";
@@ -477,145 +477,4 @@ async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
         override_to(&a, mark - 19).await;
     }
     assert_eq!(upstream.tokens(KEY), [42, 31, 32, 21]);
-}
-
-#[tokio::test]
-async fn an_operator_need_not_wait_for_the_dead_to_settle() {
-    let Some((upstream, a, b)) = pair("an_operator_need_not_wait_…", PATIENT).await else {
-        return;
-    };
-    b.send(forwarded(42)).await.assert_forwarded();
-    b.pause().await;
-    let left = eventually("B to be known as dead", || async {
-        unknown(&a).await.pop()
-    })
-    .await;
-    let answer = resolve(&a, &left["id"]).await;
-    assert_eq!(answer.status(), 200, "{}", answer.text());
-    override_to(&a, 10).await;
-    a.send(forwarded(11)).await.assert_forwarded();
-    b.resume();
-    takes(&b, 12).await;
-    assert_eq!(upstream.tokens(KEY), [42, 11, 12]);
-    assert_nothing_written_back(&[&a, &b], 12).await;
-}
-
-#[tokio::test]
-async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
-    let Some((upstream, a, b)) = pair("an_outcome_resolved_…", PATIENT).await else {
-        return;
-    };
-    // Both have one, the first of their runs, of the same token.
-    for proxy in [&a, &b] {
-        upstream.on_token(41, [Step::Reset]);
-        let answer = proxy.send(forwarded(41)).await;
-        answer.assert_problem(502, "outcome-unknown");
-    }
-    let newer = [
-        a.start_request(forwarded(42)),
-        b.start_request(forwarded(42)),
-    ];
-    a.waiting(KEY, 1).await;
-    b.waiting(KEY, 1).await;
-    let (of_a, of_b) = (unknown(&a).await, unknown(&b).await);
-    let (of_a, of_b) = (&of_a[0]["id"], &of_b[0]["id"]);
-    // An id names one outcome, wherever it is said.
-    let answer = resolve(&b, of_a).await;
-    assert!([404, 409].contains(&answer.status()), "{}", answer.text());
-    assert_eq!(unknown(&b).await.len(), 1, "B's own still stands");
-    assert_eq!(resolve(&a, of_a).await.status(), 200);
-    assert_eq!(unknown(&a).await.len(), 0);
-    assert!(
-        newer.iter().all(|newer| !newer.is_finished()),
-        "B's is not known yet"
-    );
-    assert_eq!(resolve(&b, of_b).await.status(), 200);
-    for newer in newer {
-        soon("42", newer)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
-    }
-    assert_eq!(upstream.tokens(KEY), [41, 41, 42, 42]);
-}
-
-#[tokio::test]
-async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
-    let Some(store) = Store::postgres("what_the_dead_left_…").await else {
-        return;
-    };
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(PATIENT);
-    let mut dead = Proxy::start(&config).await;
-    let (b, c) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
-    let older = dead.begin(&forwarded(41), b"").await;
-    upstream.reached(1).await;
-    let row = dead.mark(KEY).await.expect("it has a mark")["epochs"][0].clone();
-    let name = format!(
-        "{}/{}",
-        row["instance"].as_str().expect("text"),
-        row["opening"]
-    );
-    // It lives: only it can know.
-    assert_eq!(resolve(&b, &name.clone().into()).await.status(), 409);
-    dead.kill9();
-    drop(older);
-    let newer = [
-        b.start_request(forwarded(42)),
-        c.start_request(forwarded(42)),
-    ];
-    b.waiting(KEY, 1).await;
-    c.waiting(KEY, 1).await;
-    eventually("its death to be known", || async {
-        (unknown(&b).await.pop()?["id"] == *name).then_some(())
-    })
-    .await;
-    assert_eq!(resolve(&b, &name.into()).await.status(), 200);
-    for newer in newer {
-        soon("42", newer)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
-    }
-    let audit = c.mark(KEY).await.expect("it has a mark")["audit"].clone();
-    assert_eq!(
-        (&audit[0]["action"], &audit[0]["after"]),
-        (&"resolve".into(), &"41".into())
-    );
-}
-
-#[tokio::test]
-async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
-    let more = "{ store: { lease: 2s, timeout: 25s }, barrier: { wait: 25s, settle: 1s }, routes: \
-        [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
-    let Some((upstream, a, b, relay)) = relayed("tokens_of_before_…", more).await else {
-        return;
-    };
-    // B has its permit, and is held at the spending: the second advance of the request.
-    let opening = relay.arm(Point::After(Statement::Epochs), Action::Hold);
-    let asked = b.start_request(post("/orders/7").token(42));
-    opening.sprung().await;
-    let spending = relay.arm(Point::Before(Statement::Advance), Action::Hold);
-    opening.release();
-    spending.sprung().await;
-    let hold_renewal = |_| relay.arm(Point::Before(Statement::Renew), Action::Hold);
-    let renewals: Vec<_> = (0..100).map(hold_renewal).collect();
-    override_to(&a, 10).await;
-    spending.release();
-    let answer = soon("42", asked).await.expect("no panic");
-    answer.assert_problem(503, "store-unavailable");
-    drop(renewals);
-    assert_eq!(
-        a.token(KEY).await,
-        Some(10),
-        "spending under an old permit raises nothing"
-    );
-    assert_eq!(upstream.count(), 0);
-    eventually("B to take the lower token", || async {
-        let answer = b.send(post("/orders/7").token(11)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
-    assert_nothing_written_back(&[&a, &b], 11).await;
 }
