@@ -21,9 +21,9 @@ use crate::config::settings::Secret;
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
-const POOLER: &str = "the session's settings did not reach the server. If this is PgBouncer or \
-    another pooler, its transaction mode cannot be used for marks: point store.url at Postgres \
-    itself";
+const POOLER: &str = "the session's settings did not reach the server. PgBouncer or another pooler cannot \
+    stand in between: it keeps the settings back, and in transaction mode it changes servers as well. Point \
+    store.url at Postgres itself";
 
 const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
     standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
