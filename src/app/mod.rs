@@ -127,7 +127,10 @@ impl App {
         let term = store.shared().then_some(settings.store.lease);
         let instance = InstanceId::from_bits(bits());
         let lease = Arc::new(Lease::new(Clock::boottime(), term, instance));
-        let watch = Arc::new(Watch::new(settings.barrier.settle));
+        let watch = Arc::new(Watch::new(
+            settings.barrier.settle,
+            term.unwrap_or_default(),
+        ));
         let (drained_tx, drained) = mpsc::unbounded_channel();
         let ledger = Arc::new(Ledger::new(
             settings.store.cached_marks,

@@ -176,7 +176,7 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
         let row = state
             .marks
             .entry(ask.resource.clone())
-            .or_insert((ask.token, None, era));
+            .or_insert((ask.token, None, 0));
         if row.2 <= era {
             if row.0 < ask.token {
                 (row.0, row.1) = (ask.token, None);
@@ -531,7 +531,7 @@ impl Rig {
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: Clock) -> Self {
         let term = store.shared().then_some(TERM);
         let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(id)));
-        let watch = Arc::new(Watch::new(SETTLE));
+        let watch = Arc::new(Watch::new(SETTLE, term.unwrap_or_default()));
         let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
         let (tx, drained) = mpsc::unbounded_channel();
         let unknown = gauge("unknown");

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::lane::{LaneHandle, Meters};
-use super::lease::Lease;
+use super::lease::{Identity, Lease};
 use super::ledger::Ledger;
 use super::store::{Era, Heard, InstanceId, MarkStore, News, Renewal, StoreError};
 use super::watch::Watch;
@@ -183,24 +183,11 @@ impl Keeper {
         let clock = self.lease.clock();
         let identity = self.lease.identity();
         let sent = clock.now();
-        let lapsed = self.lease.lapsed_for();
         match self.bounded(self.store.renew(&identity.instance)).await? {
-            Renewal::Alive(era) => self.alive(era, sent, lapsed.is_some()).await?,
-            // Nobody buries an instance before its lease has been lapsed for `settle`, so the row was lost (a failover to
-            // a replica that was behind, an old backup). What this instance knows and has open still holds, and
-            // is what can tell what else was lost.
-            Renewal::Unknown if lapsed.unwrap_or_default() < self.settle => {
-                let sent = clock.now();
-                let joined = self.store.join(&identity.instance, self.term, self.settle);
-                let era = self.bounded(joined).await?;
-                tracing::error!(instance = %identity.instance,
-                    "the store has lost this instance, which is recorded again; marks may be lost as well");
-                self.alive(era, sent, lapsed.is_some()).await?;
-                self.lane.reconcile();
-                self.lane.poll();
-            }
+            Renewal::Alive(era) => self.alive(era, sent).await?,
+            Renewal::Unknown if self.cannot_be_buried() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => {
-                let lapsed = lapsed.unwrap_or_default();
+                let lapsed = self.lease.lapsed_for().unwrap_or_default();
                 let id = InstanceId::from_bits((self.bits)());
                 let sent = clock.now();
                 let era = self
@@ -225,8 +212,36 @@ impl Keeper {
         Ok(())
     }
 
+    /// Nobody buries an instance before its lease has been lapsed for `settle`. To be asked after the answer that says
+    /// what the store knows.
+    fn cannot_be_buried(&self) -> bool {
+        self.lease.lapsed_for().unwrap_or_default() < self.settle
+    }
+
+    /// The store has lost this instance's row (a failover to a replica that was behind, an old backup). What this
+    /// instance knows still holds, and is what can tell what else was lost; it goes on under the same id.
+    async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
+        let sent = self.lease.clock().now();
+        let joined = self.store.join(&identity.instance, self.term, self.settle);
+        let era = self.bounded(joined).await?;
+        if !self.cannot_be_buried() {
+            // It took so long that its epochs may be deleted by now. The next round is to find it dead.
+            self.bounded(self.store.leave(&identity.instance)).await?;
+            return Err(StoreError::Timeout(self.settle));
+        }
+        tracing::error!(instance = %identity.instance,
+            "the store has lost this instance, which is recorded again; marks may be lost as well");
+        // Their rows may be lost too: no permit from memory any more, but each epoch opened anew.
+        self.ledger.retire_all();
+        self.alive(era, sent).await?;
+        self.lane.reconcile();
+        self.lane.poll();
+        Ok(())
+    }
+
     /// The same id goes on; the renewal was sent at `sent`.
-    async fn alive(&self, era: Era, sent: Duration, lapsed: bool) -> Result<(), StoreError> {
+    async fn alive(&self, era: Era, sent: Duration) -> Result<(), StoreError> {
+        let lapsed = !self.lease.valid();
         self.lease.renewed(sent);
         self.ledger.adopt(era);
         if lapsed {

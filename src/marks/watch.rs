@@ -21,6 +21,9 @@ struct Seen {
     dead_since: Option<Duration>,
     lease: Duration,
     settle: Duration,
+    /// Only its epochs are on record: a failover may have lost the rest of an instance that lives, and may go on for
+    /// a lease.
+    orphan: bool,
 }
 
 /// The other instances, as far as this one has seen them.
@@ -28,6 +31,8 @@ struct Seen {
 pub struct Watch {
     /// This instance's own `settle`; the larger of both counts.
     settle: Duration,
+    /// This instance's own lease; zero where the store is not shared.
+    lease: Duration,
     /// Short sections, never across an await.
     seen: Mutex<HashMap<InstanceId, Seen>>,
 }
@@ -45,9 +50,10 @@ pub struct Verdict {
 
 impl Watch {
     #[must_use]
-    pub fn new(settle: Duration) -> Self {
+    pub fn new(settle: Duration, lease: Duration) -> Self {
         Self {
             settle,
+            lease,
             seen: Mutex::new(HashMap::new()),
         }
     }
@@ -70,13 +76,15 @@ impl Watch {
                 dead_since: None,
                 lease: row.lease,
                 settle: row.settle,
+                orphan: false,
             });
             entry.lease = row.lease;
             entry.settle = row.settle;
+            entry.orphan = row.dead && row.lease.is_zero();
             if row.dead {
                 verdict.news |= entry.dead_since.is_none();
                 let since = *entry.dead_since.get_or_insert(answered);
-                if sent.saturating_sub(since) >= self.settle.max(entry.settle) {
+                if sent.saturating_sub(since) >= self.settling(entry) {
                     verdict.settled.push(row.id.clone());
                 }
                 continue;
@@ -93,6 +101,16 @@ impl Watch {
             }
         }
         verdict
+    }
+
+    /// How long the work of a dead instance is waited for, from when it was learned to be dead.
+    fn settling(&self, entry: &Seen) -> Duration {
+        let lease = if entry.orphan {
+            self.lease
+        } else {
+            Duration::ZERO
+        };
+        lease + self.settle.max(entry.settle)
     }
 
     /// The compare-and-set has said that this instance is dead now.
@@ -117,7 +135,7 @@ impl Watch {
     pub fn settles_in(&self, id: &InstanceId, now: Duration) -> Option<Duration> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = seen.get(id)?;
-        let end = entry.dead_since? + self.settle.max(entry.settle);
+        let end = entry.dead_since? + self.settling(entry);
         Some(end.saturating_sub(now))
     }
 
@@ -148,7 +166,7 @@ mod tests {
     #[test]
     fn a_counter_must_stand_still_for_the_whole_lease() {
         let me = InstanceId::from_bits(1);
-        let watch = Watch::new(10 * SEC);
+        let watch = Watch::new(10 * SEC, 5 * SEC);
         let at = |s: u32| s * SEC;
         assert_eq!(
             watch.observe(&me, &[row(2, 7, false)], at(0), at(1)),
@@ -168,7 +186,7 @@ mod tests {
     #[test]
     fn a_failed_read_restarts_the_count_but_not_the_settling() {
         let me = InstanceId::from_bits(1);
-        let watch = Watch::new(10 * SEC);
+        let watch = Watch::new(10 * SEC, 5 * SEC);
         let at = |s: u32| s * SEC;
         watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(0), at(0));
         watch.interrupted();
@@ -187,7 +205,7 @@ mod tests {
     fn a_death_that_a_failover_has_lost_does_not_shorten_the_next_one() {
         let me = InstanceId::from_bits(1);
         let two = InstanceId::from_bits(2);
-        let watch = Watch::new(10 * SEC);
+        let watch = Watch::new(10 * SEC, 5 * SEC);
         let at = |s: u32| s * SEC;
         watch.observe(&me, &[row(2, 7, false)], at(0), at(0));
         watch.declared(&two, at(6));
@@ -201,9 +219,24 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_only_epochs_know_may_live_for_a_lease_more() {
+        let me = InstanceId::from_bits(1);
+        let watch = Watch::new(10 * SEC, 5 * SEC);
+        let orphan = InstanceRow {
+            lease: Duration::ZERO,
+            settle: Duration::ZERO,
+            ..row(2, 0, true)
+        };
+        let verdict = |at| watch.observe(&me, std::slice::from_ref(&orphan), at, at);
+        verdict(SEC);
+        assert!(verdict(15 * SEC).settled.is_empty());
+        assert_eq!(verdict(16 * SEC).settled, vec![InstanceId::from_bits(2)]);
+    }
+
+    #[test]
     fn says_what_is_left() {
         let me = InstanceId::from_bits(1);
-        let watch = Watch::new(40 * SEC);
+        let watch = Watch::new(40 * SEC, 5 * SEC);
         let two = InstanceId::from_bits(2);
         watch.observe(&me, &[row(2, 7, false)], SEC, SEC);
         assert_eq!(watch.settles_in(&two, SEC), None);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::*;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
@@ -138,6 +140,49 @@ async fn an_instance_that_may_have_been_buried_goes_on_under_a_new_id() {
     assert_eq!(rig.ledger.known(&key("b")), None);
 }
 
+/// The renewal was sent in time, and waited; what counts is when its answer came.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_buried_while_it_renews_goes_on_under_a_new_id() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let me = rig.lease.identity().instance;
+    tokio::time::advance((TERM + SETTLE).saturating_sub(MOMENT)).await;
+    let go = Arc::new(Notify::new());
+    store.plan("renew", Act::Hold(Arc::clone(&go)));
+    let keeper = rig.keeper();
+    let round = tokio::spawn(async move { keeper.round().await });
+    store.until("renew", 1).await;
+    store.state().instances.clear();
+    tokio::time::advance(2 * MOMENT).await;
+    go.notify_one();
+    round.await.expect("no panic").expect("a round");
+    assert_ne!(rig.lease.identity().instance, me);
+    assert_eq!(rig.lease.generation(), 1);
+}
+
+/// The failover has lost its epoch, so that nothing stood in the way; and the era is known here before the loss is.
+#[tokio::test(start_paused = true)]
+async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    let a = key("a");
+    assert!(open(&rig, &a, 50).await.is_ok());
+    store.state().epochs.clear();
+    let done = store.override_mark(&a, token(10), "why", "who").await;
+    assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
+    keeper.round().await.expect("a round");
+    assert_eq!(rig.ledger.era(), 1);
+    rig.lane.reconcile();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.mark_of(&a), Some(10));
+    assert!(matches!(enter(&rig, &a, token(50)), Entered::Barred(_)));
+    tokio::time::sleep(TERM + SETTLE).await;
+    rig.lease.renewed(rig.lease.clock().now());
+    assert!(open(&rig, &a, 11).await.is_ok());
+    assert_eq!(store.mark_of(&a), Some(11));
+}
+
 /// A failover that is over between two renewals fails none of them.
 #[tokio::test(start_paused = true)]
 async fn epochs_are_looked_for_after_every_new_connection() {
@@ -243,7 +288,7 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
     }
     let stop = CancellationToken::new();
     tokio::spawn(two.keeper().run(stop.clone()));
-    tokio::time::sleep(SETTLE + TERM).await;
+    tokio::time::sleep(SETTLE + 2 * TERM).await;
     assert!(store.calls("bury") > 1);
     // One that joins only now, and never renews.
     let three = rig(&store, 3).await;

@@ -13,8 +13,8 @@ use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, Opening, StoreEr
 pub(super) struct Group {
     pub ask: Ask,
     pub waiters: Vec<Waiter>,
-    /// The mark known here to be durable before the statement was sent.
-    pub known: Option<Token>,
+    /// The mark known here to be durable before the statement was sent, and the era it was learned in.
+    pub known: Option<(Token, Era)>,
 }
 
 /// Folds waiters by resource, in key order: the highest token is asked for, and the others are

@@ -21,7 +21,7 @@ const MOST_PER_BATCH: usize = 1024;
 /// The most statements that are under way beside the lane at once.
 const MOST_ASIDE: usize = 8;
 /// How long a resource that ran into a row lock is asked about beside the lane.
-const TROUBLE: Duration = Duration::from_secs(30);
+pub(super) const TROUBLE: Duration = Duration::from_secs(30);
 /// How many openings whose answer was lost are deleted unseen. The poll finds the others, once they are superseded.
 const MOST_DOUBTFUL: usize = 8192;
 /// The least time between two polls of this instance's own rows.
@@ -117,7 +117,7 @@ impl Lane {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut upkeep = false;
-            if self.waiting.is_empty() && self.looks.is_empty() {
+            if self.waiting.is_empty() && self.looks.is_empty() && !self.repair {
                 tokio::select! {
                     command = self.rx.recv() => match command {
                         Some(command) => self.take(command),
@@ -253,7 +253,7 @@ impl Lane {
             self.openings
         });
         for group in &mut groups {
-            group.known = self.ledger.known(&group.ask.resource);
+            group.known = self.ledger.known_in(&group.ask.resource);
         }
         // Looked at after what is known was read. Who may have been declared dead may have missed an override of
         // what its epochs protected, and holds no mark against the store's.
@@ -350,9 +350,14 @@ impl Lane {
             self.send_back(&ask.resource, waiters);
             return;
         }
-        let lost = known.is_some_and(|known| found.before < Some(known));
+        if known.is_some_and(|(_, learned)| found.era > learned) {
+            // Overridden since, and its epochs, if any are open here, were off the record then.
+            self.ledger.overruled(&ask.resource);
+        }
+        let known = known.filter(|(_, learned)| found.era <= *learned);
+        let lost = known.is_some_and(|(known, _)| found.before < Some(known));
         if lost && self.ledger.era() == era {
-            self.lost(&ask.resource, known, found.before);
+            self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
             self.doubt(&ask, by);
             let error = lost_error();
             for waiter in waiters {
@@ -394,7 +399,7 @@ impl Lane {
                         self.tell(news, older, ask.token, era);
                     }
                     // It looks at the generation again, under the lock: a rejoin may come in between.
-                    if !self.ledger.opened(row.clone(), by.generation, older) {
+                    if !self.ledger.opened(row.clone(), (by.generation, era), older) {
                         doubt = Some(rejoined_error());
                         self.drain(Drained { row, wanted: false });
                     }

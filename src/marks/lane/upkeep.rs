@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::keys_of;
-use super::task::{Lane, TICK};
+use super::task::{Lane, TICK, TROUBLE};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::ledger::Drained;
 use crate::marks::store::{Ask, EpochRow, News, StoreError};
@@ -18,6 +18,8 @@ const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
 /// How long after a doubt, and how often, openings are looked for that were committed late.
 const MOST_LATE: Duration = Duration::from_mins(10);
 const BETWEEN_LATE: Duration = Duration::from_mins(1);
+/// The most resources that are repaired before requests have a turn again.
+const MOST_REPAIRS: usize = 32;
 /// The most rows that one deletion names.
 const MOST_PER_CLOSE: usize = 4096;
 
@@ -201,13 +203,24 @@ impl Lane {
 
     /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
     ///
-    /// Only under a lease that held after the era and the mark were read: who was declared dead may have missed an
-    /// override of it, and would write the mark of before back. (One that comes later has a later era.)
+    /// Only under a lease that held after the mark was read: who was declared dead may have missed an override of it,
+    /// and would write the mark of before back. One that was done while the epochs were off the record, or that comes
+    /// later, has a later era than the one the mark was learned in, in which it is asked for.
     pub(super) async fn repair(&mut self) {
         let by = self.lease.identity();
-        let era = self.ledger.era();
+        let now = Instant::now();
+        let mut done = 0;
         for key in self.repairs.clone() {
-            let known = self.ledger.known(&key);
+            if self.trouble.get(&key).is_some_and(|until| *until > now) {
+                continue;
+            }
+            if done == MOST_REPAIRS {
+                // The others with the next turn: requests for other resources wait meanwhile.
+                self.repair = true;
+                return;
+            }
+            done += 1;
+            let known = self.ledger.known_in(&key);
             if !self.lease.holds(by.generation) {
                 return;
             }
@@ -217,7 +230,7 @@ impl Lane {
             if !rows.is_empty() {
                 repaired = self.store.reopen(&rows).await;
             }
-            if let Some(token) = known.filter(|_| repaired.is_ok()) {
+            if let Some((token, era)) = known.filter(|_| repaired.is_ok()) {
                 let ask = Ask {
                     resource: key.clone(),
                     token,
@@ -244,9 +257,12 @@ impl Lane {
                 }
                 Err(error) => {
                     self.meters.failed(&error);
+                    // Its epochs may be recorded late.
+                    self.doubted = Some(now);
                     if !matches!(error, StoreError::LockTimeout(_)) {
                         return;
                     }
+                    self.trouble.insert(key, now + TROUBLE);
                 }
             }
         }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Drained;
 use crate::fence::Token;
-use crate::marks::store::{EpochRow, InstanceId, Opening};
+use crate::marks::store::{EpochRow, Era, InstanceId, Opening};
 
 #[derive(Clone, Debug)]
 pub(super) struct Unknown {
@@ -50,6 +50,8 @@ pub(super) enum Bar {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) known: Option<Token>,
+    /// The era in which that was last learned: an override in a later one outdoes it.
+    pub(super) known_in: Era,
     pub(super) epochs: Vec<OwnEpoch>,
     pub(super) waiting: usize,
     /// The newest token that waits, and how many wait with it. The others are about to leave.
@@ -111,9 +113,12 @@ impl Entry {
     }
 
     /// Raises the known mark and asks every older epoch to close.
-    pub(super) fn learn(&mut self, mark: Token) {
+    pub(super) fn learn(&mut self, mark: Token, era: Era) {
         if self.known.is_none_or(|known| known < mark) {
             self.known = Some(mark);
+            self.known_in = era;
+        } else if self.known == Some(mark) {
+            self.known_in = self.known_in.max(era);
         }
         let known = self.known;
         let mut changed = false;

@@ -107,7 +107,7 @@ struct Shard {
     /// Resources with an epoch, a waiter or a bar.
     active: HashMap<ResourceKey, Entry>,
     /// Marks of the others; bounded.
-    remembered: LruCache<ResourceKey, Token>,
+    remembered: LruCache<ResourceKey, (Token, Era)>,
 }
 
 /// One unknown outcome, for people.
@@ -210,7 +210,7 @@ impl Ledger {
             };
         }
         match shard.remembered.get(key) {
-            Some(known) if *known > token => Look::Stale(*known),
+            Some((known, _)) if *known > token => Look::Stale(*known),
             _ => Look::Ask,
         }
     }
@@ -402,6 +402,16 @@ impl Ledger {
         let shard = self.shard(key);
         match shard.active.get(key) {
             Some(entry) => entry.known,
+            None => shard.remembered.peek(key).map(|(known, _)| *known),
+        }
+    }
+
+    /// The mark known here, and the era in which it was learned.
+    #[must_use]
+    pub fn known_in(&self, key: &ResourceKey) -> Option<(Token, Era)> {
+        let shard = self.shard(key);
+        match shard.active.get(key) {
+            Some(entry) => entry.known.map(|known| (known, entry.known_in)),
             None => shard.remembered.peek(key).copied(),
         }
     }
@@ -413,7 +423,7 @@ impl Ledger {
             if self.newest.load(Ordering::Acquire) != era {
                 return false;
             }
-            entry.learn(mark);
+            entry.learn(mark, era);
             let mut older = false;
             for epoch in entry
                 .epochs
@@ -432,7 +442,12 @@ impl Ledger {
     /// its commit. `false`: this instance has been declared dead since it asked. The epoch holds nobody back then,
     /// its mark may be overridden already, and nothing is learned from it.
     #[must_use]
-    pub fn opened(&self, row: EpochRow, generation: u64, foreign: Vec<EpochRow>) -> bool {
+    pub fn opened(
+        &self,
+        row: EpochRow,
+        (generation, era): (u64, Era),
+        foreign: Vec<EpochRow>,
+    ) -> bool {
         let key = row.resource.clone();
         self.with(&key, |entry, drained| {
             if generation < self.generation.load(Ordering::Acquire) {
@@ -451,7 +466,7 @@ impl Ledger {
                 used: Instant::now(),
             });
             // Nobody can lower the mark below an open epoch, whatever the era.
-            entry.learn(token);
+            entry.learn(token, era);
             entry.drained(drained);
             entry.ring();
             true
@@ -513,9 +528,10 @@ impl Ledger {
         f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R,
     ) -> R {
         if !shard.active.contains_key(key) {
-            let known = shard.remembered.pop(key);
+            let remembered = shard.remembered.pop(key);
             let entry = Entry {
-                known,
+                known: remembered.map(|(known, _)| known),
+                known_in: remembered.map_or(0, |(_, era)| era),
                 ..Entry::default()
             };
             shard.active.insert(key.clone(), entry);
@@ -533,7 +549,7 @@ impl Ledger {
             self.open_epochs.add(change);
         }
         if entry.idle() {
-            let known = entry.known;
+            let known = entry.known.map(|known| (known, entry.known_in));
             shard.active.remove(key);
             self.active.fetch_sub(1, Ordering::Relaxed);
             if let Some(known) = known {

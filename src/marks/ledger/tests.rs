@@ -57,7 +57,7 @@ async fn what_is_forgotten_is_asked_for_again_and_no_more_is_kept_than_allowed()
 #[tokio::test(start_paused = true)]
 async fn an_epoch_with_a_permit_is_never_forgotten() {
     let (ledger, mut drained) = ledger(0);
-    assert!(ledger.opened(row("a", 1, 5), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 1, 5), (0, 0), Vec::new()));
     let ticket = permit(&ledger, "a", 5, 0);
     tokio::time::sleep(2 * IDLE).await;
     ledger.sweep(IDLE);
@@ -76,7 +76,7 @@ async fn an_epoch_with_a_permit_is_never_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn an_epoch_that_was_asked_to_close_gives_no_permit_even_after_a_new_era() {
     let (ledger, _drained) = ledger(10);
-    assert!(ledger.opened(row("a", 1, 5), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 1, 5), (0, 0), Vec::new()));
     let _held = permit(&ledger, "a", 5, 0);
     ledger.learn(&key("a"), token(6), 0, false);
     ledger.retire_before(1);
@@ -96,7 +96,7 @@ async fn an_epoch_that_was_asked_to_close_gives_no_permit_even_after_a_new_era()
 async fn a_new_era_forgets_refusals_but_not_where_an_epoch_is_open() {
     let (ledger, _drained) = ledger(10);
     ledger.learn(&key("idle"), token(10), 0, false);
-    assert!(ledger.opened(row("held", 1, 10), 0, Vec::new()));
+    assert!(ledger.opened(row("held", 1, 10), (0, 0), Vec::new()));
     ledger.adopt(1);
     assert_eq!(ledger.known(&key("idle")), None);
     assert_eq!(ledger.known(&key("held")), Some(token(10)));
@@ -113,14 +113,14 @@ async fn a_new_era_forgets_refusals_but_not_where_an_epoch_is_open() {
 #[tokio::test(start_paused = true)]
 async fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
     let (ledger, mut drained) = ledger(10);
-    assert!(ledger.opened(row("idle", 1, 1), 0, Vec::new()));
-    assert!(ledger.opened(row("busy", 2, 1), 0, Vec::new()));
+    assert!(ledger.opened(row("idle", 1, 1), (0, 0), Vec::new()));
+    assert!(ledger.opened(row("busy", 2, 1), (0, 0), Vec::new()));
     let ticket = permit(&ledger, "busy", 1, 0);
     ledger.retire_before(1);
     assert_eq!(drained.try_recv().expect("drained").row, row("idle", 1, 1));
     assert!(drained.try_recv().is_err());
     assert_eq!(ledger.look(&key("busy"), token(1), 1), Look::Ask);
-    assert!(ledger.opened(row("busy", 3, 2), 1, Vec::new()));
+    assert!(ledger.opened(row("busy", 3, 2), (1, 0), Vec::new()));
     assert!(matches!(
         ledger.enter(&key("busy"), token(2), 1, |_| None),
         Entered::Wait { known_left: None }
@@ -138,8 +138,8 @@ async fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_late_opens_nothing_behind_a_newer_mark() {
     let (ledger, mut drained) = ledger(10);
-    assert!(ledger.opened(row("a", 2, 6), 0, Vec::new()));
-    assert!(ledger.opened(row("a", 1, 5), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 2, 6), (0, 0), Vec::new()));
+    assert!(ledger.opened(row("a", 1, 5), (0, 0), Vec::new()));
     assert_eq!(drained.try_recv().expect("drained").row, row("a", 1, 5));
     assert!(matches!(
         ledger.enter(&key("a"), token(5), 0, |_| None),
@@ -150,12 +150,12 @@ async fn an_answer_that_comes_late_opens_nothing_behind_a_newer_mark() {
 #[tokio::test(start_paused = true)]
 async fn an_operator_resolves_one_unknown_outcome_by_its_number() {
     let (ledger, _drained) = ledger(10);
-    assert!(ledger.opened(row("a", 1, 5), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 1, 5), (0, 0), Vec::new()));
     for _ in 0..2 {
         let ticket = permit(&ledger, "a", 5, 0);
         ledger.end(&key("a"), &ticket, Ending::Unknown);
     }
-    assert!(ledger.opened(row("a", 2, 6), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 2, 6), (0, 0), Vec::new()));
     let unknown = ledger.activity(&key("a")).unknown;
     assert_eq!(unknown.len(), 2);
     assert!(ledger.settled(&key("a"), unknown[0].number));
@@ -175,11 +175,11 @@ async fn an_epoch_of_before_a_rejoin_teaches_nothing_after_it() {
     ledger.retire_before(1);
     ledger.adopt(1);
     ledger.forget();
-    assert!(!ledger.opened(row("a", 1, 42), 0, Vec::new()));
+    assert!(!ledger.opened(row("a", 1, 42), (0, 0), Vec::new()));
     assert_eq!(ledger.known(&key("a")), None);
     assert_eq!(ledger.look(&key("a"), token(10), 1), Look::Ask);
     assert_eq!(ledger.active(), 0);
-    assert!(ledger.opened(row("a", 2, 10), 1, Vec::new()));
+    assert!(ledger.opened(row("a", 2, 10), (1, 0), Vec::new()));
     assert_eq!(ledger.look(&key("a"), token(10), 1), Look::Open);
     assert!(drained.try_recv().is_err());
 }
@@ -187,7 +187,7 @@ async fn an_epoch_of_before_a_rejoin_teaches_nothing_after_it() {
 #[tokio::test(start_paused = true)]
 async fn an_epoch_of_before_a_rejoin_keeps_no_memory_from_a_new_era() {
     let (ledger, _drained) = ledger(10);
-    assert!(ledger.opened(row("a", 1, 42), 0, Vec::new()));
+    assert!(ledger.opened(row("a", 1, 42), (0, 0), Vec::new()));
     let _held = permit(&ledger, "a", 42, 0);
     ledger.retire_before(1);
     ledger.forget();

@@ -91,7 +91,7 @@ impl Ledger {
         });
     }
 
-    /// The end of the run: every epoch is asked to close.
+    /// Every epoch is asked to close: at the end of the run, and where their rows may be lost.
     pub fn retire_all(&self) {
         self.every(|entry, drained| {
             for epoch in &mut entry.epochs {
@@ -135,9 +135,18 @@ impl Ledger {
         self.with(key, |entry, _| entry.bar = Some(Bar::Until(until)));
     }
 
-    /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over.
+    /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over,
+    /// and those epochs give no permit any more.
     pub fn overruled(&self, key: &ResourceKey) {
-        self.with(key, |entry, _| entry.known = None);
+        self.with(key, |entry, drained| {
+            entry.known = None;
+            for epoch in &mut entry.epochs {
+                epoch.closing = true;
+                epoch.superseded.cancel();
+            }
+            entry.drained(drained);
+            entry.ring();
+        });
     }
 
     /// What goes on at one resource here.

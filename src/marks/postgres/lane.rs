@@ -21,7 +21,7 @@ WITH ask AS (
         AS a(resource, token, opening, spend)
 ), up AS (
     INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
-    SELECT $1, a.resource, a.token, NULL, a.spend, $2, now()
+    SELECT $1, a.resource, a.token, NULL, a.spend, 0, now()
     FROM ask AS a
     ORDER BY a.resource COLLATE "C"
     ON CONFLICT (namespace, resource) DO UPDATE SET

@@ -289,7 +289,7 @@ impl MarkStore for PostgresStore {
     }
 
     async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
-        self.on(&self.keeper, async |c| {
+        self.on(&self.people, async |c| {
             life::raise_era(c, &self.namespace, era).await
         })
         .await

@@ -17,7 +17,7 @@ use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
 /// fsync: what it says was fsynced when it was committed.
 const ADVANCE: &str = "
     INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
-    SELECT ?1, ask.value ->> 0, ask.value ->> 1, NULL, ask.value ->> 2, ?2,
+    SELECT ?1, ask.value ->> 0, ask.value ->> 1, NULL, ask.value ->> 2, 0,
            CAST(unixepoch('subsec') * 1000 AS INTEGER)
     FROM json_each(?3) AS ask
     WHERE true
