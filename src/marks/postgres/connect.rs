@@ -2,9 +2,9 @@
 //!
 //! Every connection, first or hundredth, is proven before it is used: the session's settings have
 //! reached the server itself (which a pooler that changes servers between transactions does not
-//! let them), commits are flushed and wait for synchronous standbys, and the server can be
-//! written to, and its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks a later reload of the
-//! server's configuration; `remote_apply`, which is stronger than `on`, is left.
+//! let them), commits are flushed and wait for synchronous standbys, the server can be written to, and
+//! its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks
+//! a later reload of the server's configuration; `remote_apply`, which is stronger than `on`, is left.
 //!
 //! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
@@ -15,10 +15,10 @@ use std::time::Duration;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 
+use super::errors::error_of;
 use super::url;
 use super::warnings::{Anchor, Line};
 use crate::config::settings::Secret;
-use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
 const POOLER: &str = "the session's settings did not reach the server. PgBouncer or another pooler cannot \
@@ -219,36 +219,4 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
         return Err(StoreError::Unfit(DEAF.to_owned()));
     }
     Ok(line)
-}
-
-/// Sorts an engine's error. Never holds a password: sqlx's messages do not.
-pub(super) fn error_of(error: sqlx::Error) -> StoreError {
-    let sqlx::Error::Database(error) = error else {
-        return StoreError::Connection(error.to_string());
-    };
-    let code = error.code().unwrap_or_default().into_owned();
-    let said = error.message().to_owned();
-    match code.as_str() {
-        // lock_not_available, deadlock_detected, serialization_failure
-        "55P03" | "40P01" | "40001" => StoreError::LockTimeout(said),
-        // invalid_catalog_name
-        "3D000" => StoreError::Unfit(format!("{said}: create it first")),
-        // read_only_sql_transaction, too_many_connections: a failover, or a crowd
-        "25006" | "53300" => StoreError::Connection(said),
-        // connection exceptions; operator intervention (a shutdown, a crash, starting up)
-        code if code.starts_with("08") || code.starts_with("57P") => StoreError::Connection(said),
-        // invalid authorization
-        code if code.starts_with("28") => {
-            StoreError::Unfit(format!("{said}: see user and password in store.url"))
-        }
-        _ => StoreError::Statement(format!("{said} (SQLSTATE {code})")),
-    }
-}
-
-/// The same for work that may fail by a row of its own.
-pub(super) fn failure_of(failure: Failure) -> StoreError {
-    match failure {
-        Failure::Sql(error) => error_of(error),
-        Failure::Store(error) => error,
-    }
 }

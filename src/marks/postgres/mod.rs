@@ -11,6 +11,7 @@
 //! a ROLLBACK for an answer.
 
 mod connect;
+mod errors;
 mod lane;
 mod life;
 mod news;
@@ -27,7 +28,8 @@ use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::mpsc;
 
-use self::connect::{Connector, Phase, error_of};
+use self::connect::{Connector, Phase};
+use self::errors::error_of;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{

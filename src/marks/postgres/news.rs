@@ -8,7 +8,8 @@ use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
 
-use super::connect::{Connector, error_of};
+use super::connect::Connector;
+use super::errors::error_of;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::store::{Era, Heard, News, StoreError};
 

@@ -28,7 +28,7 @@ use tracing::span;
 use tracing::subscriber::Interest;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-use super::connect::{error_of, failure_of};
+use super::errors::{error_of, failure_of};
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
