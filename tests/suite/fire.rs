@@ -41,8 +41,9 @@ use self::run::play;
 use self::tally::Tally;
 use crate::support::store::{postgres_is_installed, program};
 
-/// What CI plays.
-const BLOCK: std::ops::RangeInclusive<u64> = 1..=210;
+/// What CI plays at least, and at most.
+const BLOCK: usize = 210;
+const MOST: u64 = 630;
 /// What a mutant is played against.
 const QUICK: std::ops::RangeInclusive<u64> = 1001..=1030;
 /// Histories handed to the machine; how many run at once is the park's business.
@@ -74,7 +75,11 @@ async fn histories() {
         }
         return;
     }
-    let score = bench.play_all(BLOCK, Score::is_broken).await;
+    // Whether a fault finds its point hangs on timing too: what has not occurred yet is played for on.
+    let enough = |score: &Score| {
+        score.is_broken() || score.played >= BLOCK && bench.missing(score).is_empty()
+    };
+    let score = bench.play_all(1..=MOST, enough).await;
     score.report("fire::histories");
     bench.assert_all_occurred(&score);
 }
@@ -158,9 +163,16 @@ impl Bench {
 
     /// C5, over all of them.
     fn assert_all_occurred(&self, score: &Score) {
+        let missing = self.missing(score);
+        assert!(missing.is_empty(), "C5: these never occurred: {missing:#?}");
+    }
+
+    /// What could have occurred on this machine and has not.
+    fn missing(&self, score: &Score) -> Vec<String> {
         if self.postgres {
-            let missing = score.tally.missing(self.clocks, self.traced);
-            assert!(missing.is_empty(), "C5: these never occurred: {missing:#?}");
+            score.tally.missing(self.clocks, self.traced)
+        } else {
+            Vec::new()
         }
     }
 
