@@ -112,7 +112,6 @@ impl Tally {
             "upstream: a reset",
             "upstream: the caller left",
             "upstream: the caller left halfway",
-            "upstream: nobody reads the answer",
             "client: killed in the middle of the head",
             "client: killed in the middle of the body",
             "client: killed in the middle of the response",
