@@ -53,13 +53,9 @@ impl Ledger {
     }
 
     /// The mark known here, if any.
-    #[must_use]
-    pub fn known(&self, key: &ResourceKey) -> Option<Token> {
-        let shard = self.shard(key);
-        match shard.active.get(key) {
-            Some(entry) => entry.known,
-            None => shard.remembered.peek(key).map(|(known, _)| *known),
-        }
+    #[cfg(test)]
+    pub(crate) fn known(&self, key: &ResourceKey) -> Option<Token> {
+        self.known_in(key).map(|(known, _)| known)
     }
 
     /// The mark known here, and the era in which it was learned.
