@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::limits::LimitsFile;
 use super::route_file::RouteFile;
 use super::settings::{LogFormat, SafeMethods, Unmatched};
 use super::units::{Hidden, Limit, OffOr, Size, Time};
@@ -152,22 +153,9 @@ pub struct BodyFile {
     /// How long a client may take over its whole body.
     #[schemars(extend("default" = "60s"))]
     pub timeout: Option<Time>,
-}
-
-/// How much goes on at once.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Limits")]
-pub struct LimitsFile {
-    /// How many requests may be at work or waiting; more are a 503.
-    #[schemars(extend("default" = 4096))]
-    pub in_flight: Option<u64>,
-    /// How many connections may be open on the data port; more wait in the kernel's queue.
-    #[schemars(extend("default" = 4096))]
-    pub connections: Option<u64>,
-    /// How long a client may take over the head of a request.
-    #[schemars(extend("default" = "10s"))]
-    pub head_timeout: Option<Time>,
+    /// How long a client may pause within its body.
+    #[schemars(extend("default" = "15s"))]
+    pub progress_timeout: Option<Time>,
 }
 
 /// How the program ends on SIGTERM.

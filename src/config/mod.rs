@@ -9,6 +9,7 @@ mod addresses;
 mod describe;
 mod file;
 mod idempotency;
+mod limits;
 mod load;
 mod parts;
 mod problems;

@@ -132,6 +132,8 @@ pub struct BodySettings {
     pub max: Option<u64>,
     /// How long a client may take over its whole body.
     pub timeout: Duration,
+    /// How long a client may pause within its body.
+    pub progress_timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,8 +142,22 @@ pub struct LimitSettings {
     pub in_flight: usize,
     /// Open connections on the data port; more wait in the kernel's queue.
     pub connections: usize,
-    /// How long a client may take over the head of a request.
+    /// Open connections of one address; `None`: no limit.
+    pub connections_per_peer: Option<usize>,
+    /// How long a client may take over the head of a request, or over its TLS handshake.
     pub head_timeout: Duration,
+    /// How long a connection may stay open without a request.
+    pub idle_timeout: Duration,
+    /// How long a client may take nothing of a response that waits for it.
+    pub write_timeout: Duration,
+    /// Bytes of a request's head, from its first to the empty line.
+    pub header_bytes: usize,
+    /// Header lines of a request.
+    pub header_count: usize,
+    /// Bytes of a request's target.
+    pub target_bytes: usize,
+    /// Bytes of bodies held at once, over all requests.
+    pub body_memory: usize,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -129,6 +129,41 @@ impl JsonSchema for Limit {
     }
 }
 
+/// How many there may be, or `none` for as many as come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountOrNone(pub Option<u64>);
+
+impl<'de> Deserialize<'de> for CountOrNone {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = text(deserializer, "a number such as 100, or none")?;
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let count = text.parse().map_err(|_| {
+            D::Error::custom(format_args!(
+                "{} is not a number\nwrite a whole number, or none",
+                shown(&text)
+            ))
+        })?;
+        Ok(Self(Some(count)))
+    }
+}
+
+impl JsonSchema for CountOrNone {
+    fn schema_name() -> Cow<'static, str> {
+        "CountOrNone".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "description": "A whole number, or none for no limit.",
+            "pattern": r"^(none|[0-9]+)$",
+            "minimum": 0,
+        })
+    }
+}
+
 /// A block of fields, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OffOr<T> {
@@ -246,6 +281,9 @@ mod tests {
         assert_eq!(take("1MB"), Ok(Size(1_000_000)));
         assert_eq!(take("none"), Ok(Limit(None)));
         assert_eq!(take("0"), Ok(Limit(Some(0))));
+        assert_eq!(take("7"), Ok(CountOrNone(Some(7))));
+        assert_eq!(take("none"), Ok(CountOrNone(None)));
+        assert!(take::<CountOrNone>("1MiB").is_err());
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
             assert!(take::<Size>(bad).is_err(), "{bad}");
         }

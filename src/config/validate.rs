@@ -7,14 +7,14 @@ use tracing_subscriber::EnvFilter;
 
 use super::addresses::{self, Wrong};
 use super::file::{
-    AdminFile, BarrierFile, BodyFile, ClaimFile, File, LimitsFile, LogFile, ShutdownFile,
-    UpstreamFile,
+    AdminFile, BarrierFile, BodyFile, ClaimFile, File, LogFile, ShutdownFile, UpstreamFile,
 };
+use super::limits;
 use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
-    AdminSettings, BarrierSettings, BodySettings, HostPolicy, LimitSettings, Listen, LogFormat,
-    LogSettings, SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
+    AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
+    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
 };
 use super::store;
 use super::units::{OffOr, Time};
@@ -38,7 +38,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         default_body(),
         report,
     );
-    let limits = limits(&file.limits.unwrap_or_default(), report);
+    let limits = limits::settings(&file.limits.unwrap_or_default(), report);
     let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);
@@ -121,6 +121,12 @@ pub(super) fn body(
             inherited.timeout,
             report,
         ),
+        progress_timeout: time(
+            &format!("{at}.progress_timeout"),
+            file.progress_timeout,
+            inherited.progress_timeout,
+            report,
+        ),
     };
     let given = file.buffer.is_some();
     if given && settings.max.is_some_and(|max| max < settings.buffer) {
@@ -152,6 +158,7 @@ const fn default_body() -> BodySettings {
         buffer: 1 << 20,
         max: None,
         timeout: Duration::from_mins(1),
+        progress_timeout: Duration::from_secs(15),
     }
 }
 
@@ -253,19 +260,6 @@ fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {
         drain: time("barrier.drain", file.drain, seconds(10), report),
         settle: time("barrier.settle", file.settle, seconds(30), report),
         queue: count("barrier.queue", file.queue, 1024, report),
-    }
-}
-
-fn limits(file: &LimitsFile, report: &mut Report) -> LimitSettings {
-    LimitSettings {
-        in_flight: count("limits.in_flight", file.in_flight, 4096, report),
-        connections: count("limits.connections", file.connections, 4096, report),
-        head_timeout: time(
-            "limits.head_timeout",
-            file.head_timeout,
-            seconds(10),
-            report,
-        ),
     }
 }
 

@@ -93,6 +93,10 @@ families! {
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
     /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
+    /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
+    limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
+    /// Open connections of clients on the data port.
+    connections: IntGauge = gauge("fencepost_connections");
     /// 1, with the version in the label.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
 }

@@ -32,6 +32,42 @@ macro_rules! label {
 }
 
 label! {
+    /// A limit that was reached: what was over it was refused, closed or made to wait.
+    Limit {
+        /// `limits.header_bytes`.
+        HeaderBytes = "header-bytes",
+        /// `limits.header_count`.
+        HeaderCount = "header-count",
+        /// `limits.target_bytes`.
+        TargetBytes = "target-bytes",
+        /// `limits.head_timeout`.
+        HeadTimeout = "head-timeout",
+        /// `limits.idle_timeout`.
+        IdleTimeout = "idle-timeout",
+        /// `limits.write_timeout`.
+        WriteTimeout = "write-timeout",
+        /// `limits.connections`.
+        Connections = "connections",
+        /// `limits.connections_per_peer`.
+        ConnectionsPerPeer = "connections-per-peer",
+        /// `limits.in_flight`.
+        InFlight = "in-flight",
+        /// `limits.body_memory`.
+        BodyMemory = "body-memory",
+        /// `body.max`.
+        BodyMax = "body-max",
+        /// `body.timeout`.
+        BodyTimeout = "body-timeout",
+        /// `body.progress_timeout`.
+        BodyProgress = "body-progress",
+        /// `barrier.queue`.
+        Queue = "queue",
+        /// The process has no file descriptor left for another connection.
+        FileDescriptors = "file-descriptors",
+    }
+}
+
+label! {
     /// What became of a request. One request counts once, by the *last* thing that became of it: a
     /// request that was admitted (advanced) and whose exchange broke counts as
     /// [`Self::OutcomeUnknown`] and not as advanced; one that was admitted and superseded while it

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 use self::families::Families;
-pub use self::labels::{CheckResult, CodeClass, DecidedBy, Outcome};
+pub use self::labels::{CheckResult, CodeClass, DecidedBy, Limit, Outcome};
 pub use self::route::{InFlightGuard, RouteMetrics};
 use self::sketch::RecentDistinct;
 use crate::config::settings::Mode;
@@ -53,6 +53,8 @@ pub struct Metrics {
     unmatched: Arc<RouteMetrics>,
     /// In the order of [`CheckResult::ALL`].
     checks: Vec<Histogram>,
+    /// In the order of [`Limit::ALL`].
+    limits: Vec<IntCounter>,
     stale_resources: RecentDistinct,
 }
 
@@ -91,6 +93,10 @@ impl Metrics {
             .iter()
             .map(|result| families.check_seconds.with_label_values(&[result.as_str()]))
             .collect();
+        let limits = Limit::ALL
+            .iter()
+            .map(|limit| families.limit_reached.with_label_values(&[limit.as_str()]))
+            .collect();
         let unmatched = Arc::new(RouteMetrics::new(&families, UNMATCHED));
         let claim = Arc::new(RouteMetrics::new(&families, CLAIM));
         let by_label = HashMap::from([
@@ -103,6 +109,7 @@ impl Metrics {
             routes: RwLock::new(by_label),
             unmatched,
             checks,
+            limits,
             stale_resources: RecentDistinct::default(),
         };
         metrics.set_routes(routes);
@@ -142,6 +149,17 @@ impl Metrics {
     /// A token was checked against the marks, in this time.
     pub fn check(&self, result: CheckResult, took: Duration) {
         self.checks[result as usize].observe(took.as_secs_f64());
+    }
+
+    /// A limit was reached.
+    pub fn limit(&self, limit: Limit) {
+        self.limits[limit as usize].inc();
+    }
+
+    /// The open connections of the data port.
+    #[must_use]
+    pub fn connections(&self) -> IntGauge {
+        self.families.connections.clone()
     }
 
     /// A stale request for this resource was refused.
@@ -279,6 +297,10 @@ mod tests {
         }
         for kind in STORE_ERROR_KINDS {
             let series = format!("fencepost_store_errors_total{{kind=\"{kind}\"}}");
+            assert_eq!(value(&metrics, &series), 0.0);
+        }
+        for limit in Limit::ALL {
+            let series = format!("fencepost_limit_reached_total{{limit=\"{limit}\"}}");
             assert_eq!(value(&metrics, &series), 0.0);
         }
         for result in CheckResult::ALL {

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 73] = [
+const ERRORS: [(&str, &str, &str); 78] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -58,6 +58,31 @@ const ERRORS: [(&str, &str, &str); 73] = [
     (
         "limits:\n  head_timeout: 0s",
         "limits.head_timeout",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  idle_timeout: 0s",
+        "limits.idle_timeout",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  connections_per_peer: many",
+        "limits.connections_per_peer",
+        "whole number, or none",
+    ),
+    (
+        "limits:\n  header_bytes: 2MiB",
+        "limits.header_bytes",
+        "1MiB at most",
+    ),
+    (
+        "limits:\n  body_memory: 0",
+        "limits.body_memory",
+        "must not be zero",
+    ),
+    (
+        "body:\n  progress_timeout: 0s",
+        "body.progress_timeout",
         "must not be zero",
     ),
     (

@@ -1,22 +1,19 @@
-//! The data port: accept loop, connection limits, head timeout, drain.
+//! The data port: accept loop, limits on connections, drain. One connection is [`connection`]'s.
 //!
 //! `axum::serve` has no head timeout and no limits, so the loop is written here, over hyper-util.
+
+mod connection;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use self::connection::Connections;
 use crate::config::LimitSettings;
 use crate::proxy::{Peer, Proxy};
 
@@ -45,12 +42,7 @@ pub(crate) async fn serve(
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout);
-    builder.http2().timer(TokioTimer::new());
+    let connections = Connections::new(proxy, limits);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -67,10 +59,10 @@ pub(crate) async fn serve(
         match stream {
             Stream::Tcp(stream, ip) => {
                 let _ = stream.set_nodelay(true);
-                connection(stream, peer(Some(ip)), slot, &proxy, &builder, &graceful);
+                connections.serve(stream, peer(Some(ip)), slot, &graceful);
             }
             Stream::Unix(stream) => {
-                connection(stream, peer(None), slot, &proxy, &builder, &graceful);
+                connections.serve(stream, peer(None), slot, &graceful);
             }
         }
     }
@@ -100,29 +92,4 @@ async fn accept(
         Listener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
     };
     Ok((stream, slot))
-}
-
-fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: S,
-    peer: Peer,
-    slot: OwnedSemaphorePermit,
-    proxy: &Arc<Proxy>,
-    builder: &auto::Builder<TokioExecutor>,
-    graceful: &GracefulShutdown,
-) {
-    let proxy = Arc::clone(proxy);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(proxy.handle(request, &peer).await) }
-    });
-    let serving = builder
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .into_owned();
-    let serving = graceful.watch(serving);
-    tokio::spawn(async move {
-        let _slot = slot;
-        if let Err(error) = serving.await {
-            tracing::debug!(%error, "a connection ended early");
-        }
-    });
 }

@@ -1,0 +1,96 @@
+//! How much goes on at once, and for how long: the bounds from which the program's memory follows.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::problems::Report;
+use super::settings::LimitSettings;
+use super::units::{CountOrNone, Size, Time};
+use super::validate::{count, seconds, time};
+
+/// How much goes on at once.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Limits")]
+pub struct LimitsFile {
+    /// How many requests may be at work or waiting; more are a 503.
+    #[schemars(extend("default" = 4096))]
+    pub in_flight: Option<u64>,
+    /// How many connections may be open on the data port; more wait in the kernel's queue.
+    #[schemars(extend("default" = 4096))]
+    pub connections: Option<u64>,
+    /// How many connections one address may have open; further ones are closed at once. `none`: no
+    /// limit, since behind a load balancer all clients have its address.
+    #[schemars(extend("default" = "none"))]
+    pub connections_per_peer: Option<CountOrNone>,
+    /// How long a client may take over the head of a request; also over its TLS handshake.
+    #[schemars(extend("default" = "10s"))]
+    pub head_timeout: Option<Time>,
+    /// How long a connection may stay open without a request.
+    #[schemars(extend("default" = "75s"))]
+    pub idle_timeout: Option<Time>,
+    /// How long a client may take nothing of a response that waits for it; then its connection is reset.
+    #[schemars(extend("default" = "30s"))]
+    pub write_timeout: Option<Time>,
+    /// How many bytes the head of a request may have, its trailers too; more are a 431.
+    #[schemars(extend("default" = "64KiB"))]
+    pub header_bytes: Option<Size>,
+    /// How many header lines a request may have; more are a 431.
+    #[schemars(extend("default" = 100))]
+    pub header_count: Option<u64>,
+    /// How many bytes a request's target may have; more are a 414.
+    #[schemars(extend("default" = "8KiB"))]
+    pub target_bytes: Option<Size>,
+    /// How many bytes of bodies may be held at once, over all requests; what finds no room is a 503.
+    #[schemars(extend("default" = "256MiB"))]
+    pub body_memory: Option<Size>,
+}
+
+/// The checks of the block.
+pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings {
+    let header_bytes = bytes("header_bytes", file.header_bytes, 64 << 10, report);
+    let target_bytes = bytes("target_bytes", file.target_bytes, 8 << 10, report);
+    if target_bytes > header_bytes {
+        report.warn(
+            "limits.target_bytes",
+            "more than the whole head may have (`limits.header_bytes`)",
+            "",
+        );
+    }
+    if header_bytes > MOST_HEAD {
+        report.error(
+            "limits.header_bytes",
+            "so much would be held in memory for every connection",
+            "1MiB at most",
+        );
+    }
+    let connections = count("limits.connections", file.connections, 4096, report);
+    let per_peer = file.connections_per_peer.and_then(|limit| limit.0);
+    LimitSettings {
+        in_flight: count("limits.in_flight", file.in_flight, 4096, report),
+        connections,
+        connections_per_peer: per_peer
+            .map(|given| count("limits.connections_per_peer", Some(given), 1, report)),
+        head_timeout: period("head_timeout", file.head_timeout, 10, report),
+        idle_timeout: period("idle_timeout", file.idle_timeout, 75, report),
+        write_timeout: period("write_timeout", file.write_timeout, 30, report),
+        header_bytes,
+        header_count: count("limits.header_count", file.header_count, 100, report),
+        target_bytes,
+        body_memory: bytes("body_memory", file.body_memory, 256 << 20, report),
+    }
+}
+
+/// The most that `header_bytes` may be.
+const MOST_HEAD: usize = 1 << 20;
+
+fn period(field: &str, given: Option<Time>, default: u64, report: &mut Report) -> Duration {
+    time(&format!("limits.{field}"), given, seconds(default), report)
+}
+
+fn bytes(field: &str, given: Option<Size>, default: usize, report: &mut Report) -> usize {
+    let given = given.map(|size| size.0);
+    count(&format!("limits.{field}"), given, default, report)
+}
