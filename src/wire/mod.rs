@@ -10,3 +10,6 @@ pub mod chunked;
 pub mod follow;
 pub mod head;
 pub mod request;
+
+#[cfg(test)]
+mod tests;
