@@ -60,6 +60,8 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
+        /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
+        StreamResets = "stream-resets",
         /// `barrier.queue`.
         Queue = "queue",
         /// The process has no file descriptor left for another connection.
@@ -93,6 +95,8 @@ label! {
         MethodNotAllowed = "method-not-allowed",
         /// Refused: the body is over a limit.
         ContentTooLarge = "content-too-large",
+        /// Refused: the head, or the target in it, is over a limit.
+        HeadTooLarge = "head-too-large",
         /// Refused: too many requests in flight or waiting.
         Overloaded = "overloaded",
         /// Refused: the store cannot decide.

@@ -56,13 +56,15 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Reads up to `buffer` bytes. `max`: the most a body may have; beyond it, too large.
+    /// Reads up to `buffer` bytes. `max`: the most a body may have; beyond it, too large. `hold`: when that has
+    /// passed, what has not come is left to be streamed.
     pub(crate) async fn read(
         mut incoming: Incoming,
         headers: &HeaderMap,
         buffer: u64,
         max: Option<u64>,
         within: Duration,
+        hold: Option<Duration>,
     ) -> Result<Self, BodyError> {
         let hint = incoming.size_hint();
         if let Some(max) = max
@@ -76,15 +78,16 @@ impl Upload {
             rest: None,
             sized: headers.contains_key(http::header::CONTENT_LENGTH),
         };
-        if hint.lower() > buffer {
+        if hint.lower() > buffer || (buffer == 0 && !incoming.is_end_stream()) {
             // Known to be longer: nothing is gained by reading a part of it first.
             upload.rest = Some(incoming);
             return Ok(upload);
         }
+        let hold = hold.filter(|hold| *hold < within);
         let reading = async {
             while upload.read <= buffer {
                 match incoming.frame().await {
-                    None => return Ok(None),
+                    None => return Ok(true),
                     Some(Ok(frame)) => {
                         upload.read += frame.data_ref().map_or(0, |data| data.len() as u64);
                         upload.frames.push_back(frame);
@@ -92,12 +95,14 @@ impl Upload {
                     Some(Err(error)) => return Err(BodyError::Broken(error.into())),
                 }
             }
-            Ok(Some(incoming))
+            Ok(false)
         };
-        let rest = tokio::time::timeout(within, reading)
-            .await
-            .map_err(|_| BodyError::TooSlow(within))??;
-        upload.rest = rest;
+        let whole = match tokio::time::timeout(hold.unwrap_or(within), reading).await {
+            Ok(read) => read?,
+            Err(_) if hold.is_some() => false,
+            Err(_) => return Err(BodyError::TooSlow(within)),
+        };
+        upload.rest = (!whole).then_some(incoming);
         if let Some(max) = max
             && upload.read > max
         {

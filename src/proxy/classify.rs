@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use super::headers;
+use super::http2;
 use super::respond::Refusal;
 use super::table::{Route, Table};
 use crate::config::{Mode, SafeMethods, Unmatched};
@@ -43,7 +44,7 @@ pub(crate) struct Fenced {
 
 /// Classifies a request by its head.
 pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
-    if let Err(refusal) = whole_head(head) {
+    if let Err(refusal) = whole_head(table, head) {
         return Class::Refused(None, refusal);
     }
     if table.claim.as_deref() == Some(head.uri.path()) {
@@ -95,7 +96,10 @@ fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
 }
 
 /// The rules that hold for every request, whatever its route.
-fn whole_head(head: &Parts) -> Result<(), Refusal> {
+fn whole_head(table: &Table, head: &Parts) -> Result<(), Refusal> {
+    if head.version == Version::HTTP_2 {
+        http2::check(head, &table.settings.limits)?;
+    }
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
@@ -114,6 +118,13 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
         return Err(Refusal::Ambiguous("There is more than one Host.".into()));
     }
     let authority = head.uri.authority().map(http::uri::Authority::as_str);
+    let named = first.map(HeaderValue::as_bytes);
+    if named.is_some_and(|host| host.contains(&b'@'))
+        || authority.is_some_and(|name| name.contains('@'))
+    {
+        // RFC 9110, 4.2.4: a name in front of the host is there to deceive.
+        return Err(Refusal::Ambiguous("The host has user information.".into()));
+    }
     match (first, authority) {
         (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
         (Some(host), None) => Ok(host.clone()),

@@ -13,6 +13,7 @@ mod claim;
 mod classify;
 mod forward;
 mod headers;
+mod http2;
 mod idempotency;
 mod jsonkey;
 mod observe;
@@ -146,6 +147,10 @@ impl Proxy {
         Ok(())
     }
 
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -223,7 +228,8 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
         let upload = Upload::read(
             body,
@@ -231,6 +237,7 @@ impl Proxy {
             limits.buffer,
             limits.max,
             limits.timeout,
+            about.grpc.then_some(limits.stream_after),
         )
         .await
         .map_err(|error| body_refusal(&error))?;
@@ -311,6 +318,9 @@ impl Proxy {
         };
         let outcome = refusal.outcome();
         metrics.request(outcome);
+        if let Refusal::HeadTooLarge(limit) = refusal {
+            self.metrics.limit(limit);
+        }
         let (key, token, mark) = refusal.facts(about.subject.get());
         if let Some(key) = key
             && outcome == Outcome::Stale

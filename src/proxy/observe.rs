@@ -35,7 +35,14 @@ impl Proxy {
                     .is_ok_and(crate::fence::KeyTemplate::uses_json) =>
             {
                 let limits = route.settings.body;
-                let read = Upload::read(body, &head.headers, limits.buffer, None, limits.timeout);
+                let read = Upload::read(
+                    body,
+                    &head.headers,
+                    limits.buffer,
+                    None,
+                    limits.timeout,
+                    None,
+                );
                 let upload = read.await.map_err(|error| body_refusal(&error))?;
                 let key = match upload.whole() {
                     Some(whole) => fenced.key(&head, Some(&whole)),

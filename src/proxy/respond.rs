@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
 use crate::fence::{ResourceKey, Token};
-use crate::metrics::{DecidedBy, Outcome};
+use crate::metrics::{DecidedBy, Limit, Outcome};
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub(crate) enum Refusal {
     /// The methods that are allowed.
     MethodNotAllowed(String),
     TooLarge(String),
+    /// The head of the request is over this limit.
+    HeadTooLarge(Limit),
     UpgradeRefused,
     Overloaded(&'static str),
     StoreUnavailable {
@@ -104,6 +106,7 @@ impl Refusal {
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
+            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -135,6 +138,8 @@ impl Refusal {
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::HeadTooLarge(Limit::TargetBytes) => StatusCode::URI_TOO_LONG,
+            Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Overloaded(_) | Self::StoreUnavailable { .. } | Self::OlderInFlight { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -160,7 +165,7 @@ impl Refusal {
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
             Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
-            Self::TooLarge(_) => RESOURCE_EXHAUSTED,
+            Self::TooLarge(_) | Self::HeadTooLarge(_) => RESOURCE_EXHAUSTED,
             Self::Overloaded(_)
             | Self::StoreUnavailable { .. }
             | Self::OlderInFlight { .. }
@@ -180,6 +185,7 @@ impl Refusal {
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
+            Self::HeadTooLarge(_) => "The head of the request is too large",
             Self::UpgradeRefused => "Upgrades are refused on fenced routes",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
@@ -201,6 +207,7 @@ impl Refusal {
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
+            | Self::HeadTooLarge(_)
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -240,6 +247,9 @@ impl Refusal {
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
             Self::Ambiguous(why) | Self::TooLarge(why) => why.clone(),
+            Self::HeadTooLarge(limit) => {
+                format!("The head of the request is over a limit of this proxy: {limit}.")
+            }
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),

@@ -2,17 +2,18 @@
 //!
 //! `axum::serve` has no head timeout and no limits, so the loop is written here, over hyper-util.
 
+mod activity;
 mod connection;
+mod http2;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::activity::Leave;
 use self::connection::Connections;
 use crate::config::LimitSettings;
 use crate::proxy::{Peer, Proxy};
@@ -33,19 +34,18 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Accepts until `stop`, then lets the connections end their requests; returns when all have.
+/// Accepts until it has to leave, then lets the connections end their requests; returns when all have.
 pub(crate) async fn serve(
     listener: Listener,
     proxy: Arc<Proxy>,
     limits: LimitSettings,
-    stop: CancellationToken,
+    leave: Leave,
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
-    let graceful = GracefulShutdown::new();
-    let connections = Connections::new(proxy, limits);
+    let connections = Connections::new(proxy, limits, leave.clone());
     loop {
         let accepted = tokio::select! {
-            () = stop.cancelled() => break,
+            () = leave.now.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
         let (stream, slot) = match accepted {
@@ -59,15 +59,15 @@ pub(crate) async fn serve(
         match stream {
             Stream::Tcp(stream, ip) => {
                 let _ = stream.set_nodelay(true);
-                connections.serve(stream, peer(Some(ip)), slot, &graceful);
+                connections.serve(stream, peer(Some(ip)), slot);
             }
             Stream::Unix(stream) => {
-                connections.serve(stream, peer(None), slot, &graceful);
+                connections.serve(stream, peer(None), slot);
             }
         }
     }
     drop(listener);
-    graceful.shutdown().await;
+    connections.ended().await;
 }
 
 fn peer(ip: Option<IpAddr>) -> Peer {
