@@ -122,6 +122,7 @@ async fn key_from_body(
         limits.buffer,
         limits.max,
         limits.timeout,
+        None,
     );
     let upload = read.await.map_err(|error| body_refusal(&error))?;
     let whole = upload
