@@ -4,7 +4,6 @@ Prints `port N` once it listens, and one line of JSON for each call that arrives
 """
 
 import json
-import sys
 import threading
 from concurrent import futures
 
@@ -111,6 +110,7 @@ class Handler(grpc.GenericRpcHandler):
 
 server = grpc.server(futures.ThreadPoolExecutor(max_workers=64))
 server.add_generic_rpc_handlers((Handler(),))
-print("port", server.add_insecure_port("127.0.0.1:0"), flush=True)
+port = server.add_insecure_port("127.0.0.1:0")
 server.start()
-sys.stdin.read()
+print("port", port, flush=True)
+server.wait_for_termination()

