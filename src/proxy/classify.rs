@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::headers;
-use super::http2;
 use super::respond::Refusal;
 use super::table::{Route, Table};
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value};
+use crate::wire::head::framing_twin;
 
 /// What is to become of a request.
 pub(crate) enum Class {
@@ -44,7 +44,7 @@ pub(crate) struct Fenced {
 
 /// Classifies a request by its head.
 pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
-    if let Err(refusal) = whole_head(table, head) {
+    if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
     if table.claim.as_deref() == Some(head.uri.path()) {
@@ -96,16 +96,22 @@ fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
 }
 
 /// The rules that hold for every request, whatever its route.
-fn whole_head(table: &Table, head: &Parts) -> Result<(), Refusal> {
-    if head.version == Version::HTTP_2 {
-        http2::check(head, &table.settings.limits)?;
-    }
+fn whole_head(head: &Parts) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
     if !head.uri.path().starts_with('/') {
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::Ambiguous(why.into()));
+    }
+    // On HTTP/1 the guard has seen to it; HTTP/2 frames by itself, but the upstream may not.
+    if let Some(name) = head
+        .headers
+        .keys()
+        .find_map(|name| framing_twin(name.as_str().as_bytes()))
+    {
+        let why = format!("A name that some servers take for {name}; send {name} only.");
+        return Err(Refusal::Ambiguous(why));
     }
     host(head).map(|_| ())
 }
@@ -118,13 +124,6 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
         return Err(Refusal::Ambiguous("There is more than one Host.".into()));
     }
     let authority = head.uri.authority().map(http::uri::Authority::as_str);
-    let named = first.map(HeaderValue::as_bytes);
-    if named.is_some_and(|host| host.contains(&b'@'))
-        || authority.is_some_and(|name| name.contains('@'))
-    {
-        // RFC 9110, 4.2.4: a name in front of the host is there to deceive.
-        return Err(Refusal::Ambiguous("The host has user information.".into()));
-    }
     match (first, authority) {
         (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
         (Some(host), None) => Ok(host.clone()),

@@ -1,60 +1,66 @@
-//! What the head of an HTTP/2 request must keep to, beyond what the h2 library insists on.
+//! HTTP/2 heads keep to what HTTP/1 heads keep to.
 //!
-//! The library resets a stream whose head has upper-case names, fields of one connection (`Connection`,
+//! The h2 library resets a stream whose head has upper-case names, fields of one connection (`Connection`,
 //! `Transfer-Encoding`, `TE` other than `trailers` …), a missing or repeated pseudo-field, an empty `:path`,
 //! control characters, or a Content-Length that is no number or not the body's (RFC 9113, 8.1.1, 8.2, 8.3). It lets
 //! through what is fine as HTTP/2 and becomes another message once it is written as HTTP/1 for the upstream: a
-//! second Content-Length line, names that a server takes for framing fields, bytes beyond ASCII in the target. And
-//! the limits of heads are the same as for HTTP/1, where they are looked at before the head is parsed.
+//! second Content-Length line, names that a server takes for framing fields, user information in `:authority`. So
+//! the head is written down as HTTP/1 has it and read by the same reader, limits and all; nothing can hold for one
+//! version only.
 //!
 //! A `#` in `:path` is not refused: the library has cut it, and what follows it, before anybody could see it. What
 //! is judged then is what goes upstream, since both are made of what is left.
 
-use http::header::COOKIE;
+use http::header::{COOKIE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Version};
 
-use super::respond::Refusal;
 use crate::config::LimitSettings;
-use crate::metrics::Limit;
-use crate::wire::head::{Field, FramingFields};
+use crate::wire::head::HeadLimits;
+use crate::wire::request::{RequestError, RequestReader};
 
-/// Colon, space and CRLF, as the line would have them in HTTP/1.
-const BESIDE: usize = 4;
+/// Checks a head that came over HTTP/2; what came over HTTP/1 has been read already.
+pub(super) fn check(head: &Parts, limits: &LimitSettings) -> Result<(), RequestError> {
+    if head.version != Version::HTTP_2 {
+        return Ok(());
+    }
+    let limits = HeadLimits {
+        bytes: limits.header_bytes,
+        fields: limits.header_count,
+        target: limits.target_bytes,
+    };
+    match RequestReader::default().read(&as_http1(head), &limits)? {
+        Some(_) => Ok(()),
+        None => Err(RequestError::StartLine),
+    }
+}
 
-/// Checks a head as it came over HTTP/2.
-pub(super) fn check(head: &Parts, limits: &LimitSettings) -> Result<(), Refusal> {
+/// The head as HTTP/1 has it, but for a Host beside `:authority`: that the two are equal is asked of both versions,
+/// later.
+fn as_http1(head: &Parts) -> Vec<u8> {
     let target = head
         .uri
         .path_and_query()
         .map_or("", |target| target.as_str());
-    if target.len() > limits.target_bytes {
-        return Err(Refusal::HeadTooLarge(Limit::TargetBytes));
+    let mut text = Vec::with_capacity(1024);
+    let start = [head.method.as_str(), " ", target, " HTTP/1.1\r\n"];
+    start.iter().for_each(|part| text.extend(part.bytes()));
+    let authority = head.uri.authority().map(|name| name.as_str().as_bytes());
+    let mut line = |name: &[u8], value: &[u8]| {
+        [name, b": ", value, b"\r\n"]
+            .iter()
+            .for_each(|part| text.extend(*part));
+    };
+    if let Some(authority) = authority {
+        line(b"host", authority);
     }
-    if !target.is_ascii() {
-        let why = "The target has bytes beyond ASCII; escape them.";
-        return Err(Refusal::Ambiguous(why.into()));
-    }
-    if head.headers.len() > limits.header_count {
-        return Err(Refusal::HeadTooLarge(Limit::HeaderCount));
-    }
-    let authority = head.uri.authority().map_or(0, |name| name.as_str().len());
-    let mut bytes = head.method.as_str().len() + target.len() + authority;
-    let mut framing = FramingFields::default();
     for (name, value) in &head.headers {
-        let field = Field {
-            name: name.as_str().as_bytes(),
-            value: value.as_bytes(),
-        };
-        bytes += field.name.len() + field.value.len() + BESIDE;
-        framing
-            .note(&field)
-            .map_err(|error| Refusal::Ambiguous(format!("The head of the request has {error}.")))?;
+        if *name != HOST || authority.is_none() {
+            line(name.as_str().as_bytes(), value.as_bytes());
+        }
     }
-    if bytes > limits.header_bytes {
-        return Err(Refusal::HeadTooLarge(Limit::HeaderBytes));
-    }
-    Ok(())
+    text.extend(b"\r\n");
+    text
 }
 
 /// Joins the pieces into which HTTP/2 lets a client split its Cookie; HTTP/1 has one line of it (RFC 9113, 8.2.3).

@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -46,8 +47,12 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -147,10 +152,6 @@ impl Proxy {
         Ok(())
     }
 
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
     fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -165,7 +166,16 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        let class = match http2::check(&head, &table.settings.limits) {
+            Ok(()) => classify::classify(table, &head),
+            Err(error) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_deref(), head, body, peer, upgrade)
@@ -199,6 +209,24 @@ impl Proxy {
             None => (&table.unmatched_metrics, UNMATCHED),
         };
         self.finish(table, metrics, label, &about, done)
+    }
+
+    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About {
+            peer: Arc::clone(&peer.text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        let refused = Err(Refusal::of_head(error));
+        let metrics = &table.unmatched_metrics;
+        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
     }
 
     /// A request that is to be judged.
@@ -318,9 +346,6 @@ impl Proxy {
         };
         let outcome = refusal.outcome();
         metrics.request(outcome);
-        if let Refusal::HeadTooLarge(limit) = refusal {
-            self.metrics.limit(limit);
-        }
         let (key, token, mark) = refusal.facts(about.subject.get());
         if let Some(key) = key
             && outcome == Outcome::Stale
@@ -404,15 +429,38 @@ impl About {
     }
 }
 
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
+    }
+}
+
 fn body_refusal(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+        }
         BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
     }
+}
+
+/// What the guard found in a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| {
+        let error = error.downcast_ref::<std::io::Error>()?;
+        error.get_ref()?.downcast_ref().copied()
+    })
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {

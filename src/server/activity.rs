@@ -1,8 +1,9 @@
 //! What one connection has at work, and when it has to go: at the stop of the process, after
 //! `limits.idle_timeout` without a request, and when its client opens requests only to take them back.
 //!
-//! hyper ends an HTTP/1 connection that is slow with a head, and knows no idle HTTP/2 connection at all; so
-//! requests are counted here, for both alike, from their head's arrival to the end of their answer.
+//! Requests are counted here from their head's arrival to the end of their answer. An idle HTTP/1 connection is
+//! the guard's to end, which sees the bytes; of HTTP/2 it sees that there are some, and a client that pings is
+//! idle all the same.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ struct Counts {
     begun: u64,
     /// Taken back by the client before there was an answer.
     taken_back: u64,
-    http2: bool,
+    /// Known with the first request.
+    version: Option<Version>,
 }
 
 /// A request at work on a connection.
@@ -61,7 +63,7 @@ impl Activity {
         self.0.send_modify(|counts| {
             counts.open += 1;
             counts.begun += 1;
-            counts.http2 |= version == Version::HTTP_2;
+            counts.version = Some(version);
         });
         AtWork {
             activity: self.clone(),
@@ -141,7 +143,7 @@ pub(super) async fn drive(
 ) -> Result<(), BoxError> {
     let why = tokio::select! {
         ended = connection.as_mut() => return ended,
-        why = due(activity, leave, limits.idle_timeout) => why,
+        why = due(activity, leave, limits) => why,
     };
     match why {
         Due::TakenBack => {
@@ -165,7 +167,7 @@ pub(super) async fn drive(
 }
 
 /// Resolves once the connection has to go.
-async fn due(activity: &Activity, leave: &Leave, idle: Duration) -> Due {
+async fn due(activity: &Activity, leave: &Leave, limits: &LimitSettings) -> Due {
     let mut counts = activity.0.subscribe();
     let mut told = false;
     loop {
@@ -175,15 +177,29 @@ async fn due(activity: &Activity, leave: &Leave, idle: Duration) -> Due {
         }
         // GOAWAY comes first and the end later, so it can go out while clients are still served. An HTTP/1
         // client is told with its next answer.
-        if told && now.http2 {
+        if told && now.version == Some(Version::HTTP_2) {
             return Due::Leave;
         }
+        let patience = match now.version {
+            _ if now.open > 0 => None,
+            Some(Version::HTTP_2) => Some(limits.idle_timeout),
+            // The guard is first where it can tell.
+            None => Some(limits.idle_timeout + limits.head_timeout),
+            Some(_) => None,
+        };
         tokio::select! {
             _ = counts.changed() => {}
             () = leave.now.cancelled() => return Due::Leave,
             () = leave.announced.cancelled(), if !told => told = true,
-            () = tokio::time::sleep(idle), if now.open == 0 => return Due::Idle,
+            () = after(patience) => return Due::Idle,
         }
+    }
+}
+
+async fn after(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -195,6 +211,22 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(75);
 
+    fn limits() -> LimitSettings {
+        LimitSettings {
+            in_flight: 1,
+            connections: 1,
+            connections_per_peer: None,
+            http2_streams: 1,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: IDLE,
+            write_timeout: Duration::from_secs(30),
+            header_bytes: 1,
+            header_count: 1,
+            target_bytes: 1,
+            body_memory: 1,
+        }
+    }
+
     async fn answer(activity: &Activity) {
         drop(activity.begin(Version::HTTP_2).answered(""));
         tokio::task::yield_now().await;
@@ -202,9 +234,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_is_at_work_is_not_idle() {
-        let (activity, leave) = (Activity::new(), Leave::default());
+        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
         let at_work = activity.begin(Version::HTTP_2);
-        let mut due = pin!(due(&activity, &leave, IDLE));
+        let mut due = pin!(due(&activity, &leave, &limits));
         assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
         let body = at_work.answered("unread");
         assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
@@ -221,8 +253,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_only_takes_back_has_to_go_and_who_does_it_now_and_then_has_not() {
-        let (activity, leave) = (Activity::new(), Leave::default());
-        let mut due = pin!(due(&activity, &leave, IDLE));
+        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
+        let mut due = pin!(due(&activity, &leave, &limits));
         for _ in 0..TAKEN_BACK * 2 {
             drop(activity.begin(Version::HTTP_2));
             answer(&activity).await;
@@ -234,11 +266,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn http2_is_told_before_the_end_and_http1_with_its_next_answer() {
-        let (old, new, leave) = (Activity::new(), Activity::new(), Leave::default());
+        let (old, new) = (Activity::new(), Activity::new());
+        let (leave, limits) = (Leave::default(), limits());
         let (_old, _new) = (old.begin(Version::HTTP_11), new.begin(Version::HTTP_2));
         leave.announced.cancel();
-        assert_eq!(due(&new, &leave, IDLE).await, Due::Leave);
-        let mut due = pin!(due(&old, &leave, IDLE));
+        assert_eq!(due(&new, &leave, &limits).await, Due::Leave);
+        let mut due = pin!(due(&old, &leave, &limits));
         assert!(tokio::time::timeout(IDLE, due.as_mut()).await.is_err());
         leave.now.cancel();
         assert_eq!(due.await, Due::Leave);

@@ -6,68 +6,102 @@ use http::header::{CONNECTION, HeaderValue};
 use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::TaskTracker;
 
 use super::activity::{self, Activity, Leave, Served};
+use super::guard::Guarded;
 use super::http2;
+use super::streams::{Streams, Told};
+use super::talk::Talk;
 use crate::config::LimitSettings;
+use crate::metrics::Metrics;
 use crate::proxy::{Peer, Proxy};
+
+/// What hyper may hold of one connection in each direction; a head that may be longer has room for itself.
+const BUFFER: usize = 64 << 10;
+
+/// As many lines hyper takes if it is told nothing; where it is told, it needs an allocation per request.
+const HEADERS: usize = 100;
 
 /// What all connections of the data port share.
 pub(super) struct Connections {
     proxy: Arc<Proxy>,
-    builder: auto::Builder<TokioExecutor>,
+    builder: auto::Builder<Streams>,
     limits: LimitSettings,
+    metrics: Arc<Metrics>,
     leave: Leave,
     /// Every connection there is.
     open: TaskTracker,
 }
 
 impl Connections {
-    pub(super) fn new(proxy: Arc<Proxy>, limits: LimitSettings, leave: Leave) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        limits: LimitSettings,
+        metrics: Arc<Metrics>,
+        leave: Leave,
+    ) -> Self {
+        let mut builder = auto::Builder::new(Streams {
+            limit: limits.write_timeout,
+            metrics: Arc::clone(&metrics),
+        });
+        // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head_timeout);
+            .max_buf_size(BUFFER.max(limits.header_bytes))
+            .header_read_timeout(None);
+        if limits.header_count > HEADERS {
+            builder.http1().max_headers(limits.header_count);
+        }
         http2::configure(&mut builder, &limits);
         Self {
             proxy,
             builder,
             limits,
+            metrics,
             leave,
             open: TaskTracker::new(),
         }
     }
 
-    /// Serves a connection in a task of its own. `slot` is its place among the connections.
+    /// Serves a connection in a task of its own.
     pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
         peer: Peer,
-        slot: OwnedSemaphorePermit,
     ) {
-        let activity = Activity::new();
         let proxy = Arc::clone(&self.proxy);
+        let talk = Arc::new(Talk::default());
+        let stream = Guarded::new(
+            stream,
+            &self.limits,
+            Arc::clone(&talk),
+            Arc::clone(&self.metrics),
+        );
+        let activity = Activity::new();
         let (counts, announced) = (activity.clone(), self.leave.announced.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
             let (version, announced) = (request.version(), announced.clone());
-            let at_work = counts.begin(version);
+            let (call, at_work) = (talk.call(), counts.begin(version));
             async move {
-                let mut response = proxy.handle(request, &peer).await;
-                if announced.is_cancelled()
-                    && version <= Version::HTTP_11
-                    && response.status() != StatusCode::SWITCHING_PROTOCOLS
-                {
+                let mut response = match call.refused() {
+                    Some(error) => proxy.refuse(error, &peer),
+                    None => proxy.handle(request, &peer).await,
+                };
+                let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                if announced.is_cancelled() && version <= Version::HTTP_11 && !switches {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
-                Ok::<_, std::convert::Infallible>(response.map(|body| at_work.answered(body)))
+                call.answered(switches);
+                Ok::<_, std::convert::Infallible>(
+                    response.map(|body| at_work.answered(call.with(Told::new(body)))),
+                )
             }
         });
         let serving = self
@@ -75,10 +109,10 @@ impl Connections {
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let serving: Served = Box::pin(serving);
-        let (proxy, limits, leave) = (Arc::clone(&self.proxy), self.limits, self.leave.clone());
+        let (leave, limits) = (self.leave.clone(), self.limits);
+        let metrics = Arc::clone(&self.metrics);
         self.open.spawn(async move {
-            let _slot = slot;
-            let served = activity::drive(serving, &activity, &leave, &limits, proxy.metrics());
+            let served = activity::drive(serving, &activity, &leave, &limits, &metrics);
             if let Err(error) = served.await {
                 tracing::debug!(%error, "a connection ended early");
             }

@@ -6,4 +6,10 @@
 //! whatever else a library would mend, skip or guess at is refused. Bytes are never changed: what
 //! passes is what was sent.
 
+pub mod chunked;
+pub mod follow;
 pub mod head;
+pub mod request;
+
+#[cfg(test)]
+mod tests;
