@@ -13,6 +13,7 @@ mod claim;
 mod classify;
 mod forward;
 mod headers;
+mod http2;
 mod idempotency;
 mod jsonkey;
 mod memory;
@@ -51,9 +52,12 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
-use crate::wire::{self, request::RequestError};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +173,16 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        let class = match http2::check(&head, &table.settings.limits) {
+            Ok(()) => classify::classify(table, &head),
+            Err(error) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_ref(), head, body, peer, upgrade)
@@ -256,9 +269,11 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let upload = Upload::read(body, &head.headers, &self.rules(limits))
+        let hold = about.grpc.then_some(limits.stream_after);
+        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
@@ -428,6 +443,17 @@ impl About {
             disclose: table.disclose,
             grpc: self.grpc,
         }
+    }
+}
+
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
     }
 }
 
