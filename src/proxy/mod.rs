@@ -17,11 +17,11 @@ mod idempotency;
 mod jsonkey;
 mod observe;
 mod pass;
+mod peer;
 mod respond;
 mod table;
 mod upstream;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -39,11 +39,12 @@ use self::body::{BodyError, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
+pub(crate) use self::peer::{Peer, PeerNames};
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
-use crate::config::{Reuse, Settings};
+use crate::config::{Reuse, Settings, TlsSettings};
 use crate::fence::{ResourceKey, RouteConflict};
 use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
@@ -60,15 +61,6 @@ pub enum ProxyError {
 fn list(conflicts: &[RouteConflict]) -> String {
     let texts: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
     texts.join("; ")
-}
-
-/// Who has sent a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    /// `None` on a Unix socket.
-    pub ip: Option<IpAddr>,
-    /// For log lines: the IP address, or `unix`.
-    pub text: Arc<str>,
 }
 
 /// What a reload replaces.
@@ -146,6 +138,15 @@ impl Proxy {
         Ok(())
     }
 
+    /// TLS of the data port, as it is for connections that come from now on.
+    pub(crate) fn tls(&self) -> Option<TlsSettings> {
+        self.live().table.settings.tls.clone()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -160,7 +161,7 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        let (route, done) = match classify::classify(table, &head, peer) {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_deref(), head, body, peer, upgrade)
@@ -177,7 +178,7 @@ impl Proxy {
                 });
             }
             Class::Claim => {
-                let claimed = self.claim(&live, head, body, &about).await;
+                let claimed = self.claim(&live, head, body, peer, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
             }
             Class::Fenced(fenced) => {
@@ -356,6 +357,7 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
         mark = mark.map(|mark| mark.to_string()),
         gap = gap.map(|gap| gap.to_string()),
         peer = &*about.peer,
+        peer_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
         reason = refusal.detail(true),
         "{message}"
@@ -366,6 +368,8 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
 #[derive(Clone)]
 struct About {
     peer: Arc<str>,
+    /// The names in the client's certificate.
+    peer_name: Option<Arc<str>>,
     trace_id: Option<String>,
     grpc: bool,
     /// Set once the key is derived, so that whatever ends the request can be found by it.
@@ -378,6 +382,7 @@ impl About {
         let content_type = headers.get(http::header::CONTENT_TYPE);
         Self {
             peer: Arc::clone(&peer.text),
+            peer_name: peer.names().and_then(PeerNames::text),
             trace_id: headers::trace::trace_id(headers).map(str::to_owned),
             grpc: content_type
                 .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),

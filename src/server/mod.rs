@@ -3,6 +3,7 @@
 //! `axum::serve` has no head timeout and no limits, so the loop is written here, over hyper-util.
 
 mod connection;
+mod tls;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) async fn serve(
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
-    let connections = Connections::new(proxy, limits);
+    let connections = Arc::new(Connections::new(proxy, limits, stop.clone()));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -72,7 +73,11 @@ pub(crate) async fn serve(
 
 fn peer(ip: Option<IpAddr>) -> Peer {
     let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
-    Peer { ip, text }
+    Peer {
+        ip,
+        text,
+        tls: None,
+    }
 }
 
 /// The next connection, once there is a place for it; more wait in the kernel's queue.
