@@ -112,6 +112,8 @@ impl App {
         let mut stops = Stops::new()?;
         let reload = reload::Trigger::new()?;
 
+        server::descriptors::provide(&settings.limits);
+
         // What is known, what is counted.
         let metrics = Arc::new(Metrics::new(&labels(&settings)));
         set_certificates(&metrics, &settings);
@@ -221,6 +223,7 @@ impl App {
             data,
             Arc::clone(&proxy),
             settings.limits,
+            Arc::clone(&metrics),
             accept_stop.clone(),
         ));
         readiness.set_configured();

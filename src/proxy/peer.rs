@@ -28,6 +28,8 @@ pub(crate) struct PeerNames {
     /// In lower case.
     dns: Vec<String>,
     uris: Vec<String>,
+    /// For log lines.
+    text: Option<Arc<str>>,
 }
 
 impl Peer {
@@ -65,6 +67,9 @@ impl PeerNames {
                 _ => {}
             }
         }
+        let shown = names.uris.iter().chain(&names.dns).take(SHOWN);
+        let shown: Vec<&str> = shown.map(String::as_str).collect();
+        names.text = (!shown.is_empty()).then(|| shown.join(", ").into());
         names
     }
 
@@ -77,14 +82,7 @@ impl PeerNames {
 
     /// For log lines; `None`: there are no names.
     pub(crate) fn text(&self) -> Option<Arc<str>> {
-        let names: Vec<&str> = self
-            .uris
-            .iter()
-            .chain(&self.dns)
-            .take(SHOWN)
-            .map(String::as_str)
-            .collect();
-        (!names.is_empty()).then(|| names.join(", ").into())
+        self.text.clone()
     }
 }
 

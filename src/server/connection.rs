@@ -1,66 +1,85 @@
-//! One connection of a client, from its first byte to its end.
+//! One connection of a client, from its first byte to its end: socket, then TLS if there is any, then the
+//! guard, then HTTP.
 
 use std::sync::Arc;
 
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::tls::{self, Secured, Socket};
+use super::guard::Guarded;
+use super::streams::{Streams, Told};
+use super::talk::Talk;
+use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
-use crate::metrics::{HandshakeError, Limit};
+use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::{Peer, Proxy};
+
+/// What hyper may hold of one connection in each direction; a head that may be longer has room for itself.
+const BUFFER: usize = 64 << 10;
+
+/// As many lines hyper takes if it is told nothing; where it is told, it needs an allocation per request.
+const HEADERS: usize = 100;
 
 /// What all connections of the data port share.
 pub(super) struct Connections {
     proxy: Arc<Proxy>,
-    builder: auto::Builder<TokioExecutor>,
+    builder: auto::Builder<Streams>,
     limits: LimitSettings,
+    metrics: Arc<Metrics>,
     stop: CancellationToken,
 }
 
 impl Connections {
-    pub(super) fn new(proxy: Arc<Proxy>, limits: LimitSettings, stop: CancellationToken) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        limits: LimitSettings,
+        metrics: Arc<Metrics>,
+        stop: CancellationToken,
+    ) -> Self {
+        let mut builder = auto::Builder::new(Streams {
+            limit: limits.write_timeout,
+            metrics: Arc::clone(&metrics),
+        });
+        // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head_timeout);
+            .max_buf_size(BUFFER.max(limits.header_bytes))
+            .header_read_timeout(None);
+        if limits.header_count > HEADERS {
+            builder.http1().max_headers(limits.header_count);
+        }
         builder.http2().timer(TokioTimer::new());
         Self {
             proxy,
             builder,
             limits,
+            metrics,
             stop,
         }
     }
 
-    /// Serves a connection in a task of its own: socket, then TLS if there is any, then HTTP. `slot` is its
-    /// place among the connections.
-    pub(super) fn serve<S: Socket + 'static>(
+    /// Serves a connection in a task of its own.
+    pub(super) fn serve<S: Io + 'static>(
         self: &Arc<Self>,
         stream: S,
         peer: Peer,
-        slot: OwnedSemaphorePermit,
         graceful: &GracefulShutdown,
     ) {
         let (connections, watcher) = (Arc::clone(self), graceful.watcher());
         tokio::spawn(async move {
-            let _slot = slot;
+            let builder = connections.builder.clone();
             let Some(tls) = connections.proxy.tls() else {
-                let builder = connections.builder.clone();
                 return connections.http(stream, peer, builder, watcher).await;
             };
             let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
                 return;
             };
             // What was agreed on by ALPN is what is spoken.
-            let builder = connections.builder.clone();
             let builder = if secured.http2 {
                 builder.http2_only()
             } else {
@@ -77,12 +96,7 @@ impl Connections {
     }
 
     /// Shakes hands, unless the process stops first: nothing has been asked for yet.
-    async fn secure(
-        &self,
-        tls: TlsSettings,
-        socket: Box<dyn Socket>,
-        peer: &Peer,
-    ) -> Option<Secured> {
+    async fn secure(&self, tls: TlsSettings, socket: Box<dyn Io>, peer: &Peer) -> Option<Secured> {
         let accepted = tokio::select! {
             accepted = tls::accept(tls.config, socket, self.limits.head_timeout) => accepted,
             () = self.stop.cancelled() => return None,
@@ -91,26 +105,40 @@ impl Connections {
             Ok(secured) => return Some(secured),
             Err(failed) => failed,
         };
-        let metrics = self.proxy.metrics();
-        metrics.handshake_error(failed.reason);
+        self.metrics.handshake_error(failed.reason);
         if failed.reason == HandshakeError::Timeout {
-            metrics.limit(Limit::HeadTimeout);
+            self.metrics.limit(Limit::HeadTimeout);
         }
         tracing::debug!(error = %failed, reason = failed.reason.as_str(), peer = &*peer.text, "a TLS handshake failed");
         None
     }
 
-    async fn http<S: Socket + 'static>(
+    async fn http<S: Io + 'static>(
         &self,
         stream: S,
         peer: Peer,
-        builder: auto::Builder<TokioExecutor>,
+        builder: auto::Builder<Streams>,
         watcher: Watcher,
     ) {
         let proxy = Arc::clone(&self.proxy);
+        let talk = Arc::new(Talk::default());
+        let stream = Guarded::new(
+            stream,
+            &self.limits,
+            Arc::clone(&talk),
+            Arc::clone(&self.metrics),
+        );
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
-            async move { Ok::<_, std::convert::Infallible>(proxy.handle(request, &peer).await) }
+            let call = talk.call();
+            async move {
+                let response = match call.refused() {
+                    Some(error) => proxy.refuse(error, &peer),
+                    None => proxy.handle(request, &peer).await,
+                };
+                call.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+                Ok::<_, std::convert::Infallible>(response.map(|body| call.with(Told::new(body))))
+            }
         });
         let serving = builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
