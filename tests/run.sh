@@ -23,7 +23,7 @@ etcd-client:etcdctl:real:: with etcd
 redis-server:redis-server:real:: with Redis
 redis-tools:redis-cli:real:: with Redis
 nginx-light:nginx:real::
-curl:curl:real::
+curl:curl:real::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::

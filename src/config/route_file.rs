@@ -31,6 +31,13 @@ pub struct RouteFile {
     /// without looking.
     #[schemars(extend("default" = "enforce"))]
     pub mode: Option<Mode>,
+    /// The peers whose requests are let in, by the names in their certificates; all others get a 403. A URI
+    /// (`spiffe://cluster/ns/pay/sa/worker`) is compared whole, a DNS name whole and without case; `*.pay.svc` is any
+    /// one label before `.pay.svc`. Names are the DNS names and URIs of the certificate's SAN; its common name is
+    /// none (RFC 9525). Needs `tls.client_ca_file`. This is access control, not fencing: it holds in every
+    /// mode, for every method, and for claims.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub require_peer: Option<Vec<Option<String>>>,
     /// How the token is written.
     pub token: Option<TokenFile>,
     /// Whether more than one request may carry the same token. `once`: each token passes once.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::idempotency;
 use super::parts;
+use super::peer;
 use super::problems::{Report, shown};
 use super::route_file::RouteFile;
 use super::settings::{BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods};
@@ -19,6 +20,8 @@ pub(super) struct Inherited {
     pub upstream_timeout: Duration,
     pub barrier: BarrierSettings,
     pub body: BodySettings,
+    /// Clients are asked for certificates, so that they have names.
+    pub peers_are_named: bool,
 }
 
 /// Checks all routes. `None` if one of them is wrong.
@@ -55,6 +58,7 @@ pub(super) fn routes(
     }
     conflicts(&patterns, report);
     labels(&checked, report);
+    ways_around(&checked, report);
     (checked.len() == count && count > 0)
         .then(|| checked.into_iter().map(|(_, settings)| settings).collect())
 }
@@ -158,6 +162,12 @@ fn route(
             "raise body.buffer, or take {operation} and {digest} out of the key",
         );
     }
+    let require_peer = peer::patterns(
+        &format!("{at}.require_peer"),
+        file.require_peer,
+        inherited.peers_are_named,
+        report,
+    );
     let name = file
         .name
         .filter(|name| parts::label(&format!("{at}.name"), name, report));
@@ -168,6 +178,7 @@ fn route(
         methods: methods?,
         key: key?,
         mode,
+        require_peer,
         token_format: file
             .token
             .and_then(|token| token.format)
@@ -280,6 +291,28 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
                     shown(&route.label)
                 ),
                 "metrics could not tell them apart: give each its own name",
+            );
+        }
+    }
+}
+
+/// Warns of wider routes that let everybody in where a narrower one does not: paths that are the narrower one's
+/// to the upstream (with a slash behind, say) may be the wider one's here.
+fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
+    for (at, wide) in routes {
+        let open = wide.require_peer.is_empty();
+        let around = routes.iter().find(|(_, route)| {
+            !route.require_peer.is_empty() && wide.pattern.surrounds(&route.pattern)
+        });
+        if let Some((_, narrow)) = around.filter(|_| open) {
+            report.warn(
+                format!("{at}.path"),
+                format!(
+                    "this route takes paths around {} (with a slash or more behind it) from every peer, and that \
+                     one does not",
+                    narrow.path
+                ),
+                "give this one a require_peer too, or let the narrower path end in /{*rest}",
             );
         }
     }

@@ -8,12 +8,19 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::peer::PeerPattern;
+use super::sources::Sources;
+use super::tls::{TlsSettings, UpstreamTlsSettings};
 use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 /// A configuration that has passed every check.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: Listen,
+    /// Of the listener's Unix socket; `None`: what the umask leaves.
+    pub listen_mode: Option<u32>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsSettings>,
     pub upstream: UpstreamSettings,
     pub store: StoreSettings,
     pub barrier: BarrierSettings,
@@ -31,6 +38,8 @@ pub struct Settings {
     pub claim: Option<String>,
     /// Most specific first is the router's business; this is the order of the file.
     pub routes: Vec<RouteSettings>,
+    /// What all this was read from.
+    pub sources: Sources,
 }
 
 /// An address to listen on.
@@ -50,6 +59,9 @@ pub struct UpstreamSettings {
     pub timeout: Duration,
     /// How long an idle connection to the upstream is kept.
     pub idle_timeout: Duration,
+    /// HTTP/2 over TLS, by ALPN.
+    pub http2: bool,
+    pub tls: UpstreamTlsSettings,
 }
 
 /// Where requests go. No path: targets go upstream byte for byte.
@@ -222,6 +234,8 @@ pub struct RouteSettings {
     /// `None` only in bypass mode.
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
+    /// Whose requests are let in; empty: everybody's.
+    pub require_peer: Vec<PeerPattern>,
     pub token_format: TokenFormat,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,

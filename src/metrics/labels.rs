@@ -109,6 +109,8 @@ label! {
         OlderInFlight = "older-in-flight",
         /// Not forwarded: the upstream refused the connection.
         UpstreamUnreachable = "upstream-unreachable",
+        /// Refused: the client's certificate has no name that the route lets in.
+        PeerRefused = "peer-refused",
         /// Forwarded, and no whole answer came back: broken, or too slow.
         OutcomeUnknown = "outcome-unknown",
         /// Refused: an upgrade (WebSocket …) on a fenced route.
@@ -166,6 +168,32 @@ label! {
         Store = "store",
         /// A newer token that came while the request waited for older ones.
         Barrier = "barrier",
+    }
+}
+
+label! {
+    /// Why a TLS handshake with a client did not come to its end.
+    HandshakeError {
+        /// The client showed no certificate where it has to, or one that does not verify.
+        ClientCertificate = "client-certificate",
+        /// The client broke it off with an alert: mostly it does not trust the listener's certificate.
+        RefusedByClient = "refused-by-client",
+        /// It took longer than `limits.head_timeout`.
+        Timeout = "timeout",
+        /// The client closed the connection, as probes of a port do.
+        Closed = "closed",
+        /// What came is no TLS (plain HTTP, say), or nothing that both sides support.
+        Protocol = "protocol",
+    }
+}
+
+label! {
+    /// A certificate that the program shows.
+    Certificate {
+        /// To clients of the data port: `tls.cert_file`.
+        Listener = "listener",
+        /// To the upstream: `upstream.tls.cert_file`.
+        Upstream = "upstream",
     }
 }
 

@@ -200,16 +200,21 @@ impl Upload {
 
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of it will be
     /// sent: it has been handed over whole, or was dropped. It has a deadline as a whole: a barrier is held.
-    pub(crate) fn send(self, over: CancellationToken) -> UpstreamBody {
+    pub(crate) fn send(self, trailers: TrailerRules, over: CancellationToken) -> UpstreamBody {
         let pace = |limits: BodySettings| Pace::new(Some(limits.timeout), limits.progress_timeout);
-        self.send_at(pace, over, None)
+        self.send_at(trailers, pace, over, None)
     }
 
     /// The body of a request that nobody judges. It holds nobody up, and a long upload that moves is none of
     /// the proxy's business (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(super) fn send_unfenced(self, over: CancellationToken, flow: Arc<Flow>) -> UpstreamBody {
+    pub(super) fn send_unfenced(
+        self,
+        trailers: TrailerRules,
+        over: CancellationToken,
+        flow: Arc<Flow>,
+    ) -> UpstreamBody {
         let pace = |limits: BodySettings| Pace::new(None, limits.progress_timeout);
-        self.send_at(pace, over, Some(flow))
+        self.send_at(trailers, pace, over, Some(flow))
     }
 
     fn send_at(

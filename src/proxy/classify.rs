@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::headers;
+use super::peer::Peer;
 use super::respond::Refusal;
 use super::table::{Route, Table};
 use crate::config::{Mode, SafeMethods, Unmatched};
@@ -43,7 +44,7 @@ pub(crate) struct Fenced {
 }
 
 /// Classifies a request by its head.
-pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
+pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
     if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
@@ -56,16 +57,20 @@ pub(crate) fn classify(table: &Table, head: &Parts) -> Class {
     }
     let path = match CheckedPath::parse(head.uri.path()) {
         Ok(path) => path,
-        Err(_) if !table.enforcing => return pass(None, head),
+        Err(_) if !table.strict => return pass(None, head),
         Err(ambiguity) => return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string())),
     };
     let Some((route, captures)) = table.find(&path) else {
         return unmatched(table, head, &path);
     };
     let route = Arc::clone(route);
+    // Access control, not fencing: in every mode, and before anything is said of the rest.
+    if !peer.may_use(&route.settings) {
+        return Class::Refused(Some(route), Refusal::PeerRefused);
+    }
     // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
     // the upstream.
-    if table.enforcing
+    if table.strict
         && let Some(ambiguity) = path.oddity_not_in(route.settings.allow)
     {
         return Class::Refused(Some(route), Refusal::Ambiguous(ambiguity.to_string()));
@@ -140,7 +145,7 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
 
 fn unmatched(table: &Table, head: &Parts, path: &CheckedPath) -> Class {
     if let Some(ambiguity) = path.oddity_not_in(crate::fence::Allow::default())
-        && table.enforcing
+        && table.strict
     {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
     }

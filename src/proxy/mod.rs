@@ -20,12 +20,12 @@ mod memory;
 mod observe;
 mod pace;
 mod pass;
+mod peer;
 mod places;
 mod respond;
 mod table;
 mod upstream;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -45,12 +45,13 @@ use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::memory::Memory;
 use self::pass::Passing;
+pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
-use crate::config::{BodySettings, Reuse, Settings};
+use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{ResourceKey, RouteConflict};
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
@@ -71,15 +72,6 @@ pub enum ProxyError {
 fn list(conflicts: &[RouteConflict]) -> String {
     let texts: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
     texts.join("; ")
-}
-
-/// Who has sent a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    /// `None` on a Unix socket.
-    pub ip: Option<IpAddr>,
-    /// For log lines: the IP address, or `unix`.
-    pub text: Arc<str>,
 }
 
 /// What a reload replaces.
@@ -159,6 +151,11 @@ impl Proxy {
         Ok(())
     }
 
+    /// TLS of the data port, as it is for connections that come from now on.
+    pub(crate) fn tls(&self) -> Option<TlsSettings> {
+        self.live().table.settings.tls.clone()
+    }
+
     fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -174,7 +171,7 @@ impl Proxy {
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
         let class = match http2::check(&head, &table.settings.limits) {
-            Ok(()) => classify::classify(table, &head),
+            Ok(()) => classify::classify(table, &head, peer),
             Err(error) => {
                 if let Some(limit) = limit_of(error) {
                     self.metrics.limit(limit);
@@ -207,7 +204,7 @@ impl Proxy {
                 Err(refusal) => (Some(route), Err(refusal)),
             },
             Class::Claim => {
-                let claimed = self.claim(&live, head, body, &about).await;
+                let claimed = self.claim(&live, head, body, peer, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
             }
             Class::Fenced(fenced) => {
@@ -232,6 +229,7 @@ impl Proxy {
         let table = &live.table;
         let about = About {
             peer: Arc::clone(&peer.text),
+            peer_name: peer.names().and_then(PeerNames::text),
             trace_id: None,
             grpc: false,
             subject: OnceLock::new(),
@@ -408,6 +406,7 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
         mark = mark.map(|mark| mark.to_string()),
         gap = gap.map(|gap| gap.to_string()),
         peer = &*about.peer,
+        peer_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
         reason = refusal.detail(true),
         "{message}"
@@ -418,6 +417,8 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
 #[derive(Clone)]
 struct About {
     peer: Arc<str>,
+    /// The names in the client's certificate.
+    peer_name: Option<Arc<str>>,
     trace_id: Option<String>,
     grpc: bool,
     /// Set once the key is derived, so that whatever ends the request can be found by it.
@@ -430,6 +431,7 @@ impl About {
         let content_type = headers.get(http::header::CONTENT_TYPE);
         Self {
             peer: Arc::clone(&peer.text),
+            peer_name: peer.names().and_then(PeerNames::text),
             trace_id: headers::trace::trace_id(headers).map(str::to_owned),
             grpc: content_type
                 .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),

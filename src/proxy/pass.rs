@@ -66,7 +66,7 @@ impl Proxy {
                 fenced,
                 idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
                 peer: peer.ip,
-                scheme: "http",
+                scheme: if peer.tls.is_some() { "https" } else { "http" },
                 host: host.clone(),
                 version: head.version,
                 http2: upstream.h2,

@@ -38,6 +38,8 @@ pub(crate) enum Refusal {
     /// The methods that are allowed.
     MethodNotAllowed(String),
     TooLarge(String),
+    /// The client's certificate has none of the names that the route lets in.
+    PeerRefused,
     UpgradeRefused,
     Overloaded(&'static str),
     StoreUnavailable {
@@ -124,6 +126,7 @@ impl Refusal {
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
             Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
+            Self::PeerRefused => Outcome::PeerRefused,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -152,6 +155,7 @@ impl Refusal {
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
+            Self::PeerRefused => StatusCode::FORBIDDEN,
             Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
             Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
@@ -171,6 +175,7 @@ impl Refusal {
     fn grpc_status(&self) -> u8 {
         const INVALID_ARGUMENT: u8 = 3;
         const DEADLINE_EXCEEDED: u8 = 4;
+        const PERMISSION_DENIED: u8 = 7;
         const RESOURCE_EXHAUSTED: u8 = 8;
         const FAILED_PRECONDITION: u8 = 9;
         const UNIMPLEMENTED: u8 = 12;
@@ -182,6 +187,7 @@ impl Refusal {
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
+            Self::PeerRefused => PERMISSION_DENIED,
             Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
             Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
                 RESOURCE_EXHAUSTED
@@ -208,6 +214,7 @@ impl Refusal {
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
             Self::HeadTooLarge(_) => "The head of the request is too large",
+            Self::PeerRefused => "The client is not let in here",
             Self::UpgradeRefused => "Upgrades are refused on fenced routes",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
@@ -232,6 +239,7 @@ impl Refusal {
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
             | Self::HeadTooLarge(_)
+            | Self::PeerRefused
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -282,6 +290,9 @@ impl Refusal {
                 "This proxy forwards no TRACE and no CONNECT.".into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
+            Self::PeerRefused => "This route takes requests of certain peers only (require_peer), and no name in \
+                 the client's certificate, if it showed one, is among them. Nothing was forwarded."
+                .into(),
             Self::UpgradeRefused => "A tunnel cannot be fenced request by request. Use a route in \
                  bypass mode for it."
                 .into(),

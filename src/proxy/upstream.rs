@@ -20,14 +20,18 @@ use std::time::Duration;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
+};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
-use super::body::UpstreamBody;
+use super::body::{BoxError, UpstreamBody};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 
@@ -36,7 +40,9 @@ use crate::marks::lease::Lease;
 pub enum UpstreamError {
     #[error("upstream.url: {0} is not an authority: {1}")]
     Authority(String, http::uri::InvalidUri),
-    #[error("the system's root certificates cannot be read: {0}")]
+    #[error(
+        "the system's root certificates cannot be read: {0}; upstream.tls.ca_file names others"
+    )]
     Roots(io::Error),
     #[error("the lease under which this request was admitted has ended")]
     Ended,
@@ -46,13 +52,13 @@ pub enum UpstreamError {
 /// the longest piece of one.
 const BUFFER: usize = 64 << 10;
 
-type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+type HttpClient = Client<Connecting, UpstreamBody>;
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
     scheme: Scheme,
     authority: Authority,
-    /// The upstream speaks HTTP/2 by prior knowledge: the authority takes the place of Host.
+    /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of Host.
     pub h2: bool,
     host: HostPolicy,
     setup: Setup,
@@ -65,7 +71,10 @@ pub(crate) struct Upstream {
 
 /// What a client is made of.
 struct Setup {
-    https: bool,
+    /// `None`: no TLS.
+    tls: Option<ClientConfig>,
+    /// In place of the URL's host.
+    server_name: Option<ServerName<'static>>,
     h2: bool,
     socket: Option<PathBuf>,
     connect_timeout: Duration,
@@ -73,28 +82,19 @@ struct Setup {
 }
 
 impl Setup {
-    fn client(&self, guard: Option<LeaseGuard>) -> Result<HttpClient, UpstreamError> {
-        let connector = Connector {
+    fn client(&self, guard: Option<LeaseGuard>) -> HttpClient {
+        let sockets = Connector {
             socket: self.socket.clone(),
-            timeout: self.connect_timeout,
             guard,
         };
-        let builder = HttpsConnectorBuilder::new();
-        let connector = if self.https {
-            builder
-                .with_native_roots()
-                .map_err(UpstreamError::Roots)?
-                .https_only()
-                .enable_http1()
-                .wrap_connector(connector)
-        } else {
-            builder
-                .with_webpki_roots()
-                .https_or_http()
-                .enable_http1()
-                .wrap_connector(connector)
+        let connector = Connecting {
+            way: match &self.tls {
+                None => Way::Plain(sockets),
+                Some(config) => Way::Tls(self.secured(config.clone(), sockets), self.h2),
+            },
+            timeout: self.connect_timeout,
         };
-        Ok(Client::builder(TokioExecutor::new())
+        Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
@@ -102,7 +102,21 @@ impl Setup {
             .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
-            .build(connector))
+            .build(connector)
+    }
+
+    fn secured(&self, config: ClientConfig, sockets: Connector) -> HttpsConnector<Connector> {
+        let mut builder = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_only();
+        if let Some(name) = &self.server_name {
+            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name.clone()));
+        }
+        if self.h2 {
+            builder.enable_http2().wrap_connector(sockets)
+        } else {
+            builder.enable_http1().wrap_connector(sockets)
+        }
     }
 }
 
@@ -113,23 +127,30 @@ impl Upstream {
     ) -> Result<Self, UpstreamError> {
         let (scheme, authority, h2, socket) = match &settings.url {
             UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false, None),
-            UpstreamUrl::Https(authority) => (Scheme::HTTPS, authority.as_str(), false, None),
+            UpstreamUrl::Https(authority) => {
+                (Scheme::HTTPS, authority.as_str(), settings.http2, None)
+            }
             UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true, None),
             UpstreamUrl::Unix(path) => (Scheme::HTTP, "localhost", false, Some(path.clone())),
         };
         let authority: Authority = authority
             .parse()
             .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
+        let tls = (scheme == Scheme::HTTPS)
+            .then(|| settings.tls.client_config())
+            .transpose()
+            .map_err(UpstreamError::Roots)?;
         let setup = Setup {
-            https: scheme == Scheme::HTTPS,
+            tls,
+            server_name: settings.tls.server_name.clone(),
             h2,
             socket,
             connect_timeout: settings.connect_timeout,
             idle_timeout: settings.idle_timeout,
         };
         let generation = lease.generation();
-        let fenced = setup.client(Some(LeaseGuard::new(lease, generation)))?;
-        let plain = setup.client(None)?;
+        let fenced = setup.client(Some(LeaseGuard::new(lease, generation)));
+        let plain = setup.client(None);
         Ok(Self {
             scheme,
             authority,
@@ -156,7 +177,7 @@ impl Upstream {
         }
         if fenced.0 < generation {
             let guard = LeaseGuard::new(&self.lease, generation);
-            *fenced = (generation, self.setup.client(Some(guard))?);
+            *fenced = (generation, self.setup.client(Some(guard)));
         }
         Ok(fenced.1.clone())
     }
@@ -181,11 +202,70 @@ impl Upstream {
     }
 }
 
-/// Opens connections to the one upstream, whatever the URI says.
+/// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
+#[derive(Clone)]
+pub(crate) struct Connecting {
+    way: Way,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Way {
+    Plain(Connector),
+    /// Whether HTTP/2 has to be agreed on.
+    Tls(HttpsConnector<Connector>, bool),
+}
+
+impl Service<Uri> for Connecting {
+    type Response = MaybeHttpsStream<Socket>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { way, timeout } = self.clone();
+        Box::pin(async move {
+            let connect = async {
+                match way {
+                    Way::Plain(mut sockets) => Ok(MaybeHttpsStream::Http(sockets.call(uri).await?)),
+                    Way::Tls(mut connector, h2) => {
+                        let stream = connector.call(uri).await?;
+                        if h2 && !speaks_h2(&stream) {
+                            // One that knows no ALPN has let the handshake pass.
+                            return Err(
+                                "it does not offer HTTP/2 by ALPN; see upstream.http2".into()
+                            );
+                        }
+                        Ok(stream)
+                    }
+                }
+            };
+            tokio::time::timeout(timeout, connect)
+                .await
+                .unwrap_or_else(|_| {
+                    let message = format!("no connection within {timeout:?}");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+                })
+        })
+    }
+}
+
+fn speaks_h2(stream: &MaybeHttpsStream<Socket>) -> bool {
+    match stream {
+        MaybeHttpsStream::Https(stream) => {
+            stream.inner().get_ref().1.alpn_protocol() == Some(b"h2")
+        }
+        MaybeHttpsStream::Http(_) => false,
+    }
+}
+
+/// Opens sockets to the one upstream, whatever the URI says.
 #[derive(Clone)]
 pub(crate) struct Connector {
     socket: Option<PathBuf>,
-    timeout: Duration,
     /// The generation is that of the permits whose client this is, not the one of the moment of the
     /// connect: a permit of an earlier generation must not get a socket of a later one.
     guard: Option<LeaseGuard>,
@@ -203,30 +283,22 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            let connect = async {
-                let guard = connector.guard;
-                if let Some(path) = &connector.socket {
-                    let stream = UnixStream::connect(path).await?;
-                    return Ok(Socket::Unix(TokioIo::new(stream), guard));
-                }
-                let host = uri.host().unwrap_or("localhost");
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                let default = if uri.scheme() == Some(&Scheme::HTTPS) {
-                    443
-                } else {
-                    80
-                };
-                let port = uri.port_u16().unwrap_or(default);
-                let stream = TcpStream::connect((host, port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(TokioIo::new(stream), guard))
+            let guard = connector.guard;
+            if let Some(path) = &connector.socket {
+                let stream = UnixStream::connect(path).await?;
+                return Ok(Socket::Unix(TokioIo::new(stream), guard));
+            }
+            let host = uri.host().unwrap_or("localhost");
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+                443
+            } else {
+                80
             };
-            tokio::time::timeout(connector.timeout, connect)
-                .await
-                .unwrap_or_else(|_| {
-                    let message = format!("no connection within {:?}", connector.timeout);
-                    Err(io::Error::new(io::ErrorKind::TimedOut, message))
-                })
+            let port = uri.port_u16().unwrap_or(default);
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(Socket::Tcp(TokioIo::new(stream), guard))
         })
     }
 }
@@ -355,6 +427,8 @@ mod tests {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(5),
+            http2: false,
+            tls: crate::config::UpstreamTlsSettings::default(),
         };
         Upstream::new(&settings, lease).expect("an upstream")
     }

@@ -38,4 +38,5 @@ mod rolling;
 mod rough_way;
 mod row_locks;
 mod store_down;
+mod tls;
 mod two_proxies;

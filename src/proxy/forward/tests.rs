@@ -50,6 +50,8 @@ impl Bench {
             connect_timeout: LONG,
             timeout: LONG,
             idle_timeout: LONG,
+            http2: false,
+            tls: crate::config::UpstreamTlsSettings::default(),
         };
         let upstream = Arc::new(Upstream::new(&settings, &rig.lease).expect("an upstream"));
         Self {

@@ -167,6 +167,15 @@ impl Exchange {
         })
     }
 
+    /// Over a connection that is there.
+    pub fn over(wire: Wire, request: &Request) -> Self {
+        Self {
+            wire,
+            method: request.method.clone(),
+            interim: Vec::new(),
+        }
+    }
+
     /// Connects and sends the head of `request`, and as much of a body as `part` holds.
     pub async fn begin(to: SocketAddr, request: &Request, part: &[u8]) -> Self {
         let mut exchange = Self::open(to, &request.method)
