@@ -174,14 +174,17 @@ impl<S> Guarded<S> {
             self.take(Err(violation));
             return Poll::Ready(());
         }
-        let idle = !self.follow.is_through()
-            && !self.follow.is_in_body()
-            && !self.follow.is_held()
-            && self.talk.ended() >= number;
-        if !idle {
+        if self.follow.is_through() {
             return Poll::Pending;
         }
         ready!(self.clock.poll(cx, self.active + self.idle_timeout));
+        let at_work =
+            self.follow.is_in_body() || self.follow.is_held() || self.talk.ended() < number;
+        if at_work {
+            // hyper does not ask again when the response is over: it waits for the client. So the clock runs
+            // all the time, and finds out.
+            ready!(self.clock.poll(cx, Instant::now() + self.idle_timeout));
+        }
         self.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
         self.end = Some(End::Idle);

@@ -17,6 +17,7 @@ mod doubt;
 mod failover;
 mod fire;
 mod forwarding;
+mod guard;
 mod harness;
 mod headers;
 mod idempotency;
