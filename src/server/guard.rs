@@ -120,9 +120,9 @@ impl<S> Guarded<S> {
                     Kind::Slow => Some(Limit::HeadTimeout),
                     Kind::Malformed | Kind::Method | Kind::Version => None,
                 };
-                limit
-                    .into_iter()
-                    .for_each(|limit| self.metrics.limit(limit));
+                if let Some(limit) = limit {
+                    self.metrics.limit(limit);
+                }
                 self.talk.refuse(number, error);
                 self.end = Some(End::Refused(STAND_IN));
             }
