@@ -120,9 +120,9 @@ impl<S> Guarded<S> {
                     Kind::Slow => Some(Limit::HeadTimeout),
                     Kind::Malformed | Kind::Method | Kind::Version => None,
                 };
-                limit
-                    .into_iter()
-                    .for_each(|limit| self.metrics.limit(limit));
+                if let Some(limit) = limit {
+                    self.metrics.limit(limit);
+                }
                 self.talk.refuse(number, error);
                 self.end = Some(End::Refused(STAND_IN));
             }
@@ -174,14 +174,17 @@ impl<S> Guarded<S> {
             self.take(Err(violation));
             return Poll::Ready(());
         }
-        let idle = !self.follow.is_through()
-            && !self.follow.is_in_body()
-            && !self.follow.is_held()
-            && self.talk.ended() >= number;
-        if !idle {
+        if self.follow.is_through() {
             return Poll::Pending;
         }
         ready!(self.clock.poll(cx, self.active + self.idle_timeout));
+        let at_work =
+            self.follow.is_in_body() || self.follow.is_held() || self.talk.ended() < number;
+        if at_work {
+            // hyper does not ask again when the response is over: it waits for the client. So the clock runs
+            // all the time, and finds out.
+            ready!(self.clock.poll(cx, Instant::now() + self.idle_timeout));
+        }
         self.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
         self.end = Some(End::Idle);

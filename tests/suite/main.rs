@@ -19,6 +19,7 @@ mod failover;
 mod fire;
 mod forwarding;
 mod grpc;
+mod guard;
 mod harness;
 mod headers;
 mod http2;
