@@ -36,8 +36,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::admit::Gate;
-pub(crate) use self::body::ClientBody;
 use self::body::{BodyError, BodyRules, Upload};
+pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
