@@ -13,6 +13,7 @@ mod claim;
 mod classify;
 mod forward;
 mod headers;
+mod http2;
 mod idempotency;
 mod jsonkey;
 mod memory;
@@ -29,8 +30,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -50,8 +52,12 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +173,16 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        let class = match http2::check(&head, &table.settings.limits) {
+            Ok(()) => classify::classify(table, &head),
+            Err(error) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_ref(), head, body, peer, upgrade)
@@ -211,6 +226,24 @@ impl Proxy {
         self.finish(table, metrics, label, &about, done)
     }
 
+    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About {
+            peer: Arc::clone(&peer.text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        let refused = Err(Refusal::of_head(error));
+        let metrics = &table.unmatched_metrics;
+        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
+    }
+
     /// A request that is to be judged.
     async fn fenced(
         &self,
@@ -236,9 +269,11 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let upload = Upload::read(body, &head.headers, &self.rules(limits))
+        let hold = about.grpc.then_some(limits.stream_after);
+        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
@@ -411,11 +446,25 @@ impl About {
     }
 }
 
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
+    }
+}
+
 fn body_refusal(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+        }
         BodyError::NoRoom => Refusal::Overloaded(
             "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
         ),
@@ -423,6 +472,15 @@ fn body_refusal(error: &BodyError) -> Refusal {
             Refusal::ClientGone(format!("{error}"))
         }
     }
+}
+
+/// What the guard found in a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| {
+        let error = error.downcast_ref::<std::io::Error>()?;
+        error.get_ref()?.downcast_ref().copied()
+    })
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {
