@@ -22,6 +22,7 @@ mod pace;
 mod pass;
 mod places;
 mod respond;
+mod seldom;
 mod table;
 mod upstream;
 
@@ -47,6 +48,7 @@ use self::memory::Memory;
 use self::pass::Passing;
 use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
+use self::seldom::Seldom;
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
@@ -101,6 +103,8 @@ pub struct Proxy {
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
+    /// Refusals under overload.
+    shed: Seldom,
     spends: AtomicU64,
     bits: fn() -> u128,
 }
@@ -145,6 +149,7 @@ impl Proxy {
             memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,
+            shed: Seldom::default(),
             spends: AtomicU64::new(0),
             bits,
         })
@@ -377,7 +382,15 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        log(label, about, &refusal, "refused");
+        // What is shed is counted, and said now and then: whoever looks for a refusal of the fence's finds it.
+        let left_out = match outcome {
+            Outcome::Overloaded => self.shed.say(tokio::time::Instant::now()),
+            _ => Some(0),
+        };
+        let Some(left_out) = left_out else {
+            return refusal.respond(about.style(table), about.subject.get());
+        };
+        log(label, about, &refusal, "refused", left_out);
         self.rejections.push(rejections::Refusal {
             #[expect(
                 clippy::disallowed_methods,
@@ -397,7 +410,8 @@ impl Proxy {
 }
 
 /// One line per refusal, or would-be refusal.
-fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+/// `left_out`: how many of its like were not said before it.
+fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str, left_out: u64) {
     let (key, token, mark) = refusal.facts(about.subject.get());
     let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
     tracing::warn!(
@@ -410,6 +424,7 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
         peer = &*about.peer,
         trace_id = about.trace_id.as_deref(),
         reason = refusal.detail(true),
+        left_out = (left_out > 0).then_some(left_out),
         "{message}"
     );
 }

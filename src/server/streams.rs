@@ -114,10 +114,16 @@ struct Stream {
     sent: Arc<Sent>,
     /// What is left of a frame that is handed out in parts.
     rest: Bytes,
-    /// How the body ends, once that is known; told only when all data has gone. h2 takes the end together with
-    /// data that no window is open for, and keeps it: the stream's task would be over, and the data there.
-    end: Option<Option<Frame<Bytes>>>,
+    end: End,
     begun: bool,
+}
+
+/// How a body ends; told only when all data has gone. h2 takes the end together with data that no window is open
+/// for, and keeps it: the stream's task would be over, and the data there.
+enum End {
+    Unknown,
+    Known,
+    Trailers(Frame<Bytes>),
 }
 
 /// Data that h2 holds: how many pieces, and who waits for them to go.
@@ -174,7 +180,7 @@ impl Told {
                 taken: Arc::clone(taken),
                 sent: Arc::default(),
                 rest: Bytes::new(),
-                end: None,
+                end: End::Unknown,
                 begun: false,
             })
         });
@@ -199,7 +205,7 @@ impl Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.begun = true;
-        if self.end.is_none() {
+        if matches!(self.end, End::Unknown) {
             self.taken.asked();
             if !self.rest.is_empty() {
                 return Poll::Ready(Some(Ok(self.part())));
@@ -211,16 +217,18 @@ impl Stream {
                         self.rest = data;
                         return Poll::Ready(Some(Ok(self.part())));
                     }
-                    Err(trailers) => self.end = Some(Some(trailers)),
+                    Err(trailers) => self.end = End::Trailers(trailers),
                 },
-                None => self.end = Some(None),
+                None => self.end = End::Known,
             }
             // As if it were handed out: what it waits for is the client.
             self.taken.handed();
         }
         ready!(self.sent.poll_gone(cx));
-        let end = self.end.as_mut().and_then(Option::take);
-        Poll::Ready(end.map(Ok))
+        Poll::Ready(match std::mem::replace(&mut self.end, End::Known) {
+            End::Trailers(trailers) => Some(Ok(trailers)),
+            End::Known | End::Unknown => None,
+        })
     }
 }
 
