@@ -142,7 +142,7 @@ pub struct BodySettings {
     pub buffer: u64,
     /// Longer bodies are a 413.
     pub max: Option<u64>,
-    /// How long a client may take over its whole body.
+    /// How long a client may take over its whole body where the request is judged.
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,

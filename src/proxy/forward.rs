@@ -323,6 +323,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// What the pump hands to the client's side.
 enum Piece {
     Frame(Frame<Bytes>),
+    /// The response is whole with this.
+    Last(Frame<Bytes>),
     /// The response was whole.
     End,
 }
@@ -408,12 +410,15 @@ impl Client {
         let Some(frames) = self.frames.filter(|_| whole) else {
             return;
         };
-        for frame in self.kept {
+        let mut kept = self.kept;
+        // With its last frame, so that the request's place is free when its client sees the end.
+        let end = kept.pop_back().map_or(Piece::End, Piece::Last);
+        for frame in kept {
             if frames.send(Piece::Frame(frame)).await.is_err() {
                 return;
             }
         }
-        let _ = frames.send(Piece::End).await;
+        let _ = frames.send(end).await;
     }
 }
 
@@ -438,6 +443,10 @@ impl Body for Followed {
         match self.frames.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Piece::Last(frame))) => {
+                self.over = true;
+                Poll::Ready(Some(Ok(frame)))
+            }
             Poll::Ready(Some(Piece::End)) => {
                 self.over = true;
                 Poll::Ready(None)

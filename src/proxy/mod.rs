@@ -23,6 +23,7 @@ mod pass;
 mod peer;
 mod places;
 mod respond;
+mod seldom;
 mod table;
 mod upstream;
 
@@ -38,8 +39,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::admit::Gate;
-pub(crate) use self::body::ClientBody;
 use self::body::{BodyError, BodyRules, Upload};
+pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
@@ -48,6 +49,7 @@ use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
+use self::seldom::Seldom;
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
@@ -93,6 +95,8 @@ pub struct Proxy {
     memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
+    /// Refusals under overload.
+    shed: Seldom,
     spends: AtomicU64,
     bits: fn() -> u128,
 }
@@ -137,6 +141,7 @@ impl Proxy {
             memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,
+            shed: Seldom::default(),
             spends: AtomicU64::new(0),
             bits,
         })
@@ -375,7 +380,15 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        log(label, about, &refusal, "refused");
+        // What is shed is counted, and said now and then: whoever looks for a refusal of the fence's finds it.
+        let left_out = match outcome {
+            Outcome::Overloaded => self.shed.say(tokio::time::Instant::now()),
+            _ => Some(0),
+        };
+        let Some(left_out) = left_out else {
+            return refusal.respond(about.style(table), about.subject.get());
+        };
+        log(label, about, &refusal, "refused", left_out);
         self.rejections.push(rejections::Refusal {
             #[expect(
                 clippy::disallowed_methods,
@@ -395,7 +408,8 @@ impl Proxy {
 }
 
 /// One line per refusal, or would-be refusal.
-fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+/// `left_out`: how many of its like were not said before it.
+fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str, left_out: u64) {
     let (key, token, mark) = refusal.facts(about.subject.get());
     let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
     tracing::warn!(
@@ -409,6 +423,7 @@ fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str) {
         peer_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
         reason = refusal.detail(true),
+        left_out = (left_out > 0).then_some(left_out),
         "{message}"
     );
 }
