@@ -118,25 +118,25 @@ impl Upload {
             rules: Some(rules.clone()),
         };
         let unread = limits.buffer == 0 && !incoming.is_end_stream();
-        if unread || incoming.size_hint().lower() > limits.buffer {
+        if incoming.size_hint().lower() > limits.buffer || unread {
             // Known to be longer: nothing is gained by reading a part of it first.
             upload.rest = Some(incoming);
             return Ok(upload);
         }
         let began = Instant::now();
         let mut moved = began;
+        let held = hold.map(|hold| began + hold);
         while upload.pieces.length() <= limits.buffer {
             let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
-            let due = whole.min(pause);
-            let held = hold.map(|hold| began + hold).filter(|held| *held < due);
-            let frame = tokio::time::timeout_at(held.unwrap_or(due), incoming.frame());
-            let frame = match frame.await {
+            let end = whole.min(pause);
+            let until = held.map_or(end, |held| held.min(end));
+            let frame = match tokio::time::timeout_at(until, incoming.frame()).await {
                 Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
                 Ok(None) => {
                     upload.pieces.seal();
                     return Ok(upload);
                 }
-                Err(_) if held.is_some() => break,
+                Err(_) if until < end => break,
                 Err(_) if pause < whole => return Err(BodyError::Paused(limits.progress_timeout)),
                 Err(_) => return Err(BodyError::TooSlow(limits.timeout)),
             };

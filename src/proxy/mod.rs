@@ -462,12 +462,12 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
-        BodyError::NoRoom => Refusal::Overloaded(
-            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
-        ),
         BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
             Refusal::Ambiguous(format!("The body of the request: {malformed}."))
         }
+        BodyError::NoRoom => Refusal::Overloaded(
+            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
+        ),
         BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
