@@ -87,6 +87,8 @@ label! {
         MalformedToken = "malformed-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
+        /// Refused: the request has passed this proxy before, or too many others.
+        LoopDetected = "loop-detected",
         /// Refused: no route matches.
         NoRoute = "no-route",
         /// Refused: the route does not take the method, or no route does (TRACE, CONNECT).

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::headers;
+use super::headers::trailers::TrailerRules;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What goes back to the client.
@@ -151,6 +151,7 @@ impl Upload {
     /// handed over whole, or was dropped.
     pub(crate) fn send(
         self,
+        trailers: TrailerRules,
         max: Option<u64>,
         within: Option<Duration>,
         over: CancellationToken,
@@ -163,6 +164,7 @@ impl Upload {
             frames: self.frames,
             rest: self.rest,
             passed: 0,
+            trailers,
             max,
             deadline,
             over,
@@ -180,6 +182,7 @@ pub(crate) struct UpstreamBody {
     exact: Option<u64>,
     ended: bool,
     passed: u64,
+    trailers: TrailerRules,
     max: Option<u64>,
     deadline: Option<(Duration, Pin<Box<Sleep>>)>,
     /// Cancelled when nothing more of this body will be sent.
@@ -208,6 +211,11 @@ impl UpstreamBody {
             Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
             Some((cut, None)) => cut.is_cancelled(),
         }
+    }
+
+    /// What may not stand in its trailers.
+    pub(crate) fn trailers(&self) -> &TrailerRules {
+        &self.trailers
     }
 
     fn finish(&mut self) {
@@ -245,7 +253,7 @@ impl Body for UpstreamBody {
                 this.exact = this.exact.map(|left| left.saturating_sub(length));
             }
             if let Some(trailers) = frame.trailers_mut() {
-                headers::strip_forbidden_trailers(trailers);
+                this.trailers.strip(trailers);
             }
             if this.frames.is_empty() && this.rest.is_none() {
                 this.finish();
@@ -270,7 +278,7 @@ impl Body for UpstreamBody {
                     return Poll::Ready(Some(Err(BodyError::TooLarge(max))));
                 }
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    this.trailers.strip(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

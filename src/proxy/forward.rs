@@ -28,6 +28,8 @@ use tokio_util::task::TaskTracker;
 use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
 use super::headers;
+use super::headers::trailers::TrailerRules;
+use super::headers::via::Via;
 use super::respond::Refusal;
 use super::upstream::Upstream;
 use crate::barrier::Permit;
@@ -62,6 +64,8 @@ pub(crate) struct Exchange<G> {
     pub metrics: Arc<RouteMetrics>,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    /// What this process calls itself to the client.
+    pub via: Via,
     /// Held until the exchange is over: places, guards.
     pub held: G,
 }
@@ -92,6 +96,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         upstream,
         metrics,
         spend,
+        via,
         held,
     } = exchange;
     if let Some(name) = &spend
@@ -152,7 +157,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
-    headers::response_for_client(&mut parts.headers, parts.version);
+    let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (frames, receiver) = mpsc::channel(WINDOW);
     let followed = Followed {
@@ -166,7 +171,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         kept: VecDeque::new(),
         bytes: 0,
     };
-    let mut whole = pump(&mut body, &mut client, &cuts).await;
+    let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
     if whole && !sent.is_cancelled() {
@@ -212,7 +217,7 @@ enum Failed {
 }
 
 /// Follows the response to its end; `false` if it broke or was cut.
-async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
+async fn pump(body: &mut Incoming, rules: &TrailerRules, client: &mut Client, cuts: &Cuts) -> bool {
     let cut = cuts.due();
     let mut cut = std::pin::pin!(cut);
     loop {
@@ -225,7 +230,7 @@ async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
             Some(Err(_)) => return false,
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    rules.strip(trailers);
                 }
                 let last = body.is_end_stream();
                 if last {

@@ -38,13 +38,15 @@ pub(crate) use self::body::ClientBody;
 use self::body::{BodyError, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
+use self::headers::trailers::TrailerRules;
+use self::headers::via::Via;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{Reuse, Settings};
-use crate::fence::{ResourceKey, RouteConflict};
+use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
 use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
 
@@ -90,6 +92,8 @@ pub struct Proxy {
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     spends: AtomicU64,
+    /// What this process calls itself in `Via`.
+    via: Via,
     bits: fn() -> u128,
 }
 
@@ -100,7 +104,7 @@ pub(crate) struct ProxySetup {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
-    /// Randomness, for trace ids.
+    /// Randomness, for trace ids and this process's name in `Via`.
     pub bits: fn() -> u128,
 }
 
@@ -133,6 +137,7 @@ impl Proxy {
             metrics,
             rejections,
             spends: AtomicU64::new(0),
+            via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,
         })
     }
@@ -160,7 +165,12 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        // What goes round would wait for itself, whatever the route.
+        let class = match self.via.check(&head.headers) {
+            Ok(()) => classify::classify(table, &head),
+            Err(round) => Class::Refused(None, Refusal::Loop(round)),
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_deref(), head, body, peer, upgrade)
@@ -255,7 +265,8 @@ impl Proxy {
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
+        let trailers = trailers(&fenced, &head, idempotency.as_ref());
+        let body = upload.send(trailers, limits.max, Some(limits.timeout), sent.clone());
         let body = body.cut_by(cut.clone());
         let fence = Some((token, &key));
         let exchange = Exchange {
@@ -277,6 +288,7 @@ impl Proxy {
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
+            via: self.via.clone(),
             held: place,
         };
         let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
@@ -409,6 +421,28 @@ fn too_long_for_key(buffer: u64) -> Refusal {
     Refusal::TooLarge(format!(
         "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
     ))
+}
+
+/// What may not stand in a fenced request's trailers: an upstream that merges them into the header would take
+/// another value for the one that was judged.
+fn trailers(
+    fenced: &Fenced,
+    head: &Parts,
+    idempotency: Option<&(HeaderName, Choice)>,
+) -> TrailerRules {
+    let mut rules = TrailerRules::of(&head.headers);
+    let template = fenced.route.settings.key.iter();
+    for source in template.flat_map(KeyTemplate::parts) {
+        if let Source::Header(name) = source
+            && let Ok(name) = HeaderName::from_bytes(name.as_bytes())
+        {
+            rules.bar(name);
+        }
+    }
+    if let Some((name, _)) = idempotency {
+        rules.bar(name.clone());
+    }
+    rules
 }
 
 /// The idempotency key that goes upstream.

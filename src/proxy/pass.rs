@@ -17,6 +17,7 @@ use super::body::{Upload, UpstreamBody, full};
 use super::classify;
 use super::forward::{chain, never_sent};
 use super::headers::trace::NewTrace;
+use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
 use super::idempotency::Choice;
 use super::respond::Refusal;
@@ -57,6 +58,8 @@ impl Proxy {
                 version: head.version,
                 http2: upstream.h2,
                 trace,
+                via: &self.via,
+                trailers: body.trailers(),
             },
         );
         let host = upstream.host(host.as_ref());
@@ -111,7 +114,12 @@ impl Proxy {
         let mut head = head;
         let tunnel = upgrade.then(|| take_upgrade(&mut head)).flatten();
         let upstream = &live.upstream;
-        let body = upload.send(None, None, CancellationToken::new());
+        let body = upload.send(
+            TrailerRules::of(&head.headers),
+            None,
+            None,
+            CancellationToken::new(),
+        );
         let mut request = self.upstream_request(upstream, head, body, peer, None, None);
         if let Some((_, protocol)) = &tunnel {
             request.headers_mut().insert(UPGRADE, protocol.clone());
@@ -147,11 +155,11 @@ impl Proxy {
             self.tunnel(client, response)
         } else {
             let (mut parts, body) = response.into_parts();
-            headers::response_for_client(&mut parts.headers, parts.version);
+            let rules = headers::response_for_client(&mut parts.headers, parts.version, &self.via);
             parts.version = Version::default();
-            let body = body.map_frame(|mut frame| {
+            let body = body.map_frame(move |mut frame| {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    rules.strip(trailers);
                 }
                 frame
             });
@@ -186,7 +194,7 @@ impl Proxy {
         });
         let (mut parts, _) = response.into_parts();
         let protocol = parts.headers.get(UPGRADE).cloned();
-        headers::response_for_client(&mut parts.headers, parts.version);
+        headers::response_for_client(&mut parts.headers, parts.version, &self.via);
         if let Some(protocol) = protocol {
             parts.headers.insert(UPGRADE, protocol);
         }

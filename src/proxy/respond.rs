@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
+use super::headers::via::Loop;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 
@@ -30,6 +31,8 @@ pub(crate) enum Refusal {
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
+    /// The request has been here before.
+    Loop(Loop),
     NoRoute,
     /// The methods that are allowed.
     MethodNotAllowed(String),
@@ -101,6 +104,7 @@ impl Refusal {
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
+            Self::Loop(_) => Outcome::LoopDetected,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
@@ -132,6 +136,7 @@ impl Refusal {
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
+            Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -151,6 +156,7 @@ impl Refusal {
         const RESOURCE_EXHAUSTED: u8 = 8;
         const FAILED_PRECONDITION: u8 = 9;
         const UNIMPLEMENTED: u8 = 12;
+        const INTERNAL: u8 = 13;
         const UNAVAILABLE: u8 = 14;
         const UNKNOWN: u8 = 2;
         match self {
@@ -161,6 +167,7 @@ impl Refusal {
             | Self::UpgradeRefused => INVALID_ARGUMENT,
             Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
             Self::TooLarge(_) => RESOURCE_EXHAUSTED,
+            Self::Loop(_) => INTERNAL,
             Self::Overloaded(_)
             | Self::StoreUnavailable { .. }
             | Self::OlderInFlight { .. }
@@ -177,6 +184,7 @@ impl Refusal {
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
+            Self::Loop(_) => "The request goes round in a loop",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
@@ -198,6 +206,7 @@ impl Refusal {
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
+            | Self::Loop(_)
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
@@ -240,6 +249,9 @@ impl Refusal {
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
             Self::Ambiguous(why) | Self::TooLarge(why) => why.clone(),
+            Self::Loop(why) => format!(
+                "{why}. Nothing was forwarded. Look for an upstream.url that leads back here."
+            ),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),

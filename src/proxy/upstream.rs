@@ -331,6 +331,7 @@ mod tests {
     use crate::marks::InstanceId;
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
+    use crate::proxy::headers::trailers::TrailerRules;
     use http::Request;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
@@ -355,7 +356,12 @@ mod tests {
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(None, None, CancellationToken::new());
+        let body = Upload::empty().send(
+            TrailerRules::default(),
+            None,
+            None,
+            CancellationToken::new(),
+        );
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

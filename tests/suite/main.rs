@@ -24,6 +24,7 @@ mod keys;
 mod lapse;
 mod layers;
 mod lifecycle;
+mod loops;
 mod metrics;
 mod operator;
 mod real;
