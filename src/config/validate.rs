@@ -14,7 +14,7 @@ use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
+    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings, UpstreamUrl,
 };
 use super::store;
 use super::units::{OffOr, Time};
@@ -61,6 +61,11 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    if let (Some(routes), Some(upstream)) = (&routes, &upstream)
+        && matches!(upstream.url, UpstreamUrl::H2c(_))
+    {
+        routes::no_upgrades(routes, report);
+    }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {

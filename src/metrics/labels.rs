@@ -105,7 +105,7 @@ label! {
         UpstreamUnreachable = "upstream-unreachable",
         /// Forwarded, and no whole answer came back: broken, or too slow.
         OutcomeUnknown = "outcome-unknown",
-        /// Refused: an upgrade (WebSocket …) on a fenced route.
+        /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
         ClientGone = "client-gone",
@@ -127,7 +127,7 @@ label! {
         ObservedContentTooLarge = "observed-content-too-large",
         /// Passed in observe mode while the store could not decide.
         ObservedStoreUnavailable = "observed-store-unavailable",
-        /// Tunnelled in observe mode; an upgrade is refused in enforce mode.
+        /// Tunnelled in observe mode though the route does not allow upgrades.
         ObservedUpgradeRefused = "observed-upgrade-refused",
     }
 }

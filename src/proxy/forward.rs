@@ -31,6 +31,7 @@ use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::respond::Refusal;
+use super::tunnel::{End, Opening};
 use super::upstream::Upstream;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
@@ -55,6 +56,8 @@ pub(crate) struct Limits {
 /// An exchange that is ready to begin.
 pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
+    /// The tunnel that it asks for.
+    pub opening: Option<Opening>,
     /// Cancelled when nothing more of the request's body will be sent.
     pub sent: CancellationToken,
     /// To be cancelled when nothing more of the request's body may be sent.
@@ -90,6 +93,7 @@ pub(crate) async fn forward<G: Send + 'static>(
 async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
     let Exchange {
         request,
+        opening,
         sent,
         cut,
         limits,
@@ -130,8 +134,32 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     let response = match answered {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let why = "The upstream switched protocols unasked";
-            let _ = head.send(Err(Refusal::Broken(why.into())));
+            metrics.upstream(began.elapsed(), response.status().as_u16());
+            let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+                let why = "The upstream switched protocols unasked";
+                let _ = head.send(Err(Refusal::Broken(why.into())));
+                return;
+            };
+            let (answer, tunnel) = opening.switch(response, &via);
+            let _ = head.send(Ok(answer));
+            match tunnel.run(cuts.at_once()).await {
+                End::Upstream(rest) => {
+                    sending.settled();
+                    drop((in_flight, held));
+                    rest.finish().await;
+                }
+                End::Cut => {
+                    if cuts.superseded.is_cancelled() {
+                        tracing::info!(
+                            resource = key.as_str(),
+                            token = token.to_string(),
+                            "a tunnel was closed: a newer token is known"
+                        );
+                    }
+                    drop(upload);
+                    drop(sending);
+                }
+            }
             return;
         }
         Ok(response) => response,
@@ -271,6 +299,14 @@ impl Cuts {
         tokio::select! {
             () = drained => Cut::Drain,
             () = self.cutoff.cancelled() => Cut::Lease,
+        }
+    }
+
+    /// Resolves as soon as a newer token is known: a tunnel has no end that one could wait for.
+    async fn at_once(&self) {
+        tokio::select! {
+            () = self.superseded.cancelled() => {}
+            () = self.cutoff.cancelled() => {}
         }
     }
 }

@@ -163,6 +163,11 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
+/// Whether `Connection` has this option.
+pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
+    connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
+}
+
 /// Takes off what belongs to one connection: the fields of [`HOP_BY_HOP`] and those that `Connection`
 /// names. A field that is meant for all recipients may not be named there (RFC 9110, 7.6.1), and one
 /// that is (`Connection: host, content-length, if-match`) stays on: see [`end_to_end`].

@@ -19,6 +19,7 @@ mod observe;
 mod pass;
 mod respond;
 mod table;
+mod tunnel;
 mod upstream;
 
 use std::net::IpAddr;
@@ -43,6 +44,8 @@ use self::headers::via::Via;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
+use self::tunnel::Opening;
+pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{Reuse, Settings};
@@ -211,7 +214,7 @@ impl Proxy {
         &self,
         live: &Live,
         fenced: Fenced,
-        head: Parts,
+        mut head: Parts,
         body: Incoming,
         peer: &Peer,
         about: &About,
@@ -255,6 +258,10 @@ impl Proxy {
             key
         };
         let idempotency = idempotency(&fenced, &head, &key, &upload)?;
+        let opening = fenced
+            .upgrade
+            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .transpose()?;
 
         // The marks, then the barrier. Everything after this happens under the permit.
         let admitted = self
@@ -269,15 +276,20 @@ impl Proxy {
         let body = upload.send(trailers, limits.max, Some(limits.timeout), sent.clone());
         let body = body.cut_by(cut.clone());
         let fence = Some((token, &key));
+        let mut request = self.upstream_request(
+            &live.upstream,
+            head,
+            body,
+            peer,
+            fence,
+            idempotency.as_ref(),
+        );
+        if let Some(opening) = &opening {
+            opening.ask(request.headers_mut());
+        }
         let exchange = Exchange {
-            request: self.upstream_request(
-                &live.upstream,
-                head,
-                body,
-                peer,
-                fence,
-                idempotency.as_ref(),
-            ),
+            request,
+            opening,
             sent,
             cut,
             limits: Limits {
@@ -298,6 +310,24 @@ impl Proxy {
             Outcome::Current
         };
         Ok(Done { response, outcome })
+    }
+
+    /// The tunnel that a fenced request asks for. Its body must be here: what has left HTTP has no end of a body to
+    /// wait for.
+    fn opening(
+        &self,
+        upstream: &Upstream,
+        head: &mut Parts,
+        upload: &Upload,
+    ) -> Result<Opening, Refusal> {
+        if upstream.h2 {
+            return Err(Refusal::UpgradeRefused);
+        }
+        if upload.whole().is_none() {
+            let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
+            return Err(Refusal::TooLarge(why.into()));
+        }
+        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
     }
 
     fn spend_name(&self) -> String {

@@ -11,6 +11,7 @@ use super::body::Upload;
 use super::classify::Fenced;
 use super::respond::Refusal;
 use super::table::Route;
+use super::tunnel;
 use super::{About, ClientBody, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::fence::ResourceKey;
 use crate::marks::lane::{Answer, Want};
@@ -27,7 +28,7 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Response<ClientBody>, Refusal> {
-        let upgrade = matches!(judged, Err(Refusal::UpgradeRefused));
+        let upgrade = tunnel::wanted(&head.headers);
         let (upload, key) = match &judged {
             Ok(fenced)
                 if fenced

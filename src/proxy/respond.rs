@@ -188,7 +188,7 @@ impl Refusal {
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
-            Self::UpgradeRefused => "Upgrades are refused on fenced routes",
+            Self::UpgradeRefused => "Upgrades are refused here",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
             Self::OlderInFlight { .. } => "Older work is still in flight",
@@ -259,8 +259,9 @@ impl Refusal {
                 "This proxy forwards no TRACE and no CONNECT.".into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
-            Self::UpgradeRefused => "A tunnel cannot be fenced request by request. Use a route in \
-                 bypass mode for it."
+            Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
+                 `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
+                 comes; in bypass mode nothing is fenced."
                 .into(),
             Self::Overloaded(why) => (*why).into(),
             Self::StoreUnavailable { why, spent, .. } => {

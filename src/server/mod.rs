@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::Connections;
 use crate::config::LimitSettings;
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{Peer, Proxy, keep_alive};
 
 /// The pause after an accept that failed (no file descriptor left, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -59,6 +59,7 @@ pub(crate) async fn serve(
         match stream {
             Stream::Tcp(stream, ip) => {
                 let _ = stream.set_nodelay(true);
+                keep_alive(&stream);
                 connections.serve(stream, peer(Some(ip)), slot, &graceful);
             }
             Stream::Unix(stream) => {

@@ -34,3 +34,4 @@ mod rough_way;
 mod row_locks;
 mod store_down;
 mod two_proxies;
+mod upgrades;

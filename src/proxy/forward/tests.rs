@@ -79,6 +79,7 @@ impl Bench {
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
         Exchange {
             request,
+            opening: None,
             sent,
             cut,
             limits: Limits {
