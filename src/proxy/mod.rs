@@ -21,6 +21,7 @@ mod respond;
 mod table;
 mod tunnel;
 mod upstream;
+mod watched;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -30,6 +30,7 @@ use tower_service::Service;
 
 use super::body::UpstreamBody;
 use super::tunnel;
+use super::watched::{RESPONSE_LIMITS, Watch};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 
@@ -44,7 +45,10 @@ pub enum UpstreamError {
     Ended,
 }
 
-type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+/// What hyper may hold of one connection in each direction: the longest head has room.
+const BUFFER: usize = 2 * RESPONSE_LIMITS.bytes;
+
+type HttpClient = Client<Watch<HttpsConnector<Connector>>, UpstreamBody>;
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -99,7 +103,8 @@ impl Setup {
             .http2_only(self.h2)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
-            .build(connector))
+            .http1_max_buf_size(BUFFER)
+            .build(Watch::new(connector, self.h2)))
     }
 }
 

@@ -29,6 +29,7 @@ mod metrics;
 mod operator;
 mod real;
 mod relay;
+mod responses;
 mod rolling;
 mod rough_way;
 mod row_locks;
