@@ -250,8 +250,8 @@ impl LeaseGuard {
     }
 }
 
-/// Closes a connection with a reset when its time comes: what the kernel has not sent by then is not to arrive later
-/// on, when nobody waits for it any longer. It comes with every response, among its extensions.
+/// Has a fenced connection closed with a reset: what the kernel has not sent by then is not to arrive later on, when
+/// nobody waits for it any longer. It comes with every response, among its extensions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResetSwitch(Arc<AtomicBool>);
 
@@ -275,7 +275,9 @@ enum Io {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.reset.0.load(Ordering::Acquire)
+        // What nobody fences may arrive at any time.
+        if self.guard.is_some()
+            && self.reset.0.load(Ordering::Acquire)
             && let Io::Tcp(stream) = &self.io
         {
             let _ = stream.inner().set_zero_linger();

@@ -16,13 +16,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::Uri;
+use http::{Extensions, Uri};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
 use super::body::BoxError;
+use super::upstream::ResetSwitch;
 use crate::wire::answers::{Answers, Fault};
 use crate::wire::head::HeadLimits;
 
@@ -72,15 +73,22 @@ where
         let h2 = self.h2;
         Box::pin(async move {
             let stream = opening.await.map_err(Into::into)?;
-            let through = h2 || stream.connected().is_negotiated_h2();
-            Ok(TokioIo::new(Watched::new(TokioIo::new(stream), through)))
+            let connected = stream.connected();
+            let through = h2 || connected.is_negotiated_h2();
+            let mut extras = Extensions::new();
+            connected.get_extras(&mut extras);
+            let mut watched = Watched::new(TokioIo::new(stream), through);
+            watched.reset = extras.remove();
+            Ok(TokioIo::new(watched))
         })
     }
 }
 
-/// A watched connection.
+/// A watched connection. Dropped while a request is out, it is reset: what the kernel has not sent of it by then, it
+/// would go on sending, and an outcome that is unknown settles from here on.
 pub(crate) struct Watched<S> {
     stream: S,
+    reset: Option<ResetSwitch>,
     answers: Answers,
     /// What has come and may not be handed on yet, behind what may.
     held: Vec<u8>,
@@ -99,6 +107,7 @@ impl<S> Watched<S> {
         };
         Self {
             stream,
+            reset: None,
             answers,
             held: Vec::new(),
             released: 0,
@@ -130,6 +139,16 @@ impl<S> Watched<S> {
             self.fault = Some(fault);
         }
         self.check()
+    }
+}
+
+impl<S> Drop for Watched<S> {
+    fn drop(&mut self) {
+        if let Some(reset) = &self.reset
+            && self.answers.is_out()
+        {
+            reset.reset_on_close();
+        }
     }
 }
 

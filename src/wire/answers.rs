@@ -116,6 +116,13 @@ impl Answers {
         matches!(self.reading, Reading::Through)
     }
 
+    /// Whether a request has begun whose answer is not whole, or that is not written whole.
+    #[must_use]
+    pub const fn is_out(&self) -> bool {
+        let between = matches!(self.writing, Writing::Between);
+        !self.is_through() && (self.asked.is_some() || !between)
+    }
+
     /// These bytes have been written.
     ///
     /// # Errors
@@ -415,7 +422,9 @@ mod tests {
             answers.wrote(GET).expect("a request");
             assert_eq!(answers.feed(OK), (OK.len(), Ok(())));
         }
+        assert!(!answers.is_out());
         answers.wrote(GET).expect("a request");
+        assert!(answers.is_out());
         assert_eq!(answers.clone().wrote(GET), Err(Fault::Request));
         let two = [OK, b""].concat();
         assert_eq!(answers.feed(&two), (two.len(), Ok(())));
@@ -438,7 +447,9 @@ mod tests {
             answers.wrote(&body[..4]).expect("a part");
             assert_eq!(answers.feed(OK), (OK.len(), Ok(())));
             assert_eq!(answers.clone().feed(OK), (0, Err(Fault::Extra)));
+            assert!(answers.is_out());
             answers.wrote(&body[4..]).expect("the rest");
+            assert!(!answers.is_out());
             assert_eq!(answers.clone().feed(OK), (0, Err(Fault::Extra)));
             answers.wrote(HEAD).expect("the next request");
             let head = OK.len() - 2;

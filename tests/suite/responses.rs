@@ -222,6 +222,33 @@ async fn what_comes_late_closes_an_idle_connection() {
     }
 }
 
+/// A request that was given up is not to arrive from the kernel's buffers later on, when newer tokens have been let in.
+#[tokio::test]
+async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("an option");
+    socket
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("free ports");
+    let listener = socket.listen(16).expect("it listens");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let config = Config::to(&url, &Store::sqlite());
+    let more = "{ body: { buffer: 16MiB, timeout: 2s }, upstream: { timeout: 1s } }";
+    let proxy = Proxy::start(&config.with(more)).await;
+    let large = vec![b'x'; 8 << 20];
+    let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
+    let (mut socket, _) = soon("a connection", listener.accept())
+        .await
+        .expect("it comes");
+    let answer = soon("an answer", sent).await.expect("no panic");
+    answer.assert_problem(504, "outcome-unknown");
+    let mut read = Vec::new();
+    let end = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;
+    assert!(end.is_err(), "no clean end");
+    // As much as had arrived; what waited to be sent is megabytes.
+    assert!(read.len() < 512 << 10, "{}", read.len());
+}
+
 /// A server that speaks first speaks another protocol: nothing is sent to it.
 #[tokio::test]
 async fn what_comes_before_a_request_is_no_answer_to_it() {
