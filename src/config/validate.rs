@@ -66,6 +66,13 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     {
         routes::no_upgrades(routes, report);
     }
+    roomless("body", body, limits.body_memory, report);
+    for (index, route) in routes.iter().flatten().enumerate() {
+        if route.body.buffer != body.buffer {
+            let at = format!("routes[{index}].body");
+            roomless(&at, route.body, limits.body_memory, report);
+        }
+    }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -156,6 +163,17 @@ pub(super) fn body(
         );
     }
     settings
+}
+
+/// Warns of a buffer that no room will ever be found for.
+fn roomless(at: &str, body: BodySettings, memory: usize, report: &mut Report) {
+    if usize::try_from(body.buffer).unwrap_or(usize::MAX) > memory {
+        report.warn(
+            format!("{at}.buffer"),
+            "longer than `limits.body_memory`, so the longest of these bodies never find room",
+            "",
+        );
+    }
 }
 
 const fn default_body() -> BodySettings {

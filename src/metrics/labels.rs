@@ -89,6 +89,12 @@ label! {
         AmbiguousRequest = "ambiguous-request",
         /// Refused: the request has passed this proxy before, or too many others.
         LoopDetected = "loop-detected",
+        /// Refused: the head is over `limits.header_bytes` or `limits.header_count`.
+        HeadTooLarge = "head-too-large",
+        /// Refused: the target is over `limits.target_bytes`.
+        TargetTooLong = "target-too-long",
+        /// Refused: neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
+        VersionNotSupported = "version-not-supported",
         /// Refused: no route matches.
         NoRoute = "no-route",
         /// Refused: the route does not take the method, or no route does (TRACE, CONNECT).

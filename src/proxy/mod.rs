@@ -15,8 +15,11 @@ mod forward;
 mod headers;
 mod idempotency;
 mod jsonkey;
+mod memory;
 mod observe;
+mod pace;
 mod pass;
+mod places;
 mod respond;
 mod table;
 mod tunnel;
@@ -28,31 +31,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::admit::Gate;
 pub(crate) use self::body::ClientBody;
-use self::body::{BodyError, Upload};
+use self::body::{BodyError, BodyRules, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::headers::trailers::TrailerRules;
 use self::headers::via::Via;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
+use self::memory::Memory;
+use self::pass::Passing;
+use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
-use crate::config::{Reuse, Settings};
+use crate::config::{BodySettings, Reuse, Settings};
 use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
 use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
+use crate::wire::{self, request::RequestError};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +99,8 @@ pub struct Proxy {
     tasks: TaskTracker,
     /// Ends tunnels when the process stops.
     stopping: CancellationToken,
-    in_flight: Arc<Semaphore>,
+    places: Places,
+    memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     spends: AtomicU64,
@@ -130,14 +138,15 @@ impl Proxy {
         } = setup;
         let metrics = Arc::clone(&gate.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease)?);
-        let in_flight = Arc::new(Semaphore::new(settings.limits.in_flight));
+        let limits = settings.limits;
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
         Ok(Self {
             live: RwLock::new(Arc::new(Live { table, upstream })),
             gate,
             tasks,
             stopping,
-            in_flight,
+            places: Places::new(limits.in_flight, Arc::clone(&metrics)),
+            memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,
             spends: AtomicU64::new(0),
@@ -177,19 +186,27 @@ impl Proxy {
         let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
-                    .pass(&live, route.as_deref(), head, body, peer, upgrade)
+                    .pass(&live, route.as_ref(), head, body, peer, upgrade)
                     .await;
                 (route, passed)
             }
-            Class::Observed(route, judged) => {
-                let seen = self
-                    .observe(&live, &route, judged, (head, body), peer, &about)
-                    .await;
-                // The check beside the request has counted it.
-                return seen.unwrap_or_else(|refusal| {
-                    refusal.respond(about.style(table), about.subject.get())
-                });
-            }
+            Class::Observed(route, judged) => match self.places.take() {
+                Ok(place) => {
+                    let passing = Passing {
+                        route: Some(&route),
+                        peer,
+                        upgrade: tunnel::wanted(&head.headers),
+                        place,
+                    };
+                    let seen = self.observe(&live, judged, (head, body), passing, &about);
+                    // The check beside the request has counted it.
+                    return seen.await.unwrap_or_else(|refusal| {
+                        refusal.respond(about.style(table), about.subject.get())
+                    });
+                }
+                // Overload is no judgement of the fence's: it ends here in every mode.
+                Err(refusal) => (Some(route), Err(refusal)),
+            },
             Class::Claim => {
                 let claimed = self.claim(&live, head, body, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
@@ -210,6 +227,24 @@ impl Proxy {
         self.finish(table, metrics, label, &about, done)
     }
 
+    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About {
+            peer: Arc::clone(&peer.text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        let refused = Err(Refusal::of_head(error));
+        let metrics = &table.unmatched_metrics;
+        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
+    }
+
     /// A request that is to be judged.
     async fn fenced(
         &self,
@@ -220,9 +255,7 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
-        let place = Arc::clone(&self.in_flight)
-            .try_acquire_owned()
-            .map_err(|_| Refusal::Overloaded("Nothing was forwarded. See limits.in_flight."))?;
+        let place = self.places.take()?;
         let route = Arc::clone(&fenced.route);
         let settings = &route.settings;
         let token = fenced.token;
@@ -239,15 +272,9 @@ impl Proxy {
 
         // The body first, as far as it fits: who pauses halfway through is judged when it ends.
         let limits = settings.body;
-        let upload = Upload::read(
-            body,
-            &head.headers,
-            limits.buffer,
-            limits.max,
-            limits.timeout,
-        )
-        .await
-        .map_err(|error| body_refusal(&error))?;
+        let upload = Upload::read(body, &head.headers, &self.rules(limits))
+            .await
+            .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
             key
         } else {
@@ -274,8 +301,7 @@ impl Proxy {
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         let trailers = trailers(&fenced, &head, idempotency.as_ref());
-        let body = upload.send(trailers, limits.max, Some(limits.timeout), sent.clone());
-        let body = body.cut_by(cut.clone());
+        let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let mut request = self.upstream_request(
             &live.upstream,
@@ -302,7 +328,8 @@ impl Proxy {
             metrics: Arc::clone(&route.metrics),
             spend,
             via: self.via.clone(),
-            held: place,
+            memory: self.memory.share(),
+            held: Arc::clone(&place),
         };
         let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
         let outcome = if admitted.advanced {
@@ -310,6 +337,8 @@ impl Proxy {
         } else {
             Outcome::Current
         };
+        // The exchange may be over long before the client has taken its answer, and the other way round.
+        let response = places::keep(response, place);
         Ok(Done { response, outcome })
     }
 
@@ -329,6 +358,14 @@ impl Proxy {
             return Err(Refusal::TooLarge(why.into()));
         }
         Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
+    }
+
+    /// What holds for the bodies of requests under these settings.
+    fn rules(&self, settings: BodySettings) -> BodyRules {
+        BodyRules {
+            settings,
+            memory: Arc::clone(&self.memory),
+        }
     }
 
     fn spend_name(&self) -> String {
@@ -442,10 +479,25 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
-        BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+        }
+        BodyError::NoRoom => Refusal::Overloaded(
+            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
+        ),
+        BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
     }
+}
+
+/// What the guard found in a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| {
+        let error = error.downcast_ref::<std::io::Error>()?;
+        error.get_ref()?.downcast_ref().copied()
+    })
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {

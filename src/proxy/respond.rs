@@ -13,6 +13,7 @@ use super::headers::OUTCOME;
 use super::headers::via::Loop;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
+use crate::wire::request::{Kind, RequestError};
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
@@ -33,6 +34,9 @@ pub(crate) enum Refusal {
     Ambiguous(String),
     /// The request has been here before.
     Loop(Loop),
+    HeadTooLarge(String),
+    TargetTooLong(String),
+    VersionNotSupported,
     NoRoute,
     /// The methods that are allowed.
     MethodNotAllowed(String),
@@ -98,6 +102,19 @@ impl Retry {
 }
 
 impl Refusal {
+    /// The refusal of a head that did not pass the guard.
+    pub(crate) fn of_head(error: RequestError) -> Self {
+        let what = format!("The head of the request: {error}. Nothing was forwarded.");
+        match error.kind() {
+            Kind::Malformed => Self::Ambiguous(what),
+            Kind::Method => Self::MethodNotAllowed(String::new()),
+            Kind::Version => Self::VersionNotSupported,
+            Kind::TargetLong => Self::TargetTooLong(what),
+            Kind::HeadBytes | Kind::HeadFields => Self::HeadTooLarge(what),
+            Kind::Slow => Self::ClientGone(format!("The request: {error}")),
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
@@ -105,6 +122,9 @@ impl Refusal {
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
             Self::Loop(_) => Outcome::LoopDetected,
+            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
+            Self::TargetTooLong(_) => Outcome::TargetTooLong,
+            Self::VersionNotSupported => Outcome::VersionNotSupported,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
@@ -137,6 +157,9 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Self::Loop(_) => StatusCode::LOOP_DETECTED,
+            Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
+            Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -165,9 +188,11 @@ impl Refusal {
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
-            Self::TooLarge(_) => RESOURCE_EXHAUSTED,
             Self::Loop(_) => INTERNAL,
+            Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
+            Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
+                RESOURCE_EXHAUSTED
+            }
             Self::Overloaded(_)
             | Self::StoreUnavailable { .. }
             | Self::OlderInFlight { .. }
@@ -184,6 +209,9 @@ impl Refusal {
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
+            Self::HeadTooLarge(_) => "The head of the request is too large",
+            Self::TargetTooLong(_) => "The target is too long",
+            Self::VersionNotSupported => "This version of HTTP is not spoken here",
             Self::Loop(_) => "The request goes round in a loop",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
@@ -207,6 +235,9 @@ impl Refusal {
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::Loop(_)
+            | Self::HeadTooLarge(_)
+            | Self::TargetTooLong(_)
+            | Self::VersionNotSupported
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
@@ -248,10 +279,14 @@ impl Refusal {
                 .into(),
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
-            Self::Ambiguous(why) | Self::TooLarge(why) => why.clone(),
             Self::Loop(why) => format!(
                 "{why}. Nothing was forwarded. Look for an upstream.url that leads back here."
             ),
+            Self::Ambiguous(why)
+            | Self::TooLarge(why)
+            | Self::HeadTooLarge(why)
+            | Self::TargetTooLong(why) => why.clone(),
+            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),

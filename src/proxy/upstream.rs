@@ -30,7 +30,7 @@ use tower_service::Service;
 
 use super::body::UpstreamBody;
 use super::tunnel;
-use super::watched::{RESPONSE_LIMITS, Watch};
+use super::watched::Watch;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 
@@ -45,8 +45,9 @@ pub enum UpstreamError {
     Ended,
 }
 
-/// What hyper may hold of one connection in each direction: the longest head has room.
-const BUFFER: usize = 2 * RESPONSE_LIMITS.bytes;
+/// What hyper may hold of one HTTP/1 connection in each direction, and so the longest head of a response, and
+/// the longest piece of one.
+const BUFFER: usize = 64 << 10;
 
 type HttpClient = Client<Watch<HttpsConnector<Connector>>, UpstreamBody>;
 
@@ -101,9 +102,9 @@ impl Setup {
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .http2_only(self.h2)
+            .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
-            .http1_max_buf_size(BUFFER)
             .build(Watch::new(connector, self.h2)))
     }
 }
@@ -400,12 +401,7 @@ mod tests {
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(
-            TrailerRules::default(),
-            None,
-            None,
-            CancellationToken::new(),
-        );
+        let body = Upload::empty().send(TrailerRules::default(), CancellationToken::new());
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

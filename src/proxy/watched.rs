@@ -29,8 +29,9 @@ use crate::wire::head::HeadLimits;
 
 /// What the head of a response may have; it is held back until it is whole. No setting: a larger one is a fault
 /// of the upstream that somebody has to look at.
-pub(crate) const RESPONSE_LIMITS: HeadLimits = HeadLimits {
-    bytes: 64 << 10,
+const RESPONSE_LIMITS: HeadLimits = HeadLimits {
+    // Less than hyper's buffer has room for.
+    bytes: 60 << 10,
     // As many as hyper takes.
     fields: 100,
     target: 0,

@@ -6,8 +6,10 @@ mod accept;
 mod connection;
 mod deadline;
 pub(crate) mod descriptors;
+mod guard;
 mod slots;
 mod streams;
+mod talk;
 
 use std::net::IpAddr;
 use std::sync::Arc;

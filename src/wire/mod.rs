@@ -12,3 +12,6 @@ pub mod follow;
 pub mod head;
 pub mod request;
 pub mod response;
+
+#[cfg(test)]
+mod tests;

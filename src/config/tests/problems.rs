@@ -395,6 +395,12 @@ fn warnings_do_not_stop_a_start() {
         ("body: { max: 1KiB, buffer: 2KiB }", "body.buffer"),
         ("body: { max: 0 }", "body.max"),
         ("body: { buffer: 0 }", "routes[0].idempotency"),
+        ("body: { buffer: 257MiB }", "body.buffer"),
+        ("limits: { body_memory: 512KiB }", "body.buffer"),
+        (
+            "routes: [{ path: /a, resource: a, body: { buffer: 257MiB } }]",
+            "routes[0].body.buffer",
+        ),
         (
             "routes: [{ path: /a, resource: a, mode: observe }]",
             "routes[0].mode",
