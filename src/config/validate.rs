@@ -139,6 +139,12 @@ pub(super) fn body(
             inherited.progress_timeout,
             report,
         ),
+        stream_after: time(
+            &format!("{at}.stream_after"),
+            file.stream_after,
+            inherited.stream_after,
+            report,
+        ),
     };
     let given = file.buffer.is_some();
     if given && settings.max.is_some_and(|max| max < settings.buffer) {
@@ -182,6 +188,7 @@ const fn default_body() -> BodySettings {
         max: None,
         timeout: Duration::from_mins(1),
         progress_timeout: Duration::from_secs(15),
+        stream_after: Duration::from_millis(250),
     }
 }
 

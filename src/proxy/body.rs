@@ -92,13 +92,14 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Reads up to `body.buffer` bytes.
+    /// Reads up to `body.buffer` bytes. `hold`: when that has passed, what has not come is left to be streamed.
     pub(crate) async fn read(
         incoming: Incoming,
         headers: &HeaderMap,
         rules: &BodyRules,
+        hold: Option<Duration>,
     ) -> Result<Self, BodyError> {
-        let read = Self::read_within(incoming, headers, rules).await;
+        let read = Self::read_within(incoming, headers, rules, hold).await;
         read.inspect_err(|error| rules.count(error))
     }
 
@@ -106,6 +107,7 @@ impl Upload {
         mut incoming: Incoming,
         headers: &HeaderMap,
         rules: &BodyRules,
+        hold: Option<Duration>,
     ) -> Result<Self, BodyError> {
         let limits = rules.settings;
         rules.admit(&incoming)?;
@@ -115,21 +117,26 @@ impl Upload {
             sized: headers.contains_key(http::header::CONTENT_LENGTH),
             rules: Some(rules.clone()),
         };
-        if incoming.size_hint().lower() > limits.buffer {
+        let unread = limits.buffer == 0 && !incoming.is_end_stream();
+        if incoming.size_hint().lower() > limits.buffer || unread {
             // Known to be longer: nothing is gained by reading a part of it first.
             upload.rest = Some(incoming);
             return Ok(upload);
         }
         let began = Instant::now();
         let mut moved = began;
+        let held = hold.map(|hold| began + hold);
         while upload.pieces.length() <= limits.buffer {
             let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
-            let frame = match tokio::time::timeout_at(whole.min(pause), incoming.frame()).await {
+            let end = whole.min(pause);
+            let until = held.map_or(end, |held| held.min(end));
+            let frame = match tokio::time::timeout_at(until, incoming.frame()).await {
                 Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
                 Ok(None) => {
                     upload.pieces.seal();
                     return Ok(upload);
                 }
+                Err(_) if until < end => break,
                 Err(_) if pause < whole => return Err(BodyError::Paused(limits.progress_timeout)),
                 Err(_) => return Err(BodyError::TooSlow(limits.timeout)),
             };

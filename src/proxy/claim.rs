@@ -116,7 +116,7 @@ impl Proxy {
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
         let rules = self.rules(limits);
-        let upload = Upload::read(body, &aimed.headers, &rules)
+        let upload = Upload::read(body, &aimed.headers, &rules, None)
             .await
             .map_err(|error| body_refusal(&error))?;
         let whole = upload

@@ -13,6 +13,7 @@ mod claim;
 mod classify;
 mod forward;
 mod headers;
+mod http2;
 mod idempotency;
 mod jsonkey;
 mod memory;
@@ -57,9 +58,12 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings};
 use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
-use crate::wire::{self, request::RequestError};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -178,10 +182,19 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        // What goes round would wait for itself, whatever the route.
-        let class = match self.via.check(&head.headers) {
-            Ok(()) => classify::classify(table, &head),
-            Err(round) => Class::Refused(None, Refusal::Loop(round)),
+        let class = match (
+            http2::check(&head, &table.settings.limits),
+            self.via.check(&head.headers),
+        ) {
+            (Ok(()), Ok(())) => classify::classify(table, &head),
+            // What goes round would wait for itself, whatever the route.
+            (Ok(()), Err(round)) => Class::Refused(None, Refusal::Loop(round)),
+            (Err(error), _) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
         };
         let (route, done) = match class {
             Class::Pass { route, upgrade } => {
@@ -270,9 +283,11 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let upload = Upload::read(body, &head.headers, &self.rules(limits))
+        let hold = about.grpc.then_some(limits.stream_after);
+        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
@@ -471,6 +486,17 @@ impl About {
             disclose: table.disclose,
             grpc: self.grpc,
         }
+    }
+}
+
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
     }
 }
 

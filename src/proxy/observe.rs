@@ -43,7 +43,7 @@ impl Proxy {
         let refused = |error: BodyError| body_refusal(&error);
         let (upload, key) = match &judged {
             Ok(fenced) if fenced.template().is_ok_and(KeyTemplate::uses_json) => {
-                let read = Upload::read(body, &head.headers, &rules).await;
+                let read = Upload::read(body, &head.headers, &rules, None).await;
                 let upload = read.map_err(refused)?;
                 let key = match upload.whole() {
                     Some(whole) => fenced.key(&head, Some(&whole)),

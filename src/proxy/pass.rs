@@ -19,6 +19,7 @@ use super::forward::{chain, never_sent};
 use super::headers::trace::NewTrace;
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
+use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
 use super::places::{self, Place};
@@ -74,6 +75,9 @@ impl Proxy {
                 trailers: body.trailers(),
             },
         );
+        if head.version == Version::HTTP_2 && !upstream.h2 {
+            http2::join_cookies(&mut head.headers);
+        }
         let host = upstream.host(host.as_ref());
         match host.filter(|_| !upstream.h2) {
             Some(host) => {

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 79] = [
+const ERRORS: [(&str, &str, &str); 81] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -44,6 +44,11 @@ const ERRORS: [(&str, &str, &str); 79] = [
     ("body:\n  buffer: 1 mile", "body.buffer", "is not a size"),
     ("body:\n  buffer: none", "body.buffer", "is not a size"),
     ("body:\n  buffer: 2GiB", "body.buffer", "1GiB at most"),
+    (
+        "body:\n  stream_after: 0s",
+        "body.stream_after",
+        "must not be zero",
+    ),
     ("body:\n  timeout: 0s", "body.timeout", "must not be zero"),
     (
         "limits:\n  in_flight: 0",
@@ -54,6 +59,11 @@ const ERRORS: [(&str, &str, &str); 79] = [
         "limits:\n  connections: 99999999999",
         "limits.connections",
         "more than there can be",
+    ),
+    (
+        "limits:\n  http2_streams: 1073741825",
+        "limits.http2_streams",
+        "no numbers for so many streams",
     ),
     (
         "limits:\n  head_timeout: 0s",
