@@ -34,6 +34,7 @@ use super::memory::Share;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening};
 use super::upstream::Upstream;
+use super::watched;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
 
@@ -337,13 +338,15 @@ async fn too_slow(sent: &CancellationToken, limits: Limits) {
     tokio::time::sleep(limits.timeout).await;
 }
 
-/// Whether the request is known not to have begun: no connection was made, or hyper handed it back.
+/// Whether the request is known not to have begun: no connection was made, or one that nothing was written over, or
+/// hyper handed it back.
 pub(super) fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
     let handed_back = error
         .source()
         .and_then(|source| source.downcast_ref::<hyper::Error>())
         .is_some_and(hyper::Error::is_canceled);
-    error.is_connect() || handed_back
+    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    error.is_connect() || handed_back || causes.any(watched::nothing_written)
 }
 
 /// An error with its causes, in one line.

@@ -53,6 +53,15 @@ impl<C> Watch<C> {
     }
 }
 
+/// Whether an error says that nothing was ever written over the connection that it comes from.
+pub(super) fn nothing_written(error: &(dyn std::error::Error + 'static)) -> bool {
+    let fault = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<Fault>());
+    fault == Some(&Fault::Greeting)
+}
+
 type Opening<S> =
     Pin<Box<dyn Future<Output = Result<TokioIo<Watched<TokioIo<S>>>, BoxError>> + Send>>;
 

@@ -25,6 +25,8 @@ pub enum Fault {
     Interim,
     /// A 101 that was not asked for.
     Unasked,
+    /// Bytes before anything was written: the other side speaks first, and no request has gone over.
+    Greeting,
     /// Bytes that no request is out for.
     Extra,
     /// A request was written while the one before was not answered, or does not parse: our own fault.
@@ -38,6 +40,7 @@ impl fmt::Display for Fault {
             Self::Body(error) => write!(f, "the body of the response: {error}"),
             Self::Interim => write!(f, "more than {MOST_INTERIM} interim responses"),
             Self::Unasked => f.write_str("the upstream switched protocols unasked"),
+            Self::Greeting => f.write_str("bytes before any request"),
             Self::Extra => f.write_str("bytes that answer no request"),
             Self::Request => f.write_str("a request out of turn"),
         }
@@ -88,6 +91,8 @@ pub struct Answers {
     reading: Reading,
     /// `None`: every request has its whole answer.
     asked: Option<Asked>,
+    /// Something has been written.
+    begun: bool,
 }
 
 impl Answers {
@@ -98,6 +103,7 @@ impl Answers {
             writing: Writing::Between,
             reading: Reading::Head(ResponseReader::default()),
             asked: None,
+            begun: false,
         }
     }
 
@@ -129,6 +135,7 @@ impl Answers {
     ///
     /// Where they are no request, or come out of turn.
     pub fn wrote(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        self.begun |= !bytes.is_empty();
         while !bytes.is_empty() && !self.is_through() {
             let taken = match &mut self.writing {
                 Writing::Between => {
@@ -215,7 +222,11 @@ impl Answers {
         match &mut self.reading {
             Reading::Head(reader) => {
                 let Some(asked) = &mut self.asked else {
-                    return Err(Fault::Extra);
+                    return Err(if self.begun {
+                        Fault::Extra
+                    } else {
+                        Fault::Greeting
+                    });
                 };
                 let read = reader.read(rest, &self.limits).map_err(Fault::Head)?;
                 let Some(head) = read else {
@@ -417,7 +428,7 @@ mod tests {
     #[test]
     fn one_request_is_out_at_a_time() {
         let mut answers = Answers::new(LIMITS);
-        assert_eq!(answers.clone().feed(OK), (0, Err(Fault::Extra)));
+        assert_eq!(answers.clone().feed(OK), (0, Err(Fault::Greeting)));
         for _ in 0..3 {
             answers.wrote(GET).expect("a request");
             assert_eq!(answers.feed(OK), (OK.len(), Ok(())));
