@@ -74,6 +74,11 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    if let (Some(routes), Some(upstream)) = (&routes, &upstream)
+        && matches!(upstream.url, UpstreamUrl::H2c(_))
+    {
+        routes::no_upgrades(routes, report);
+    }
     roomless("body", body, limits.body_memory, report);
     for (index, route) in routes.iter().flatten().enumerate() {
         if route.body.buffer != body.buffer {

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::headers;
+use super::headers::trailers::TrailerRules;
 use super::memory::{Memory, NoRoom, Pieces};
 use super::pace::{Flow, Pace};
 use crate::config::BodySettings;
@@ -219,6 +219,7 @@ impl Upload {
 
     fn send_at(
         self,
+        trailers: TrailerRules,
         pace: impl FnOnce(BodySettings) -> Pace,
         over: CancellationToken,
         flow: Option<Arc<Flow>>,
@@ -230,6 +231,7 @@ impl Upload {
             pieces: self.pieces,
             rest: self.rest,
             passed: 0,
+            trailers,
             pace: streamed.map(|rules| (pace(rules.settings), rules)),
             over,
             flow,
@@ -251,6 +253,7 @@ pub(crate) struct UpstreamBody {
     exact: Option<u64>,
     ended: bool,
     passed: u64,
+    trailers: TrailerRules,
     /// `None`: the whole body is here.
     pace: Option<(Pace, BodyRules)>,
     /// Cancelled when nothing more of this body will be sent.
@@ -281,6 +284,11 @@ impl UpstreamBody {
             Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
             Some((cut, None)) => cut.is_cancelled(),
         }
+    }
+
+    /// What may not stand in its trailers.
+    pub(crate) fn trailers(&self) -> &TrailerRules {
+        &self.trailers
     }
 
     /// Breaks off by an own limit.
@@ -326,7 +334,7 @@ impl Body for UpstreamBody {
                 this.exact = this.exact.map(|left| left.saturating_sub(length));
             }
             if let Some(trailers) = frame.trailers_mut() {
-                headers::strip_forbidden_trailers(trailers);
+                this.trailers.strip(trailers);
             }
             if let Some(flow) = &this.flow {
                 flow.moved();
@@ -362,7 +370,7 @@ impl Body for UpstreamBody {
                     flow.moved();
                 }
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    this.trailers.strip(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

@@ -25,7 +25,9 @@ mod places;
 mod respond;
 mod seldom;
 mod table;
+mod tunnel;
 mod upstream;
+mod watched;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -43,6 +45,8 @@ use self::body::{BodyError, BodyRules, Upload};
 pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
+use self::headers::trailers::TrailerRules;
+use self::headers::via::Via;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::memory::Memory;
 use self::pass::Passing;
@@ -51,10 +55,12 @@ use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
 use self::seldom::Seldom;
 use self::table::{Route, Table};
+use self::tunnel::Opening;
+pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
-use crate::fence::{ResourceKey, RouteConflict};
+use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
 use crate::wire::{
@@ -98,6 +104,8 @@ pub struct Proxy {
     /// Refusals under overload.
     shed: Seldom,
     spends: AtomicU64,
+    /// What this process calls itself in `Via`.
+    via: Via,
     bits: fn() -> u128,
 }
 
@@ -108,7 +116,7 @@ pub(crate) struct ProxySetup {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
-    /// Randomness, for trace ids.
+    /// Randomness, for trace ids and this process's name in `Via`.
     pub bits: fn() -> u128,
 }
 
@@ -143,6 +151,7 @@ impl Proxy {
             rejections,
             shed: Seldom::default(),
             spends: AtomicU64::new(0),
+            via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,
         })
     }
@@ -175,9 +184,14 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let class = match http2::check(&head, &table.settings.limits) {
-            Ok(()) => classify::classify(table, &head, peer),
-            Err(error) => {
+        let class = match (
+            http2::check(&head, &table.settings.limits),
+            self.via.check(&head.headers),
+        ) {
+            (Ok(()), Ok(())) => classify::classify(table, &head, peer),
+            // What goes round would wait for itself, whatever the route.
+            (Ok(()), Err(round)) => Class::Refused(None, Refusal::Loop(round)),
+            (Err(error), _) => {
                 if let Some(limit) = limit_of(error) {
                     self.metrics.limit(limit);
                 }
@@ -196,7 +210,7 @@ impl Proxy {
                     let passing = Passing {
                         route: Some(&route),
                         peer,
-                        upgrade: matches!(judged, Err(Refusal::UpgradeRefused)),
+                        upgrade: tunnel::wanted(&head.headers),
                         place,
                     };
                     let seen = self.observe(&live, judged, (head, body), passing, &about);
@@ -252,7 +266,7 @@ impl Proxy {
         &self,
         live: &Live,
         fenced: Fenced,
-        head: Parts,
+        mut head: Parts,
         body: Incoming,
         peer: &Peer,
         about: &About,
@@ -290,6 +304,10 @@ impl Proxy {
             key
         };
         let idempotency = idempotency(&fenced, &head, &key, &upload)?;
+        let opening = fenced
+            .upgrade
+            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .transpose()?;
 
         // The marks, then the barrier. Everything after this happens under the permit.
         let admitted = self
@@ -300,17 +318,23 @@ impl Proxy {
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let body = upload.send(sent.clone()).cut_by(cut.clone());
+        let trailers = trailers(&fenced, &head, idempotency.as_ref());
+        let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
+        let mut request = self.upstream_request(
+            &live.upstream,
+            head,
+            body,
+            peer,
+            fence,
+            idempotency.as_ref(),
+        );
+        if let Some(opening) = &opening {
+            opening.ask(request.headers_mut());
+        }
         let exchange = Exchange {
-            request: self.upstream_request(
-                &live.upstream,
-                head,
-                body,
-                peer,
-                fence,
-                idempotency.as_ref(),
-            ),
+            request,
+            opening,
             sent,
             cut,
             limits: Limits {
@@ -321,6 +345,7 @@ impl Proxy {
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
+            via: self.via.clone(),
             memory: self.memory.share(),
             held: Arc::clone(&place),
         };
@@ -333,6 +358,24 @@ impl Proxy {
         // The exchange may be over long before the client has taken its answer, and the other way round.
         let response = places::keep(response, place);
         Ok(Done { response, outcome })
+    }
+
+    /// The tunnel that a fenced request asks for. Its body must be here: what has left HTTP has no end of a body to
+    /// wait for.
+    fn opening(
+        &self,
+        upstream: &Upstream,
+        head: &mut Parts,
+        upload: &Upload,
+    ) -> Result<Opening, Refusal> {
+        if upstream.h2 {
+            return Err(Refusal::UpgradeRefused);
+        }
+        if upload.whole().is_none() {
+            let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
+            return Err(Refusal::TooLarge(why.into()));
+        }
+        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
     }
 
     /// What holds for the bodies of requests under these settings.
@@ -504,6 +547,28 @@ fn too_long_for_key(buffer: u64) -> Refusal {
     Refusal::TooLarge(format!(
         "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
     ))
+}
+
+/// What may not stand in a fenced request's trailers: an upstream that merges them into the header would take
+/// another value for the one that was judged.
+fn trailers(
+    fenced: &Fenced,
+    head: &Parts,
+    idempotency: Option<&(HeaderName, Choice)>,
+) -> TrailerRules {
+    let mut rules = TrailerRules::of(&head.headers);
+    let template = fenced.route.settings.key.iter();
+    for source in template.flat_map(KeyTemplate::parts) {
+        if let Source::Header(name) = source
+            && let Ok(name) = HeaderName::from_bytes(name.as_bytes())
+        {
+            rules.bar(name);
+        }
+    }
+    if let Some((name, _)) = idempotency {
+        rules.bar(name.clone());
+    }
+    rules
 }
 
 /// The idempotency key that goes upstream.

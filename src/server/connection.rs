@@ -117,7 +117,6 @@ impl Connections {
         stream: S,
         peer: Peer,
         builder: auto::Builder<Streams>,
-        watcher: Watcher,
     ) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());

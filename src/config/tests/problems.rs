@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 84] = [
+const ERRORS: [(&str, &str, &str); 85] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -194,6 +194,11 @@ const ERRORS: [(&str, &str, &str); 84] = [
         "routes:\n- path: /a\n  resource: a\n  mode: enforced",
         "routes[0].mode",
         "did you mean `enforce`?",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  upgrade: allowed",
+        "routes[0].upgrade",
+        "did you mean `allow`?",
     ),
     (
         "routes:\n- path: /a\n  resource: a\n  methods: []",
@@ -499,6 +504,14 @@ bogus: 1
         "{problems}"
     );
     assert_eq!(problems.errors(), 10, "{problems}");
+}
+
+#[test]
+fn an_upstream_of_http2_opens_no_tunnels() {
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upgrade: allow }]";
+    let problems = bad(&format!("upstream: {{ url: 'h2c://a:1' }}\n{routes}\n"));
+    assert_eq!(problems.list[0].path, "routes[1].upgrade");
+    good(&format!("{BASE}{routes}\n"));
 }
 
 #[test]
