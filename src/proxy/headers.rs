@@ -15,7 +15,8 @@ pub mod trace;
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, COOKIE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -167,9 +168,9 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|option| HeaderName::from_bytes(option).ok())
         .filter(|name| !end_to_end(name.as_str()))
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
+    remove_where(headers, |name| {
+        named.contains(name) || HOP_BY_HOP.contains(name)
+    });
 }
 
 /// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
@@ -228,15 +229,21 @@ pub fn strip_fencing(headers: &mut HeaderMap) {
     });
 }
 
+/// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
 fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| unwanted(name))
-        .cloned()
-        .collect();
-    for name in names {
-        headers.remove(name);
+    if !headers.keys().any(&unwanted) {
+        return;
     }
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut current = None;
+    for (name, value) in headers.drain() {
+        // A field's further lines come without its name.
+        current = name.or(current);
+        if let Some(name) = current.as_ref().filter(|name| !unwanted(name)) {
+            kept.append(name, value);
+        }
+    }
+    *headers = kept;
 }
 
 /// Sets a field to one value, and takes off what other servers may know by its name.
@@ -284,6 +291,9 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     if trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+    if add.version == Version::HTTP_2 && !add.http2 {
+        join_cookies(headers);
+    }
     if let Some((token, resource)) = add.fenced {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
         headers.insert(RESOURCE, resource_value(resource));
@@ -313,6 +323,23 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     }
     append_via(headers, add.version);
     trace::ensure(headers, add.trace);
+}
+
+/// One line of cookies: HTTP/2 may split them, HTTP/1 may not (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
+        return;
+    };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    // Joined of valid values, so it is valid.
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// Makes an upstream's header the client's. `version` is that of the upstream's response.

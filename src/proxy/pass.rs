@@ -80,6 +80,9 @@ impl Proxy {
             Version::HTTP_11
         };
         *request.headers_mut() = head.headers;
+        // How the client spelled the names travels here. Its side of an upgrade is not the upstream's.
+        *request.extensions_mut() = head.extensions;
+        request.extensions_mut().remove::<OnUpgrade>();
         request
     }
 

@@ -95,6 +95,9 @@ impl Setup {
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .http2_only(self.h2)
+            // There are services that know `Content-Type` and not `content-type`.
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
             .build(connector))

@@ -26,6 +26,9 @@ impl Connections {
         builder
             .http1()
             .timer(TokioTimer::new())
+            // Names go on as they were spelled; ours, and those of HTTP/2, as people write them.
+            .preserve_header_case(true)
+            .title_case_headers(true)
             .header_read_timeout(limits.head_timeout);
         builder.http2().timer(TokioTimer::new());
         Self { proxy, builder }
