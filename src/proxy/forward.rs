@@ -29,7 +29,7 @@ use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
 use super::headers;
 use super::respond::Refusal;
-use super::upstream::Upstream;
+use super::upstream::{Upstream, send};
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
 
@@ -115,7 +115,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = client.request(request) => answered.map_err(|error| {
+            answered = send(&client, request) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),

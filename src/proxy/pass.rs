@@ -21,7 +21,7 @@ use super::headers::{self, ForUpstream};
 use super::idempotency::Choice;
 use super::respond::Refusal;
 use super::table::Route;
-use super::upstream::Upstream;
+use super::upstream::{Upstream, send};
 use super::{Done, Live, Peer, Proxy};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
@@ -125,7 +125,7 @@ impl Proxy {
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
-        let response = match tokio::time::timeout(limit, upstream.plain.request(request)).await {
+        let response = match tokio::time::timeout(limit, send(&upstream.plain, request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) if never_sent(&error) => {
                 return Err(Refusal::Unreachable {

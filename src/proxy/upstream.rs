@@ -18,11 +18,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Request, Response, Uri, Version};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
+use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
@@ -42,7 +43,24 @@ pub enum UpstreamError {
     Ended,
 }
 
-type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+pub(crate) type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+
+/// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
+/// write HTTP/1.0 there from then on, in which a body has a length or is not there, and leaves a body without
+/// one out, without a word.
+pub(crate) async fn send(
+    client: &HttpClient,
+    mut request: Request<UpstreamBody>,
+) -> Result<Response<Incoming>, ClientError> {
+    let connection = capture_connection(&mut request);
+    let response = client.request(request).await?;
+    if response.version() < Version::HTTP_11
+        && let Some(connected) = connection.connection_metadata().as_ref()
+    {
+        connected.poison();
+    }
+    Ok(response)
+}
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -334,7 +352,6 @@ mod tests {
     use crate::marks::InstanceId;
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
-    use http::Request;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
 

@@ -43,6 +43,11 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has written so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("readers do not panic").clone()
