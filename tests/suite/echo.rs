@@ -1,11 +1,12 @@
 //! What arrives is what was sent, byte for byte, but for what the documentation names ([`compare`]): over a
-//! matrix of exchanges ([`cases`]), alone and with real nginx and HAProxy in front and behind. These change
+//! matrix of exchanges ([`matrix`]), alone and with real nginx and `HAProxy` in front and behind. These change
 //! things of their own, so every exchange is held against the same one without the proxy, and only what the
 //! proxy does counts.
 
 mod cases;
 mod compare;
 mod long;
+mod matrix;
 mod scribe;
 mod servers;
 mod streams;
@@ -71,7 +72,7 @@ async fn hold(
     let mut wrong = String::new();
     let mut held = 0;
     for case in cases {
-        if by.is_some_and(|kind| case.not_by.contains(&kind)) {
+        if by.is_some_and(|kind| case.is_not_by(kind)) {
             continue;
         }
         let mut say = |side: &str, why: &str| {
@@ -101,7 +102,7 @@ async fn hold(
 
 #[tokio::test]
 async fn alone() {
-    let cases = Arc::new(cases::all());
+    let cases = Arc::new(matrix::all());
     let mut scribe = Scribe::start(Arc::clone(&cases)).await;
     let proxy = fenced(scribe.address).await;
     let plain = scribe.address;
@@ -110,7 +111,7 @@ async fn alone() {
 
 /// client → server → proxy → upstream
 async fn in_front(kind: Kind, test: &str) {
-    let cases = Arc::new(cases::all());
+    let cases = Arc::new(matrix::all());
     let mut scribe = Scribe::start(Arc::clone(&cases)).await;
     let proxy = fenced(scribe.address).await;
     let Some(plain) = Server::start(kind, scribe.address, test).await else {
@@ -131,7 +132,7 @@ async fn in_front(kind: Kind, test: &str) {
 
 /// client → proxy → server → upstream
 async fn behind(kind: Kind, test: &str) {
-    let cases = Arc::new(cases::all());
+    let cases = Arc::new(matrix::all());
     let mut scribe = Scribe::start(Arc::clone(&cases)).await;
     let Some(server) = Server::start(kind, scribe.address, test).await else {
         return;
@@ -155,6 +156,20 @@ async fn behind_nginx() {
 #[tokio::test]
 async fn in_front_of_nginx() {
     behind(Kind::Nginx, "echo::in_front_of_nginx").await;
+}
+
+#[tokio::test]
+async fn behind_nginx_as_installed() {
+    in_front(Kind::NginxAsInstalled, "echo::behind_nginx_as_installed").await;
+}
+
+#[tokio::test]
+async fn in_front_of_nginx_as_installed() {
+    behind(
+        Kind::NginxAsInstalled,
+        "echo::in_front_of_nginx_as_installed",
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -26,6 +26,9 @@ const RULES: [(&str, &str); 4] = [
     ("/things/{id}/{*rest}", "{id}-{rest}:{path}"),
 ];
 
+/// A target and its key.
+type Keyed = (Vec<u8>, String);
+
 /// How one route makes keys.
 struct Rule {
     router: Router,
@@ -63,8 +66,8 @@ fn shown(target: &[u8]) -> String {
 }
 
 /// Fails where a reader acts on one thing for two targets with two keys.
-fn assert_one_key(reader: &str, keyed: &[(Vec<u8>, String)], answers: &[Things]) {
-    let mut known: HashMap<(usize, &[u8]), &(Vec<u8>, String)> = HashMap::new();
+fn assert_one_key(reader: &str, keyed: &[Keyed], answers: &[Things]) {
+    let mut known: HashMap<(usize, &[u8]), &Keyed> = HashMap::new();
     let mut wrong = Vec::new();
     for (one, things) in keyed.iter().zip(answers) {
         for (way, thing) in things.iter().enumerate() {
@@ -99,7 +102,7 @@ fn assert_one_key(reader: &str, keyed: &[(Vec<u8>, String)], answers: &[Things])
 }
 
 /// All targets that a rule accepts, with their keys.
-fn accepted(rule: &Rule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<(Vec<u8>, String)> {
+fn accepted(rule: &Rule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Keyed> {
     let keyed = targets.into_iter().filter_map(|target| {
         let key = rule.key(&target)?;
         Some((target, key))
@@ -107,7 +110,7 @@ fn accepted(rule: &Rule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<(Vec
     keyed.collect()
 }
 
-fn targets(keyed: &[(Vec<u8>, String)]) -> Vec<Vec<u8>> {
+fn targets(keyed: &[Keyed]) -> Vec<Vec<u8>> {
     keyed.iter().map(|(target, _)| target.clone()).collect()
 }
 

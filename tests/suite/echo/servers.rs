@@ -1,4 +1,4 @@
-//! nginx and HAProxy as they are, set up to pass on what they get with as little of their own as they can.
+//! nginx and `HAProxy` as they are, set up to pass on what they get with as little of their own as they can.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,7 +14,15 @@ use crate::support::store::program;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Nginx,
+    /// It asks in HTTP/1.0, closes after each request, and reads all of a message before it passes it on.
+    NginxAsInstalled,
     HaProxy,
+}
+
+impl Kind {
+    pub fn is_nginx(self) -> bool {
+        self != Self::HaProxy
+    }
 }
 
 /// One of them, in front of one address. Ends when dropped.
@@ -27,10 +35,7 @@ pub struct Server {
 impl Server {
     /// `None`, and a line that says so, if it is not installed.
     pub async fn start(kind: Kind, to: SocketAddr, test: &str) -> Option<Self> {
-        let name = match kind {
-            Kind::Nginx => "nginx",
-            Kind::HaProxy => "haproxy",
-        };
+        let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
         let Some(binary) = program(name) else {
             eprintln!("skipped: {test} ({name} is not installed)");
             return None;
@@ -38,14 +43,16 @@ impl Server {
         let dir = TempDir::new().expect("a temporary directory");
         let port = free_port();
         let file = dir.path().join("configuration");
-        let text = match kind {
-            Kind::Nginx => nginx(&dir.path().display().to_string(), port, to),
+        let here = dir.path().display().to_string();
+        let configuration = match kind {
+            Kind::Nginx => nginx(&here, port, to, STREAMING),
+            Kind::NginxAsInstalled => nginx(&here, port, to, ""),
             Kind::HaProxy => haproxy(port, to),
         };
-        std::fs::write(&file, text).expect("the directory is writable");
+        std::fs::write(&file, configuration).expect("the directory is writable");
         let mut command = Command::new(binary);
         match kind {
-            Kind::Nginx => {
+            Kind::Nginx | Kind::NginxAsInstalled => {
                 let log = dir.path().join("start.log");
                 command.arg("-p").arg(dir.path()).arg("-e").arg(log);
                 command.arg("-c").arg(&file);
@@ -72,7 +79,12 @@ impl Server {
     }
 }
 
-fn nginx(here: &str, port: u16, to: SocketAddr) -> String {
+/// How nginx is set up as the front of a service that streams.
+const STREAMING: &str =
+    "proxy_http_version 1.1; proxy_set_header Connection ''; proxy_buffering off;
+    proxy_request_buffering off;";
+
+fn nginx(here: &str, port: u16, to: SocketAddr, how: &str) -> String {
     format!(
         "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
          events {{}}
@@ -85,10 +97,8 @@ fn nginx(here: &str, port: u16, to: SocketAddr) -> String {
            server {{
              listen 127.0.0.1:{port};
              location / {{
-               proxy_pass http://behind; proxy_http_version 1.1; proxy_next_upstream off;
-               proxy_set_header Connection ''; proxy_set_header Host $http_host;
-               proxy_pass_header Date; proxy_pass_header Server; proxy_buffer_size 128k; proxy_buffers 8 128k;
-               proxy_buffering off; proxy_request_buffering off;
+               proxy_pass http://behind; proxy_next_upstream off; proxy_set_header Host $http_host;
+               proxy_pass_header Date; proxy_pass_header Server; proxy_buffer_size 128k; proxy_buffers 8 128k; {how}
              }}
            }}
          }}"

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::cases::{self, Case};
+use super::cases::Case;
 use super::compare;
 use super::scribe::{Arrival, Scribe};
 use super::servers::{Kind, Server};
-use super::{fenced, play};
+use super::{fenced, matrix, play};
 use crate::support::wait::soon;
 use crate::support::wire::{Head, Wire};
 use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, get, put};
@@ -17,7 +17,7 @@ fn short(cases: &[Case]) -> Vec<&Case> {
     cases
         .iter()
         .filter(|case| !case.closes && !case.expects() && case.version == "HTTP/1.1")
-        .filter(|case| !case.not_by.contains(&Kind::Nginx))
+        .filter(|case| !case.is_not_by(Kind::Nginx))
         .filter(|case| case.head_bytes().len() + case.body_bytes().len() < 2000)
         .filter(|case| case.answer.len() < 2000 && !case.has_line("connection"))
         .collect()
@@ -55,7 +55,7 @@ async fn one_connection(
     through: SocketAddr,
     scribe: &mut Scribe,
 ) {
-    let all = cases::all();
+    let all = matrix::all();
     let cases = short(&all);
     assert!(cases.len() > 100, "only {} short cases", cases.len());
     let mut expected: Vec<(Arrival, Answer)> = Vec::new();
@@ -83,7 +83,7 @@ async fn one_connection(
 }
 
 async fn each_way(kind: Option<Kind>, ahead: usize, test: &str) {
-    let cases = Arc::new(cases::all());
+    let cases = Arc::new(matrix::all());
     let mut scribe = Scribe::start(cases).await;
     let to = scribe.address;
     let Some(kind) = kind else {
@@ -174,7 +174,7 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn http_2_arrives_as_a_person_would_write_it() {
-    let mut cases = cases::all();
+    let mut cases = matrix::all();
     cases.truncate(1);
     let mut scribe = Scribe::start(Arc::new(cases)).await;
     let proxy = fenced(scribe.address).await;

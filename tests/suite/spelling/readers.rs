@@ -47,7 +47,8 @@ fn things(line: &str) -> Things {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 fn unhex(text: &str) -> Vec<u8> {
