@@ -89,7 +89,7 @@ async fn hold(
             Ok((arrived, answered)) => {
                 let request = compare::arrivals(case, by, &sent, &arrived);
                 request.unwrap_or_else(|why| say("request", &why));
-                let answer = compare::answers(case, &told, &answered);
+                let answer = compare::answers(case, by, &told, &answered);
                 answer.unwrap_or_else(|why| say("answer", &why));
             }
             Err(why) => say("through the proxy", &why),

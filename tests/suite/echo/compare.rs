@@ -6,7 +6,8 @@
 //!   trace context. Toward the client: `Via`; `Date` where there is none.
 //! - Lines of one name stand together, where the first of them stood, in their order.
 //! - HTTP/1.1 on either side, whatever the other one speaks. A body without a length is chunked; an empty one
-//!   needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204 and 304.
+//!   needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204 and 304, and
+//!   no trailers to HTTP/1.0.
 //! - Interim responses are the connection's own: `100 Continue` is the proxy's, others end there.
 //! - A reason that is not ASCII is left out. Names of trailer fields are in title case.
 
@@ -205,7 +206,12 @@ fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), Stri
 }
 
 /// What the client was answered by way of the proxy, and without it.
-pub fn answers(case: &Case, plain: &Answer, through: &Answer) -> Result<(), String> {
+pub fn answers(
+    case: &Case,
+    by: Option<Kind>,
+    plain: &Answer,
+    through: &Answer,
+) -> Result<(), String> {
     let (was, is) = (&plain.head, &through.head);
     if let Some(own) = is.get("x-fencing-outcome") {
         return Err(format!("refused: {own}: {}", through.text()));
@@ -232,11 +238,13 @@ pub fn answers(case: &Case, plain: &Answer, through: &Answer) -> Result<(), Stri
     if !close_delimited && (case.version == "HTTP/1.1" || plain_framing != Framing::Chunked) {
         check("framing", &framing, &plain_framing)?;
     }
+    let old = case.version == "HTTP/1.0" || by == Some(Kind::NginxAsInstalled);
     let own_date = !case.answers_with("date");
     let but = |name: &str| {
         name == "via"
             || name.starts_with("x-fencing-")
             || (own_date && name == "date")
+            || (old && name == "trailer")
             || (bodiless && name == "content-length")
     };
     check("headers", &lines(is, but), &lines(was, but))?;

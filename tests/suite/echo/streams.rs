@@ -75,7 +75,7 @@ async fn one_connection(
             let answered = answer(&mut wire, case).await;
             let arrived = scribe.arrival().await;
             let same = compare::arrivals(case, by, sent, &arrived);
-            let same = same.and_then(|()| compare::answers(case, told, &answered));
+            let same = same.and_then(|()| compare::answers(case, by, told, &answered));
             same.unwrap_or_else(|why| panic!("{}: {why}", case.name));
         }
     }
