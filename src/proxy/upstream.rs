@@ -43,6 +43,10 @@ pub enum UpstreamError {
     Ended,
 }
 
+/// What hyper may hold of one HTTP/1 connection in each direction, and so the longest head of a response, and
+/// the longest piece of one.
+const BUFFER: usize = 64 << 10;
+
 pub(crate) type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
 
 /// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
@@ -116,6 +120,7 @@ impl Setup {
             // There are services that know `Content-Type` and not `content-type`.
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
+            .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
             .build(connector))
@@ -375,7 +380,7 @@ mod tests {
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(None, None, CancellationToken::new());
+        let body = Upload::empty().send(CancellationToken::new());
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

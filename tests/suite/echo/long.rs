@@ -133,17 +133,6 @@ async fn exchange(front: SocketAddr, chunked: bool) {
     assert_eq!(check.length, length());
 }
 
-/// The most memory that a process has had, in bytes.
-fn peak(proxy: &mut Proxy) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.process().id()));
-    let status = status.expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse::<u64>().ok())
-        .expect("a number")
-        * 1024
-}
-
 /// The proxy holds a bounded part of the bodies: far less than one, and not more for long ones.
 async fn bounded(chunked: bool, server: Option<(Kind, &str)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -159,11 +148,11 @@ async fn bounded(chunked: bool, server: Option<(Kind, &str)>) {
     let config = Config::to(&format!("http://{to}"), &Store::sqlite())
         .with("routes: [{ path: '/e/{*rest}', resource: 'e:{rest}', body: { timeout: 600s } }]");
     let mut proxy = Proxy::start(&config).await;
-    let before = peak(&mut proxy);
+    let before = proxy.process().peak_memory();
     let upstream = tokio::spawn(upstream(listener));
     exchange(proxy.data(), chunked).await;
     assert_eq!(upstream.await.expect("no panic"), length());
-    let grown = peak(&mut proxy) - before;
+    let grown = proxy.process().peak_memory() - before;
     eprintln!(
         "{} MiB each way, chunked: {chunked}, server behind: {}: {} KiB more at the peak than the {} KiB before",
         length() / MIB,
