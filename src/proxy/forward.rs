@@ -33,7 +33,7 @@ use super::headers::via::Via;
 use super::memory::Share;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening};
-use super::upstream::Upstream;
+use super::upstream::{Upstream, send};
 use super::watched;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
@@ -130,7 +130,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = client.request(request) => answered.map_err(|error| {
+            answered = send(&client, request) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),

@@ -17,7 +17,8 @@ pub mod via;
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, COOKIE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -172,9 +173,10 @@ pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
 /// names. A field that is meant for all recipients may not be named there (RFC 9110, 7.6.1), and one
 /// that is (`Connection: host, content-length, if-match`) stays on: see [`end_to_end`].
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    for name in connection_named(headers).iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
+    let named = connection_named(headers);
+    remove_where(headers, |name| {
+        named.contains(name) || HOP_BY_HOP.contains(name)
+    });
 }
 
 /// The fields that `Connection` names and may name.
@@ -243,15 +245,21 @@ fn is_fencing(name: &HeaderName) -> bool {
         .eq(prefix.iter().copied())
 }
 
+/// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
 fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| unwanted(name))
-        .cloned()
-        .collect();
-    for name in names {
-        headers.remove(name);
+    if !headers.keys().any(&unwanted) {
+        return;
     }
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut current = None;
+    for (name, value) in headers.drain() {
+        // A field's further lines come without its name.
+        current = name.or(current);
+        if let Some(name) = current.as_ref().filter(|name| !unwanted(name)) {
+            kept.append(name, value);
+        }
+    }
+    *headers = kept;
 }
 
 /// Sets a field to one value, and takes off what other servers may know by its name.
@@ -304,6 +312,9 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
+    if add.version == Version::HTTP_2 && !add.http2 {
+        join_cookies(headers);
+    }
     if let Some((token, resource)) = add.fenced {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
         headers.insert(RESOURCE, resource_value(resource));
@@ -334,6 +345,23 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     add.trailers.announce(headers);
     add.via.append(headers, add.version);
     trace::ensure(headers, add.trace);
+}
+
+/// One line of cookies: HTTP/2 may split them, HTTP/1 may not (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
+        return;
+    };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    // Joined of valid values, so it is valid.
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 /// Makes an upstream's header the client's. `version` is that of the upstream's response. What is returned

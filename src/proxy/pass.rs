@@ -26,7 +26,7 @@ use super::places::{self, Place};
 use super::respond::Refusal;
 use super::table::Route;
 use super::tunnel::{End, Opening};
-use super::upstream::Upstream;
+use super::upstream::{Upstream, send};
 use super::{Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
@@ -99,6 +99,9 @@ impl Proxy {
             Version::HTTP_11
         };
         *request.headers_mut() = head.headers;
+        // How the client spelled the names travels here. Its side of an upgrade is not the upstream's.
+        *request.extensions_mut() = head.extensions;
+        request.extensions_mut().remove::<OnUpgrade>();
         request
     }
 
@@ -155,7 +158,7 @@ impl Proxy {
             route.settings.upstream_timeout
         });
         let answered = tokio::select! {
-            answered = upstream.plain.request(request) => answered,
+            answered = send(&upstream.plain, request) => answered,
             () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
         };
         let response = match answered {

@@ -19,13 +19,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Request, Response, Uri, Version};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{
     FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
 };
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
+use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -55,7 +56,24 @@ pub enum UpstreamError {
 /// the longest piece of one.
 const BUFFER: usize = 64 << 10;
 
-type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
+pub(crate) type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
+
+/// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
+/// write HTTP/1.0 there from then on, in which a body has a length or is not there, and leaves a body without
+/// one out, without a word.
+pub(crate) async fn send(
+    client: &HttpClient,
+    mut request: Request<UpstreamBody>,
+) -> Result<Response<Incoming>, ClientError> {
+    let connection = capture_connection(&mut request);
+    let response = client.request(request).await?;
+    if response.version() < Version::HTTP_11
+        && let Some(connected) = connection.connection_metadata().as_ref()
+    {
+        connected.poison();
+    }
+    Ok(response)
+}
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -102,6 +120,9 @@ impl Setup {
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .http2_only(self.h2)
+            // There are services that know `Content-Type` and not `content-type`.
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
             .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
@@ -449,7 +470,6 @@ mod tests {
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
     use crate::proxy::headers::trailers::TrailerRules;
-    use http::Request;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
 

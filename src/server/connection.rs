@@ -52,6 +52,9 @@ impl Connections {
         // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
+            // Names go on as they were spelled; ours, and those of HTTP/2, as people write them.
+            .preserve_header_case(true)
+            .title_case_headers(true)
             .timer(TokioTimer::new())
             .max_buf_size(BUFFER.max(limits.header_bytes))
             .header_read_timeout(None);
@@ -112,12 +115,7 @@ impl Connections {
         None
     }
 
-    async fn http<S: Io + 'static>(
-        &self,
-        stream: S,
-        peer: Peer,
-        builder: auto::Builder<Streams>,
-    ) {
+    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, builder: auto::Builder<Streams>) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(

@@ -55,6 +55,67 @@ const ALWAYS: [&str; 5] = [
     "x-forwarded-proto",
 ];
 
+fn in_order(headers: &HeaderMap) -> Vec<String> {
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    };
+    headers.iter().map(line).collect()
+}
+
+#[test]
+fn what_stays_on_stays_in_its_order() {
+    let mut headers = map(&[
+        ("host", "app.example"),
+        ("x-fencing-token", "7"),
+        ("connection", "x-hop"),
+        ("x-b", "1"),
+        ("x-hop", "1"),
+        ("x-a", "1"),
+        ("x-a", "2"),
+        ("te", "trailers"),
+        ("x-b", "2"),
+        ("x-c", ""),
+        ("accept", "*/*"),
+    ]);
+    request_for_upstream(&mut headers, add());
+    let expected = [
+        "host: app.example",
+        "x-b: 1",
+        "x-b: 2",
+        "x-a: 1",
+        "x-a: 2",
+        "x-c: ",
+        "accept: */*",
+    ];
+    assert_eq!(in_order(&headers)[..expected.len()], expected);
+    assert_eq!(headers.len(), expected.len() + ALWAYS.len());
+}
+
+#[test]
+fn cookies_that_http_2_has_split_are_one_line_again() {
+    let crumbs = [
+        ("cookie", "a=1"),
+        ("x-a", "1"),
+        ("cookie", "b=2"),
+        ("cookie", "c=3; d=4"),
+    ];
+    for (version, http2, expected) in [
+        (Version::HTTP_2, false, vec!["a=1; b=2; c=3; d=4"]),
+        (Version::HTTP_2, true, vec!["a=1", "b=2", "c=3; d=4"]),
+        (Version::HTTP_11, false, vec!["a=1", "b=2", "c=3; d=4"]),
+    ] {
+        let mut headers = map(&crumbs);
+        let add = ForUpstream {
+            version,
+            http2,
+            ..add()
+        };
+        request_for_upstream(&mut headers, add);
+        let lines: Vec<&HeaderValue> = headers.get_all(COOKIE).iter().collect();
+        assert_eq!(lines, expected, "{version:?} {http2}");
+    }
+}
+
 #[test]
 fn every_line_of_connection_counts() {
     let mut headers = map(&[
