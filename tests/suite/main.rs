@@ -14,6 +14,7 @@ mod contract;
 mod crash;
 mod daily;
 mod doubt;
+mod edge;
 mod failover;
 mod fire;
 mod forwarding;
