@@ -4,11 +4,13 @@
 
 mod cases;
 mod field;
+mod http2;
 mod recorder;
 mod self_check;
 mod smuggling;
 mod strict;
 mod template;
+mod wanted;
 
 use self::cases::Case;
 use self::field::Field;
@@ -25,7 +27,7 @@ async fn failures(cases: &[Case]) -> Vec<String> {
             failures.push(case.describe(&why));
         }
     }
-    let strays = rest.strays(|word| word[0] == b'k' && word[1..].iter().all(u8::is_ascii_digit));
+    let strays = rest.strays(is_case);
     failures.extend(
         strays
             .iter()
@@ -72,4 +74,31 @@ async fn no_published_way_to_smuggle_gets_a_second_request_through() {
             .map(|stray| format!("nobody's arrival: {stray}")),
     );
     report(&failures, mutations.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_case_over_http_2_comes_out_as_it_must() {
+    let cases = http2::all();
+    let field = Field::start().await;
+    let to = field.proxy.data();
+    let played = Field::play(&cases, |case| case.play(to)).await;
+    let rest = field.end().await;
+    let mut failures = Vec::new();
+    for (case, outcome) in played {
+        let settled = case.settle(&rest.arrivals, &rest.marks);
+        if let Err(why) = outcome.and(settled) {
+            failures.push(case.describe(&why));
+        }
+    }
+    failures.extend(
+        rest.strays(is_case)
+            .iter()
+            .map(|stray| format!("nobody's arrival: {stray}")),
+    );
+    report(&failures, cases.len());
+}
+
+/// Whether five bytes are the name of a case.
+fn is_case(word: &[u8]) -> bool {
+    word[0] == b'k' && word[1..].iter().all(u8::is_ascii_digit)
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::field::{Field, Line, probe};
 use super::recorder::Arrival;
-use super::strict::Ends;
-use super::template::{self, Listed, bytes, expand};
+use super::template::{self, Entry, Listed, bytes, expand};
+use super::wanted::Wanted;
 
 /// Between two writes of a case, so that they mostly arrive as two. Nothing rests on it: what must come of a
 /// case is the same when they arrive as one.
@@ -44,17 +44,7 @@ struct Raw {
     kind: Option<String>,
     then: Option<Then>,
     #[serde(default)]
-    arrives: Listed<String>,
-    #[serde(default)]
-    body: Listed<String>,
-    framing: Option<String>,
-    #[serde(default)]
-    with: Vec<String>,
-    #[serde(default)]
-    without: Vec<String>,
-    #[serde(default)]
     interim: Vec<String>,
-    mark: Option<u64>,
 }
 
 /// One case, ready to be played under its own name.
@@ -71,16 +61,7 @@ pub struct Case {
     kind: Option<String>,
     interim: Vec<String>,
     then: Then,
-    /// Method and target of each request that must arrive, in order.
-    arrives: Vec<String>,
-    bodies: Vec<Vec<u8>>,
-    framing: Option<Ends>,
-    /// Lines that the first arrival must have, each once and no other of that name.
-    with: Vec<String>,
-    /// Names that it must not have.
-    without: Vec<String>,
-    /// The mark that must be left; else none, if nothing may arrive.
-    mark: Option<u64>,
+    wanted: Wanted,
 }
 
 /// All cases of `tests/edge`.
@@ -99,93 +80,44 @@ pub fn all() -> Vec<Case> {
 /// # Panics
 /// If the file is not as the README says.
 pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<Case> {
-    let groups = table["group"].as_array().expect("[[group]]");
-    let mut cases = Vec::new();
-    for group in groups {
-        let mut shared = group.as_table().expect("a table").clone();
-        let named = shared.remove("case").expect("[group.case]");
-        for (name, said) in named.as_table().expect("a table") {
-            let mut merged = shared.clone();
-            match said {
-                toml::Value::Table(said) => merged.extend(said.clone()),
-                send => {
-                    merged.insert("send".into(), send.clone());
-                }
-            }
-            let name = format!("{file}/{name}");
-            let raw: Raw = merged
-                .try_into()
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-            // Of one length, so that none is part of another.
-            let id = format!("k{:04}", from + cases.len());
-            cases.push(Case::new(name, id, raw));
-        }
-    }
-    cases
+    let entries = template::entries(file, table, "send", from);
+    entries.into_iter().map(Case::new).collect()
 }
 
 impl Case {
-    fn new(name: String, id: String, raw: Raw) -> Self {
-        let statuses: Vec<u16> = raw
-            .status
-            .list()
-            .into_iter()
-            .filter_map(Status::code)
-            .collect();
+    fn new(entry: Entry) -> Self {
+        let Entry {
+            name,
+            id,
+            mut table,
+        } = entry;
+        let wanted = Wanted::take(&mut table, &id);
+        let raw: Raw = table
+            .try_into()
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let statuses = raw.status.list().into_iter().filter_map(Status::code);
+        let statuses: Vec<u16> = statuses.collect();
         let refused = statuses.last().is_none_or(|status| *status >= 400);
+        assert!(
+            raw.kind.is_some() || !refused || statuses.is_empty(),
+            "{name}: of which type?"
+        );
         let default = if refused { Then::Either } else { Then::Open };
-        let case = Self {
-            writes: raw
-                .send
-                .list()
+        let writes = raw.send.list();
+        Self {
+            writes: writes
                 .iter()
                 .map(|text| bytes(&expand(text, &id)))
                 .collect(),
             kind: raw.kind,
             interim: raw.interim,
             then: raw.then.unwrap_or(default),
-            arrives: raw
-                .arrives
-                .list()
-                .iter()
-                .map(|text| expand(text, &id))
-                .collect(),
-            bodies: raw
-                .body
-                .list()
-                .iter()
-                .map(|text| bytes(&expand(text, &id)))
-                .collect(),
-            framing: raw.framing.map(|word| match &*word {
-                "none" => Ends::None,
-                "length" => Ends::Length,
-                "chunked" => Ends::Chunked,
-                other => panic!("{name}: the framing {other}"),
-            }),
-            with: raw.with.iter().map(|text| expand(text, &id)).collect(),
-            without: raw.without,
-            mark: raw.mark,
             basis: raw.basis,
             statuses,
+            wanted,
             name,
             id,
-        };
-        let name = &case.name;
-        let answered = case.statuses.iter().filter(|status| **status < 300).count();
-        assert!(
-            answered == 0 || !case.arrives.is_empty() || case.mark.is_some(),
-            "{name}: what arrives?"
-        );
-        assert!(
-            case.kind.is_some() || !refused || case.statuses.is_empty(),
-            "{name}: of which type?"
-        );
-        assert!(
-            case.basis.starts_with("RFC ") || case.basis.starts_with("policy: "),
-            "{name}: {}",
-            case.basis
-        );
-        case
+        }
     }
 
     /// Sends it, reads what comes, and asks whether the connection goes on.
@@ -204,7 +136,8 @@ impl Case {
                 return Err(format!("{}: {}", answer.head.start, answer.text().trim()));
             }
             let own = answer.outcome().map(str::to_owned);
-            let wanted = self.kind.clone().filter(|_| *status >= 400);
+            let is_own = *status >= 400 || self.wanted.lines.is_empty();
+            let wanted = self.kind.clone().filter(|_| is_own);
             if own != wanted {
                 return Err(format!(
                     "{status} of the type {own:?}, instead of {wanted:?}"
@@ -241,9 +174,10 @@ impl Case {
     /// The method that the answer of this place is for.
     fn method(&self, at: usize) -> String {
         let line = self
-            .arrives
+            .wanted
+            .lines
             .get(at)
-            .filter(|_| self.arrives.len() == self.statuses.len());
+            .filter(|_| self.wanted.lines.len() == self.statuses.len());
         let sent = self.writes.concat();
         let first = sent.split(|byte| *byte == b' ').next().unwrap_or_default();
         match line {
@@ -253,53 +187,9 @@ impl Case {
         }
     }
 
-    /// Whether the arrivals that name it, and the marks, are what they must be.
+    /// Whether what has arrived, and the mark that is left, are what they must be.
     pub fn settle(&self, arrivals: &[Arrival], marks: &[(String, u64)]) -> Result<(), String> {
-        let probe = format!("GET /probe/{}", self.id);
-        let of_it = arrivals.iter().filter(|arrival| arrival.names(&self.id));
-        let mine: Vec<&Arrival> = of_it.filter(|arrival| arrival.line() != probe).collect();
-        let lines: Vec<String> = mine.iter().map(|arrival| arrival.line()).collect();
-        if lines != self.arrives {
-            return Err(format!("{lines:?} arrived, instead of {:?}", self.arrives));
-        }
-        for (arrival, body) in mine.iter().zip(&self.bodies) {
-            let came = arrival.read.as_ref().map(|message| &message.body);
-            if came != Ok(body) {
-                return Err(format!(
-                    "the body {:?}",
-                    came.map(|body| body.escape_ascii().to_string())
-                ));
-            }
-        }
-        if let Some(Ok(first)) = mine.first().map(|arrival| &arrival.read) {
-            if self.framing.is_some_and(|framing| framing != first.ends) {
-                return Err(format!("framed by {:?}", first.ends));
-            }
-            for wanted in &self.with {
-                let (name, value) = wanted.split_once(": ").unwrap_or((wanted, ""));
-                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
-                if came != [value] {
-                    return Err(format!("{name}: {came:?}, instead of {value:?}"));
-                }
-            }
-            for name in &self.without {
-                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
-                if !came.is_empty() {
-                    return Err(format!("{name}: {came:?}, where none may be"));
-                }
-            }
-        }
-        let marked = marks
-            .iter()
-            .find(|(key, _)| key.contains(&self.id))
-            .map(|(_, mark)| *mark);
-        if (self.mark.is_some() || self.arrives.is_empty()) && marked != self.mark {
-            return Err(format!(
-                "left the mark {marked:?}, instead of {:?}",
-                self.mark
-            ));
-        }
-        Ok(())
+        self.wanted.settle(&self.id, arrivals, marks)
     }
 
     /// What a failure prints.
@@ -317,17 +207,9 @@ impl Case {
             self.statuses,
             self.kind.as_deref().unwrap_or("-"),
             self.then,
-            self.arrives,
+            self.wanted.lines,
         )
     }
-}
-
-fn trailers<'a>(message: &'a super::strict::Message, name: &str) -> impl Iterator<Item = &'a str> {
-    let named = message
-        .trailers
-        .iter()
-        .filter(move |(key, _)| key.eq_ignore_ascii_case(name));
-    named.map(|(_, value)| value.as_str())
 }
 
 impl Status {

@@ -79,6 +79,48 @@ impl<T> Listed<T> {
     }
 }
 
+/// A case of a file, with what its group says laid under it.
+pub struct Entry {
+    /// File and name.
+    pub name: String,
+    /// What stands for it on the wire. All are of one length, so that none is part of another.
+    pub id: String,
+    pub table: toml::Table,
+}
+
+/// The cases of a file. `short`: what a case says that is no table. `from`: how many there were before.
+///
+/// # Panics
+/// If it has no groups with cases, or one without a basis.
+pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec<Entry> {
+    let groups = table["group"].as_array().expect("[[group]]");
+    let mut entries = Vec::new();
+    for group in groups {
+        let mut shared = group.as_table().expect("a table").clone();
+        let named = shared.remove("case").expect("[group.case]");
+        for (name, said) in named.as_table().expect("a table") {
+            let mut table = shared.clone();
+            if let toml::Value::Table(said) = said {
+                table.extend(said.clone());
+            } else {
+                table.insert(short.into(), said.clone());
+            }
+            let name = format!("{file}/{name}");
+            let basis = table
+                .get("basis")
+                .and_then(toml::Value::as_str)
+                .unwrap_or_default();
+            assert!(
+                basis.starts_with("RFC ") || basis.starts_with("policy: "),
+                "{name}: {basis:?}"
+            );
+            let id = format!("k{:04}", from + entries.len());
+            entries.push(Entry { name, id, table });
+        }
+    }
+    entries
+}
+
 /// Every TOML file of a directory, by its name.
 ///
 /// # Panics
