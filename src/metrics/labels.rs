@@ -87,6 +87,12 @@ label! {
         MalformedToken = "malformed-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
+        /// Refused: the head is over `limits.header_bytes` or `limits.header_count`.
+        HeadTooLarge = "head-too-large",
+        /// Refused: the target is over `limits.target_bytes`.
+        TargetTooLong = "target-too-long",
+        /// Refused: neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
+        VersionNotSupported = "version-not-supported",
         /// Refused: no route matches.
         NoRoute = "no-route",
         /// Refused: the route does not take the method, or no route does (TRACE, CONNECT).

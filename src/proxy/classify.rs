@@ -13,6 +13,7 @@ use super::respond::Refusal;
 use super::table::{Route, Table};
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value};
+use crate::wire::head::framing_twin;
 
 /// What is to become of a request.
 pub(crate) enum Class {
@@ -102,6 +103,15 @@ fn whole_head(head: &Parts) -> Result<(), Refusal> {
     if !head.uri.path().starts_with('/') {
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::Ambiguous(why.into()));
+    }
+    // On HTTP/1 the guard has seen to it; HTTP/2 frames by itself, but the upstream may not.
+    if let Some(name) = head
+        .headers
+        .keys()
+        .find_map(|name| framing_twin(name.as_str().as_bytes()))
+    {
+        let why = format!("A name that some servers take for {name}; send {name} only.");
+        return Err(Refusal::Ambiguous(why));
     }
     host(head).map(|_| ())
 }

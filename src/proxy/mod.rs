@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +48,7 @@ use crate::config::{Reuse, Settings};
 use crate::fence::{ResourceKey, RouteConflict};
 use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
+use crate::wire::{self, request::RequestError};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -194,6 +196,24 @@ impl Proxy {
             None => (&table.unmatched_metrics, UNMATCHED),
         };
         self.finish(table, metrics, label, &about, done)
+    }
+
+    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About {
+            peer: Arc::clone(&peer.text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        let refused = Err(Refusal::of_head(error));
+        let metrics = &table.unmatched_metrics;
+        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
     }
 
     /// A request that is to be judged.
@@ -399,10 +419,22 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+        }
         BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
     }
+}
+
+/// What the guard found in a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| {
+        let error = error.downcast_ref::<std::io::Error>()?;
+        error.get_ref()?.downcast_ref().copied()
+    })
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {

@@ -12,6 +12,7 @@ use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
+use crate::wire::request::{Kind, RequestError};
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub(crate) enum Refusal {
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
+    HeadTooLarge(String),
+    TargetTooLong(String),
+    VersionNotSupported,
     NoRoute,
     /// The methods that are allowed.
     MethodNotAllowed(String),
@@ -95,12 +99,28 @@ impl Retry {
 }
 
 impl Refusal {
+    /// The refusal of a head that did not pass the guard.
+    pub(crate) fn of_head(error: RequestError) -> Self {
+        let what = format!("The head of the request: {error}. Nothing was forwarded.");
+        match error.kind() {
+            Kind::Malformed => Self::Ambiguous(what),
+            Kind::Method => Self::MethodNotAllowed(String::new()),
+            Kind::Version => Self::VersionNotSupported,
+            Kind::TargetLong => Self::TargetTooLong(what),
+            Kind::HeadBytes | Kind::HeadFields => Self::HeadTooLarge(what),
+            Kind::Slow => Self::ClientGone(format!("The request: {error}")),
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
+            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
+            Self::TargetTooLong(_) => Outcome::TargetTooLong,
+            Self::VersionNotSupported => Outcome::VersionNotSupported,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
@@ -132,6 +152,9 @@ impl Refusal {
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
+            Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
+            Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -159,8 +182,10 @@ impl Refusal {
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
-            Self::TooLarge(_) => RESOURCE_EXHAUSTED,
+            Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
+            Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
+                RESOURCE_EXHAUSTED
+            }
             Self::Overloaded(_)
             | Self::StoreUnavailable { .. }
             | Self::OlderInFlight { .. }
@@ -177,6 +202,9 @@ impl Refusal {
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
+            Self::HeadTooLarge(_) => "The head of the request is too large",
+            Self::TargetTooLong(_) => "The target is too long",
+            Self::VersionNotSupported => "This version of HTTP is not spoken here",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
@@ -198,6 +226,9 @@ impl Refusal {
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
+            | Self::HeadTooLarge(_)
+            | Self::TargetTooLong(_)
+            | Self::VersionNotSupported
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
@@ -239,7 +270,11 @@ impl Refusal {
                 .into(),
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
-            Self::Ambiguous(why) | Self::TooLarge(why) => why.clone(),
+            Self::Ambiguous(why)
+            | Self::TooLarge(why)
+            | Self::HeadTooLarge(why)
+            | Self::TargetTooLong(why) => why.clone(),
+            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),
