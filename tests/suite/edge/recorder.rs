@@ -10,6 +10,9 @@ use tokio::task::JoinSet;
 
 use super::strict::{self, Message};
 
+/// What is said of a request that its sender gave up.
+pub const BROKEN_OFF: &str = "broken off";
+
 /// One request that came, or what came in place of one.
 #[derive(Clone, Debug)]
 pub struct Arrival {
@@ -85,7 +88,7 @@ async fn connection(mut stream: TcpStream, kept: Arc<Mutex<Vec<Arrival>>>) {
         let more = stream.read_buf(&mut buffer).await.unwrap_or(0);
         if more == 0 {
             if !buffer.is_empty() {
-                keep(&buffer, Err("broken off".into()));
+                keep(&buffer, Err(BROKEN_OFF.into()));
             }
             return;
         }
