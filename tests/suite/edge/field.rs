@@ -154,7 +154,7 @@ impl Line {
 
     /// The next answer; `None`: the connection is closed. The error: neither came, or half of an answer.
     pub async fn answer(&mut self, method: &str) -> Result<Option<Answer>, String> {
-        self.0.method = method.to_owned();
+        method.clone_into(&mut self.0.method);
         let first = tokio::time::timeout(DEADLINE, self.0.wire.peek()).await;
         match first {
             Err(_) => return Err(waited(DEADLINE)),

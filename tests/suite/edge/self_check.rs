@@ -8,10 +8,14 @@ use super::smuggling;
 
 /// What is wrong with each of these cases; `None`: nothing.
 async fn judged(cases: &[String]) -> Vec<Option<String>> {
-    let lines: String = (cases.iter().enumerate())
-        .map(|(at, case)| format!("case.n{at:02} = {{ {case} }}\n"))
+    let numbered = cases.iter().enumerate();
+    let lines: Vec<String> = numbered
+        .map(|(at, case)| format!("case.n{at:02} = {{ {case} }}"))
         .collect();
-    let group = format!("[[group]]\nbasis = \"policy: of the test\"\n{lines}");
+    let group = format!(
+        "[[group]]\nbasis = \"policy: of the test\"\n{}",
+        lines.join("\n")
+    );
     let table = toml::from_str(&group).unwrap_or_else(|error| panic!("{error}: {group}"));
     let cases = cases::of_file("self", &table, 0);
     let failures = super::failures(&cases).await;

@@ -107,12 +107,12 @@ fn expand_file(file: &str, of: &File, all: &mut Vec<Mutation>) {
         for (wrap_name, wrap) in wraps {
             for value in &values {
                 let id = format!("q{:05}", all.len());
-                let fill = |text: &str| {
+                let put_in = |text: &str| {
                     let text = text.replace("{line}", raw.line.as_deref().unwrap_or_default());
                     expand(&text.replace("{x}", value), &id)
                 };
-                let body = bytes(&fill(&wrap.body));
-                let head = fill(&wrap.head).replace("{length}", &body.len().to_string());
+                let body = bytes(&put_in(&wrap.body));
+                let head = put_in(&wrap.head).replace("{length}", &body.len().to_string());
                 all.push(Mutation {
                     name: format!(
                         "{file}/{name} {wrap_name} {:?}",

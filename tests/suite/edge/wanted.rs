@@ -52,7 +52,7 @@ impl Wanted {
         arrivals: &[Arrival],
         marks: &[(String, u64)],
     ) -> Result<(), String> {
-        let probe = format!("GET /probe/{}", id);
+        let probe = format!("GET /probe/{id}");
         let of_it = arrivals.iter().filter(|arrival| arrival.names(id));
         let mine: Vec<&Arrival> = of_it.filter(|arrival| arrival.line() != probe).collect();
         let lines: Vec<String> = mine.iter().map(|arrival| arrival.line()).collect();
