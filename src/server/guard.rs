@@ -31,6 +31,8 @@ use crate::wire::request::{Kind, RequestError};
 /// What hyper gets in place of a refused head. The service knows that it is one; if it did not, asterisk-form
 /// would be refused all the same.
 const STAND_IN: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: invalid\r\nConnection: close\r\n\r\n";
+/// As [`STAND_IN`], for a HEAD: no content may answer it, not even a refusal's (RFC 9110, 9.3.2).
+const STAND_IN_FOR_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nHost: invalid\r\nConnection: close\r\n\r\n";
 /// How long a client that is still sending may take to read its answer and close: closing before would
 /// reset the connection, and the answer might be lost (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
@@ -110,6 +112,7 @@ impl<S> Guarded<S> {
 
     fn take(&mut self, verdict: Result<(), Violation>) {
         let Err(violation) = verdict else { return };
+        let stand_in = stand_in(&self.held[self.released..]);
         self.held.truncate(self.released);
         match violation {
             Violation::Head(number, error) => {
@@ -124,7 +127,7 @@ impl<S> Guarded<S> {
                     self.metrics.limit(limit);
                 }
                 self.talk.refuse(number, error);
-                self.end = Some(End::Refused(STAND_IN));
+                self.end = Some(End::Refused(stand_in));
             }
             Violation::Body(error) => {
                 tracing::debug!(%error, "the body of a request is malformed");
@@ -389,4 +392,22 @@ impl Clock {
             *armed = deadline;
         }
     }
+}
+
+/// What hyper gets in place of the head that these bytes begin.
+fn stand_in(refused: &[u8]) -> &'static [u8] {
+    let line = refused.strip_prefix(b"\r\n").unwrap_or(refused);
+    if line.starts_with(b"HEAD ") {
+        STAND_IN_FOR_HEAD
+    } else {
+        STAND_IN
+    }
+}
+
+#[test]
+fn a_head_that_is_refused_is_answered_as_one() {
+    assert_eq!(stand_in(b"HEAD / HTTP/1.1\nHost"), STAND_IN_FOR_HEAD);
+    assert_eq!(stand_in(b"\r\nHEAD  / "), STAND_IN_FOR_HEAD);
+    assert_eq!(stand_in(b"HEADER / "), STAND_IN);
+    assert_eq!(stand_in(b""), STAND_IN);
 }

@@ -16,6 +16,7 @@ mod daily;
 mod doubt;
 mod drain;
 mod echo;
+mod edge;
 mod failover;
 mod fire;
 mod forwarding;

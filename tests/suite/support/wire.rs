@@ -188,6 +188,14 @@ impl Wire {
         Ok(std::mem::take(&mut self.buffer))
     }
 
+    /// The next byte, which stays unread; `None` at the end of the stream.
+    pub async fn peek(&mut self) -> Result<Option<u8>> {
+        if self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        Ok(self.buffer.first().copied())
+    }
+
     async fn line(&mut self) -> Result<Option<String>> {
         let mut from = 0;
         loop {
