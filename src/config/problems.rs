@@ -150,7 +150,7 @@ impl Report {
         self.broken.insert(path.to_owned());
         self.list.push(Problem {
             severity: Severity::Error,
-            path: path.to_owned(),
+            path: masked(path),
             place,
             message,
             hint,
@@ -187,7 +187,7 @@ impl Report {
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
         self.list.push(Problem {
             severity,
-            path,
+            path: masked(&path),
             place,
             message,
             hint,
@@ -226,16 +226,22 @@ pub(super) fn shown(text: &str) -> String {
     if text.to_ascii_lowercase().contains("password") {
         return "what is given (not shown: it may hold a password)".to_owned();
     }
-    let text = match (text.find("://"), text.rfind('@')) {
-        (Some(start), Some(end)) if start < end => {
-            format!("{}://…{}", &text[..start], &text[end..])
-        }
-        _ => text.to_owned(),
-    };
+    let text = masked(text);
     if text.chars().count() > 60 {
         format!("`{}…`", text.chars().take(60).collect::<String>())
     } else {
         format!("`{text}`")
+    }
+}
+
+/// The text without the user and password of a URL. Where a colon is forgotten, a value is a key, and
+/// so a part of paths.
+pub(super) fn masked(text: &str) -> String {
+    match (text.find("://"), text.rfind('@')) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}://…{}", &text[..start], &text[end..])
+        }
+        _ => text.to_owned(),
     }
 }
 
