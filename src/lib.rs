@@ -10,10 +10,13 @@
 //!    store (`sqlite`, `postgres`), ledger, lane, lease, watch, keeper.
 //! 5. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
 //!
+//! Below it all: [`wire`], HTTP/1 syntax to the letter: [`server`] follows every connection with it, so that
+//! nothing badly framed gets as far as `proxy`.
+//!
 //! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
 //! [`cli`], [`demo`]; and [`app`], the one place that wires them.
 //!
-//! Imports go one way: `fence`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
+//! Imports go one way: `fence`, `wire`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
 //! `app` ← `cli`, `main`.
 
 pub mod admin;
@@ -28,3 +31,4 @@ pub mod metrics;
 pub mod proxy;
 pub mod rejections;
 pub mod server;
+pub mod wire;

@@ -110,6 +110,8 @@ impl App {
         let mut stops = Stops::new()?;
         let reload = reload::Trigger::new(loader.file.as_deref())?;
 
+        server::descriptors::provide(&settings.limits);
+
         // What is known, what is counted.
         let metrics = Arc::new(Metrics::new(&labels(&settings)));
         let rejections = Arc::new(Rejections::default());
@@ -218,6 +220,7 @@ impl App {
             data,
             Arc::clone(&proxy),
             settings.limits,
+            Arc::clone(&metrics),
             accept_stop.clone(),
         ));
         readiness.set_configured();

@@ -1,0 +1,110 @@
+//! Accepting: no further connection than there are places and descriptors for. What is over waits in the
+//! kernel's queue.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+
+use super::Listener;
+use super::slots::{Slot, Slots};
+use crate::metrics::{Limit, Metrics};
+
+/// The pause after an accept that found no descriptor: any one that is closed, here or elsewhere in the
+/// process, ends the want, and nothing tells.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often the log says so.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A client's socket.
+pub(super) enum Stream {
+    /// With its client's address: a socket whose client has left since does not tell any more.
+    Tcp(TcpStream, IpAddr),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(_, ip) => Some(*ip),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// The listener with its limits.
+pub(super) struct Acceptor {
+    listener: Listener,
+    slots: Slots,
+    metrics: Arc<Metrics>,
+    /// The latest accept found no descriptor.
+    wanting: bool,
+    said: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: Listener, slots: Slots, metrics: Arc<Metrics>) -> Self {
+        Self {
+            listener,
+            slots,
+            metrics,
+            wanting: false,
+            said: None,
+        }
+    }
+
+    /// The next connection that has a place. Dropping the future loses no connection.
+    pub(super) async fn next(&mut self) -> (Stream, Slot) {
+        loop {
+            let place = self.slots.free().await;
+            match self.accept().await {
+                Ok(stream) => {
+                    self.wanting = false;
+                    let ip = stream.ip();
+                    match self.slots.of(place, ip) {
+                        Some(slot) => return (stream, slot),
+                        None => tracing::debug!(
+                            peer = ip.map(|ip| ip.to_string()),
+                            "closed: its address has limits.connections_per_peer connections"
+                        ),
+                    }
+                }
+                Err(error) => self.failed(&error).await,
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Stream> {
+        Ok(match &self.listener {
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                Stream::Tcp(stream, address.ip().to_canonical())
+            }
+            Listener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+        })
+    }
+
+    /// accept(2) reports what is pending on the new socket as its own; only a want of descriptors or memory
+    /// is the process's, and waiting helps.
+    async fn failed(&mut self, error: &io::Error) {
+        let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        if !ours.iter().any(|ours| error.raw_os_error() == Some(ours.raw_os_error())) {
+            tracing::debug!(%error, "a connection was gone before it was accepted");
+            return;
+        }
+        if !self.wanting {
+            self.wanting = true;
+            self.metrics.limit(Limit::FileDescriptors);
+            let now = Instant::now();
+            if self.said.is_none_or(|said| now - said >= SAY_AGAIN) {
+                self.said = Some(now);
+                tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

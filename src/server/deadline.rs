@@ -1,0 +1,138 @@
+//! A client's socket that has to take what is written to it.
+//!
+//! A client that asks and does not read would hold its connection, its buffers and its request's place for
+//! as long as it likes. So every write that finds no room starts a clock, and every byte taken stops
+//! it; when it runs out the connection is reset (in good order the kernel would go on offering the bytes).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, Sleep};
+
+use super::slots::Slot;
+use crate::metrics::{Limit, Metrics};
+
+/// How many bytes may wait in the kernel before a write finds no room. Left alone it takes up to
+/// megabytes, and says that there is room again only once a third of them has gone: a slow client that
+/// reads all the time would look like one that does not.
+const UNSENT: u32 = 128 << 10;
+
+/// A socket that can be closed by a reset.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// To be called once, before the first byte.
+    fn prepare(&self) {}
+    /// The close to come is a reset.
+    fn reset(&self) {}
+}
+
+impl Socket for TcpStream {
+    fn prepare(&self) {
+        // Either fails only on a socket that is gone already.
+        let _ = self.set_nodelay(true);
+        let _ = SockRef::from(self).set_tcp_notsent_lowat(UNSENT);
+    }
+
+    fn reset(&self) {
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Socket for UnixStream {}
+
+/// The socket, with the clock of its writes. It holds the connection's place for as long as it is open.
+pub(super) struct Timed<S> {
+    socket: S,
+    limit: Duration,
+    /// Running while a write waits.
+    clock: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+    metrics: Arc<Metrics>,
+    _slot: Slot,
+}
+
+impl<S: Socket> Timed<S> {
+    pub(super) fn new(socket: S, limit: Duration, metrics: Arc<Metrics>, slot: Slot) -> Self {
+        socket.prepare();
+        Self {
+            socket,
+            limit,
+            clock: None,
+            waiting: false,
+            metrics,
+            _slot: slot,
+        }
+    }
+
+    /// What a write has come to: room stops the clock, none starts it.
+    fn timed<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.waiting = false;
+            return written;
+        }
+        let limit = self.limit;
+        let clock = self
+            .clock
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        if !self.waiting {
+            self.waiting = true;
+            clock.as_mut().reset(Instant::now() + limit);
+        }
+        ready!(clock.as_mut().poll(cx));
+        self.metrics.limit(Limit::WriteTimeout);
+        tracing::debug!("a client took nothing for limits.write_timeout: its connection is reset");
+        self.socket.reset();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Socket> AsyncRead for Timed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: Socket> AsyncWrite for Timed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.timed(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.timed(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,246 @@
+//! A chunked body (RFC 9112, 7.1), byte for byte: only its end is looked for, and that it has one
+//! reading.
+//!
+//! Chunk extensions are let through where their syntax is right, since a recipient must ignore those it
+//! does not know (7.1.1); they go no further than to this proxy. Bytes of them are counted over the
+//! whole body, or a client could send a body of nothing else. White space behind the size that no
+//! extension follows, which some servers strip and some don't, is refused, and so is any line end but
+//! CRLF.
+
+use super::head::{HeadError, HeadLimits, is_in_value, is_tchar};
+
+/// What all extensions of one body may have together.
+const EXTENSION_BYTES: usize = 4096;
+/// Digits of 2^64-1: more are leading zeros or too much.
+const SIZE_DIGITS: u8 = 16;
+
+/// Why a chunked body is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkError {
+    /// The size is not 1*HEXDIG, or over 2^63-1.
+    Size,
+    /// This byte where the syntax of an extension has none.
+    Extension(u8),
+    /// More than 4096 bytes of extensions.
+    Extensions,
+    /// No CRLF where one must be: behind a size, or a chunk's data.
+    LineEnd,
+}
+
+impl std::fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Size => f.write_str("the size of a chunk is not a hexadecimal number below 2^63"),
+            Self::Extension(byte) => write!(f, "the byte 0x{byte:02x} in a chunk's extension"),
+            Self::Extensions => {
+                write!(f, "more than {EXTENSION_BYTES} bytes of chunk extensions")
+            }
+            Self::LineEnd => f.write_str("no CRLF behind a chunk's size or data"),
+        }
+    }
+}
+
+impl std::error::Error for ChunkError {}
+
+/// Why the body of a request is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    Chunk(ChunkError),
+    Trailer(HeadError),
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Chunk(error) => error.fmt(f),
+            Self::Trailer(error) => write!(f, "in the trailer section, {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In the size, behind so many digits.
+    Size(u8),
+    /// White space behind the size or a value: an extension must follow.
+    Blank,
+    /// Behind `;`.
+    NameStart,
+    Name,
+    /// White space behind a name.
+    NameBlank,
+    /// Behind `=`.
+    ValueStart,
+    Value,
+    Quoted,
+    /// Behind a backslash in a quoted string.
+    Escaped,
+    /// Behind the closing quote.
+    Unquoted,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    /// At the start of a trailer line, or of the empty one.
+    Line,
+    FieldName,
+    FieldValue,
+    FieldLf,
+    LastLf,
+    End,
+}
+
+/// Finds the end of a chunked body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    state: State,
+    /// Of the chunk at hand.
+    left: u64,
+    extensions: usize,
+    trailer_bytes: usize,
+    trailer_lines: usize,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self {
+            state: State::Size(0),
+            left: 0,
+            extensions: 0,
+            trailer_bytes: 0,
+            trailer_lines: 0,
+        }
+    }
+}
+
+impl Chunks {
+    /// Takes the next bytes of the body; returns how many of them belong to it. All of them, unless
+    /// [`Self::is_end`] holds then. What came before an error has been taken.
+    pub fn read(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<usize, BodyError> {
+        let mut at = 0;
+        while at < bytes.len() && self.state != State::End {
+            if self.state == State::Data {
+                let rest = (bytes.len() - at) as u64;
+                let taken = rest.min(self.left);
+                self.left -= taken;
+                // No more than what is there.
+                at += usize::try_from(taken).unwrap_or(usize::MAX);
+                if self.left == 0 {
+                    self.state = State::DataCr;
+                }
+                continue;
+            }
+            self.state = self.step(bytes[at], limits)?;
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    /// Whether the body is whole.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.state == State::End
+    }
+
+    fn step(&mut self, byte: u8, limits: &HeadLimits) -> Result<State, BodyError> {
+        match self.state {
+            State::Size(_) | State::SizeLf | State::DataCr | State::DataLf => {
+                self.chunk(byte).map_err(BodyError::Chunk)
+            }
+            State::Line | State::FieldName | State::FieldValue | State::FieldLf | State::LastLf => {
+                self.trailer(byte, limits).map_err(BodyError::Trailer)
+            }
+            State::Data | State::End => Ok(self.state),
+            _ => self.extension(byte).map_err(BodyError::Chunk),
+        }
+    }
+
+    fn chunk(&mut self, byte: u8) -> Result<State, ChunkError> {
+        match (self.state, byte) {
+            (State::Size(digits), _) if byte.is_ascii_hexdigit() => {
+                let digit = char::from(byte).to_digit(16).unwrap_or_default();
+                if digits == SIZE_DIGITS || self.left > (i64::MAX.unsigned_abs() >> 4) {
+                    return Err(ChunkError::Size);
+                }
+                self.left = self.left << 4 | u64::from(digit);
+                Ok(State::Size(digits + 1))
+            }
+            (State::Size(0), _) => Err(ChunkError::Size),
+            (State::Size(_), b'\r') => Ok(State::SizeLf),
+            (State::Size(_), b';') => Ok(State::NameStart),
+            (State::Size(_), b' ' | b'\t') => Ok(State::Blank),
+            (State::Size(_), b'\n') => Err(ChunkError::LineEnd),
+            (State::SizeLf, b'\n') if self.left == 0 => Ok(State::Line),
+            (State::SizeLf, b'\n') => Ok(State::Data),
+            (State::DataCr, b'\r') => Ok(State::DataLf),
+            (State::DataLf, b'\n') => Ok(State::Size(0)),
+            (State::SizeLf | State::DataCr | State::DataLf, _) => Err(ChunkError::LineEnd),
+            _ => Err(ChunkError::Size),
+        }
+    }
+
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`
+    fn extension(&mut self, byte: u8) -> Result<State, ChunkError> {
+        self.extensions += 1;
+        if self.extensions > EXTENSION_BYTES {
+            return Err(ChunkError::Extensions);
+        }
+        let blank = matches!(byte, b' ' | b'\t');
+        match (self.state, byte) {
+            (State::Name | State::Value | State::Unquoted, b'\r') => Ok(State::SizeLf),
+            (
+                State::Blank | State::Name | State::NameBlank | State::Value | State::Unquoted,
+                b';',
+            ) => Ok(State::NameStart),
+            (State::Name | State::NameBlank, b'=') => Ok(State::ValueStart),
+            (State::Name | State::NameBlank, _) if blank => Ok(State::NameBlank),
+            (State::Blank | State::Value | State::Unquoted, _) if blank => Ok(State::Blank),
+            (State::NameStart | State::ValueStart, _) if blank => Ok(self.state),
+            (State::NameStart | State::Name, _) if is_tchar(byte) => Ok(State::Name),
+            (State::ValueStart | State::Value, _) if is_tchar(byte) => Ok(State::Value),
+            (State::ValueStart, b'"') => Ok(State::Quoted),
+            (State::Quoted, b'"') => Ok(State::Unquoted),
+            (State::Quoted, b'\\') => Ok(State::Escaped),
+            (State::Quoted | State::Escaped, _) if is_in_value(byte) => Ok(State::Quoted),
+            (_, b'\n') => Err(ChunkError::LineEnd),
+            _ => Err(ChunkError::Extension(byte)),
+        }
+    }
+
+    fn trailer(&mut self, byte: u8, limits: &HeadLimits) -> Result<State, HeadError> {
+        self.trailer_bytes += 1;
+        if self.trailer_bytes > limits.bytes {
+            return Err(HeadError::Bytes(limits.bytes));
+        }
+        match (self.state, byte) {
+            (State::Line, b'\r') => Ok(State::LastLf),
+            (State::Line, _) => {
+                self.trailer_lines += 1;
+                match byte {
+                    _ if self.trailer_lines > limits.fields => {
+                        Err(HeadError::Fields(limits.fields))
+                    }
+                    b' ' | b'\t' => Err(HeadError::Folded),
+                    b':' => Err(HeadError::EmptyName),
+                    b'\n' => Err(HeadError::BareLf),
+                    _ if is_tchar(byte) => Ok(State::FieldName),
+                    _ => Err(HeadError::Name(byte)),
+                }
+            }
+            (State::FieldName, b':') => Ok(State::FieldValue),
+            (State::FieldName, b' ' | b'\t') => Err(HeadError::SpaceBeforeColon),
+            (State::FieldName, b'\r') => Err(HeadError::NoColon),
+            (State::FieldName | State::FieldValue, b'\n') => Err(HeadError::BareLf),
+            (State::FieldName, _) if is_tchar(byte) => Ok(State::FieldName),
+            (State::FieldName, _) => Err(HeadError::Name(byte)),
+            (State::FieldValue, b'\r') => Ok(State::FieldLf),
+            (State::FieldValue, _) if is_in_value(byte) => Ok(State::FieldValue),
+            (State::FieldValue, _) => Err(HeadError::Value(byte)),
+            (State::FieldLf, b'\n') => Ok(State::Line),
+            (State::LastLf, b'\n') => Ok(State::End),
+            _ => Err(HeadError::BareCr),
+        }
+    }
+}

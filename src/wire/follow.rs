@@ -1,0 +1,187 @@
+//! One connection of a client: where each request ends and the next begins, and up to where its bytes
+//! may be handed on.
+//!
+//! No byte of a head may be handed on before the whole head has passed; the bytes of a body may as they
+//! come, since a body that turns out to be malformed breaks off and never ends. After the first
+//! violation nothing more passes: where the next message would begin is no longer certain.
+
+use super::chunked::{BodyError, Chunks};
+use super::head::{Framing, HeadLimits};
+use super::request::{RequestError, RequestReader};
+
+/// What an HTTP/2 connection begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What ended the trust in a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The head of the request with this number, counted from 1.
+    Head(u64, RequestError),
+    /// The body of the last request whose head has passed.
+    Body(BodyError),
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Nothing has come: it may be HTTP/2.
+    Start,
+    Head(RequestReader),
+    /// So many bytes of a body are left.
+    Length(u64),
+    Chunked(Chunks),
+    /// Behind a request to leave HTTP, until that is answered.
+    Held,
+    /// Not HTTP/1 any more, or never.
+    Through,
+    /// After a violation.
+    Ended,
+}
+
+/// Follows a connection.
+#[derive(Clone, Debug)]
+pub struct Follow {
+    limits: HeadLimits,
+    state: State,
+    heads: u64,
+    /// The request at hand asks to leave HTTP.
+    upgrade: bool,
+}
+
+impl Follow {
+    #[must_use]
+    pub const fn new(limits: HeadLimits) -> Self {
+        Self {
+            limits,
+            state: State::Start,
+            heads: 0,
+            upgrade: false,
+        }
+    }
+
+    /// Takes what has come: what the last call did not release, and what was added. Returns how many of
+    /// these bytes may be handed on, which holds beside a violation too.
+    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Result<(), Violation>) {
+        let mut released = 0;
+        loop {
+            let rest = &bytes[released..];
+            if rest.is_empty() {
+                return (released, Ok(()));
+            }
+            match self.advance(rest) {
+                Ok(Some(taken)) => released += taken,
+                Ok(None) => return (released, Ok(())),
+                Err(violation) => {
+                    self.state = State::Ended;
+                    return (released, Err(violation));
+                }
+            }
+        }
+    }
+
+    /// One step; `None`: more has to come first.
+    fn advance(&mut self, rest: &[u8]) -> Result<Option<usize>, Violation> {
+        match &mut self.state {
+            State::Start => {
+                if rest.starts_with(PREFACE) {
+                    self.state = State::Through;
+                } else if PREFACE.starts_with(rest) {
+                    return Ok(None);
+                } else {
+                    self.state = State::Head(RequestReader::default());
+                }
+                Ok(Some(0))
+            }
+            State::Head(reader) => {
+                let read = reader.read(rest, &self.limits);
+                let Some(head) = read.map_err(|error| Violation::Head(self.heads + 1, error))?
+                else {
+                    return Ok(None);
+                };
+                self.heads += 1;
+                self.upgrade = head.upgrade;
+                match head.framing {
+                    Framing::None | Framing::Length(0) => self.between(),
+                    Framing::Length(length) => self.state = State::Length(length),
+                    Framing::Chunked => self.state = State::Chunked(Chunks::default()),
+                }
+                Ok(Some(head.length))
+            }
+            State::Length(left) => {
+                let taken = (rest.len() as u64).min(*left);
+                *left -= taken;
+                if *left == 0 {
+                    self.between();
+                }
+                Ok(Some(usize::try_from(taken).unwrap_or(rest.len())))
+            }
+            State::Chunked(chunks) => {
+                let taken = chunks.read(rest, &self.limits).map_err(Violation::Body)?;
+                if chunks.is_end() {
+                    self.between();
+                }
+                Ok(Some(taken))
+            }
+            State::Held | State::Ended => Ok(None),
+            State::Through => Ok(Some(rest.len())),
+        }
+    }
+
+    fn between(&mut self) {
+        self.state = if std::mem::take(&mut self.upgrade) {
+            State::Held
+        } else {
+            State::Head(RequestReader::default())
+        };
+    }
+
+    /// How many heads have passed.
+    #[must_use]
+    pub const fn heads(&self) -> u64 {
+        self.heads
+    }
+
+    /// A request to leave HTTP has passed: nothing behind it does before [`Self::resume`] or
+    /// [`Self::pass_through`].
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        matches!(self.state, State::Held)
+    }
+
+    /// It was refused: what follows is the next request.
+    pub fn resume(&mut self) {
+        if self.is_held() {
+            self.state = State::Head(RequestReader::default());
+        }
+    }
+
+    /// It was granted: what follows is not HTTP/1.
+    pub fn pass_through(&mut self) {
+        self.state = State::Through;
+    }
+
+    /// Whether everything passes.
+    #[must_use]
+    pub const fn is_through(&self) -> bool {
+        matches!(self.state, State::Through)
+    }
+
+    /// Whether a body has begun and not ended.
+    #[must_use]
+    pub const fn is_in_body(&self) -> bool {
+        matches!(self.state, State::Length(_) | State::Chunked(_))
+    }
+
+    /// Whether these bytes, which were not released, are the beginning of a head. An empty line before
+    /// one is not.
+    #[must_use]
+    pub const fn is_in_head(&self, unreleased: &[u8]) -> bool {
+        matches!(self.state, State::Start | State::Head(_))
+            && !matches!(unreleased, [] | [b'\r'] | [b'\r', b'\n'])
+    }
+
+    /// Gives up on the head at hand.
+    pub fn give_up(&mut self, error: RequestError) -> Violation {
+        self.state = State::Ended;
+        Violation::Head(self.heads + 1, error)
+    }
+}

@@ -1,0 +1,12 @@
+//! HTTP/1 syntax, read to the letter: heads, requests, chunked bodies, and where one message ends and
+//! the next begins. Pure: bytes in, a verdict out.
+//!
+//! Two readers of one stream that disagree on where a message ends are all that request smuggling
+//! needs. So what is accepted here is the narrow part of RFC 9112 on which no two readers differ, and
+//! whatever else a library would mend, skip or guess at is refused. Bytes are never changed: what
+//! passes is what was sent.
+
+pub mod chunked;
+pub mod follow;
+pub mod head;
+pub mod request;

@@ -1,0 +1,428 @@
+//! The head of a request.
+//!
+//! Narrower than RFC 9112 where readers differ, and each time by what no careful client sends:
+//!
+//! - HTTP/1.0 and 1.1 only. `Transfer-Encoding` on 1.0 is refused (RFC 9112, 6.1 calls its framing faulty).
+//! - One Host with a plain host in it: a registered name in letters, digits and `-._~`, or an IP address;
+//!   a port has digits. Escapes, empty ports and sub-delims would be second spellings of one host.
+//! - The target is visible ASCII without `#`: `http::Uri` would cut a fragment silently, so that what
+//!   is sent on is not what was sent. In the path, `<`, `>` and `` ` `` are refused, which RFC 3986 does
+//!   not have and nothing behind this takes; the other signs that it has only escaped (`\`, `"`, `^`, `{`,
+//!   `|`, `}`) are left to [`crate::fence`], which refuses them unless a route says `allow`. In the query
+//!   `\`, `"`, `<` and `>` are refused; `^`, `` ` ``, `{`, `|` and `}` are not, since browsers send them
+//!   raw (<https://url.spec.whatwg.org/#query-percent-encode-set>) and nobody splits a query at them.
+//! - Absolute-form names the Host that the field names (RFC 9112, 3.2.2 would let it win over the field).
+//!   What goes upstream is origin-form. Authority-form goes with CONNECT, which is refused.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::head::{
+    Field, Framing, FramingFields, HeadError, HeadLimits, Lines, is_tchar, is_token, trim,
+};
+
+/// `http::Uri` takes no more.
+const LONGEST_TARGET: usize = 65_534;
+
+/// Why a request is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    Head(HeadError),
+    /// Not `method SP target SP HTTP/1.x`.
+    StartLine,
+    /// Another version of HTTP.
+    Version,
+    Connect,
+    /// More bytes than `HeadLimits::target`.
+    TargetLong(usize),
+    /// This byte in the target.
+    Target(u8),
+    /// Neither a path nor an http URL.
+    TargetForm,
+    NoHost,
+    Host,
+    /// Host is not the authority of the target.
+    OtherHost,
+    /// `Transfer-Encoding` on HTTP/1.0.
+    CodingOn10,
+    /// `Expect` is not `100-continue`.
+    Expect,
+    /// This list does not parse.
+    List(&'static str),
+    /// The head was not whole in this time.
+    Slow(Duration),
+}
+
+/// Whose business it is, which decides the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Malformed,
+    Method,
+    Version,
+    TargetLong,
+    /// Too many bytes.
+    HeadBytes,
+    /// Too many lines.
+    HeadFields,
+    Slow,
+}
+
+impl RequestError {
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Head(HeadError::Bytes(_)) => Kind::HeadBytes,
+            Self::Head(HeadError::Fields(_)) => Kind::HeadFields,
+            Self::TargetLong(_) => Kind::TargetLong,
+            Self::Version => Kind::Version,
+            Self::Connect => Kind::Method,
+            Self::Slow(_) => Kind::Slow,
+            _ => Kind::Malformed,
+        }
+    }
+}
+
+impl From<HeadError> for RequestError {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head(error) => error.fmt(f),
+            Self::StartLine => f.write_str(
+                "the first line is not `method target HTTP/1.1`, with one space between each two",
+            ),
+            Self::Version => f.write_str("neither HTTP/1.1 nor HTTP/1.0"),
+            Self::Connect => f.write_str("CONNECT"),
+            Self::TargetLong(limit) => write!(
+                f,
+                "a target of more than {limit} bytes (limits.target_bytes)"
+            ),
+            Self::Target(b'#') => {
+                f.write_str("a fragment (`#…`) is never sent; a literal `#` is `%23`")
+            }
+            Self::Target(byte) if byte.is_ascii_graphic() => write!(
+                f,
+                "a raw `{}` in the target, which has it only as `%{byte:02X}`",
+                char::from(*byte)
+            ),
+            Self::Target(byte) => write!(
+                f,
+                "the byte 0x{byte:02x} in the target; escape it as `%{byte:02X}`"
+            ),
+            Self::TargetForm => f.write_str("the target is neither a path nor an http URL"),
+            Self::NoHost => f.write_str("there is no Host"),
+            Self::Host => f.write_str("Host is not a name or address, with a port or without"),
+            Self::OtherHost => f.write_str("Host and the target's authority differ"),
+            Self::CodingOn10 => {
+                f.write_str("Transfer-Encoding on HTTP/1.0, which does not have it")
+            }
+            Self::Expect => f.write_str("Expect is not `100-continue`"),
+            Self::List(name) => write!(f, "{name} is not a list of tokens"),
+            Self::Slow(limit) => write!(
+                f,
+                "the head was not whole within {}s (limits.head_timeout)",
+                limit.as_secs_f64()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+/// What has to be known of a head to find the end of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// Bytes of the head, to the end of its empty line.
+    pub length: usize,
+    pub framing: Framing,
+    /// It asks to leave HTTP: what follows its content may be another protocol.
+    pub upgrade: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StartLine {
+    http_11: bool,
+    /// Where the authority of an absolute-form target stands in the head.
+    authority: Option<Range<usize>>,
+}
+
+/// Reads one head, piece by piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestReader {
+    lines: Lines,
+    /// An empty line has come before the start line.
+    skipped: bool,
+    start: Option<StartLine>,
+    fields: usize,
+    framing: FramingFields,
+    /// Where its value stands in the head.
+    host: Option<Range<usize>>,
+    expect: bool,
+    upgrade: bool,
+}
+
+impl RequestReader {
+    /// Looks at what has come of the head, from its first byte, the same each time but for what has
+    /// been added (which may go beyond the head). `None`: it is not whole.
+    ///
+    /// The verdict does not depend on the pieces in which it comes.
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<RequestHead>, RequestError> {
+        let head = &bytes[..bytes.len().min(limits.bytes)];
+        // Nothing but a request is worth waiting for the end of the line.
+        if self.start.is_none()
+            && head
+                .first()
+                .is_some_and(|byte| *byte != b'\r' && !is_tchar(*byte))
+        {
+            return Err(match head[0] {
+                b'\n' => HeadError::BareLf.into(),
+                _ => RequestError::StartLine,
+            });
+        }
+        loop {
+            let begin = self.lines.position();
+            let Some(line) = self.lines.next(head)? else {
+                return if head.len() < limits.bytes {
+                    Ok(None)
+                } else if self.start.is_none() && head[begin..].contains(&b' ') {
+                    Err(RequestError::TargetLong(limits.target))
+                } else {
+                    Err(HeadError::Bytes(limits.bytes).into())
+                };
+            };
+            if self.start.is_none() {
+                // One empty line before the request, as RFC 9112, 2.2 asks for; hyper skips it too.
+                if line.is_empty() && !self.skipped {
+                    self.skipped = true;
+                } else {
+                    self.start = Some(StartLine::parse(line, begin, limits)?);
+                }
+            } else if line.is_empty() {
+                return self.whole(head).map(Some);
+            } else {
+                self.fields += 1;
+                if self.fields > limits.fields {
+                    return Err(HeadError::Fields(limits.fields).into());
+                }
+                let field = Field::parse(line)?;
+                self.field(&field, line, begin)?;
+            }
+        }
+    }
+
+    fn field(&mut self, field: &Field<'_>, line: &[u8], begin: usize) -> Result<(), RequestError> {
+        match field.name.len() {
+            4 if field.is("host") => {
+                if self.host.is_some() {
+                    return Err(HeadError::Repeated("Host").into());
+                }
+                if !is_host(field.value) {
+                    return Err(RequestError::Host);
+                }
+                let name = line.len() - trim_start(&line[5..]).len();
+                self.host = Some(begin + name..begin + name + field.value.len());
+            }
+            6 if field.is("expect") => {
+                if std::mem::replace(&mut self.expect, true) {
+                    return Err(HeadError::Repeated("Expect").into());
+                }
+                if !field.value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(RequestError::Expect);
+                }
+            }
+            7 if field.is("upgrade") => {
+                if std::mem::replace(&mut self.upgrade, true) {
+                    return Err(HeadError::Repeated("Upgrade").into());
+                }
+                let protocol = |member: &[u8]| {
+                    let mut parts = member.splitn(2, |byte| *byte == b'/');
+                    parts.all(is_token)
+                };
+                list(field.value, protocol).map_err(|()| RequestError::List("Upgrade"))?;
+            }
+            10 if field.is("connection") => {
+                list(field.value, is_token).map_err(|()| RequestError::List("Connection"))?;
+            }
+            14 | 17 => self.framing.note(field)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What only all lines together say.
+    fn whole(&self, head: &[u8]) -> Result<RequestHead, RequestError> {
+        let framing = self.framing.framing()?;
+        let Some(start) = &self.start else {
+            return Err(RequestError::StartLine);
+        };
+        if framing == Framing::Chunked && !start.http_11 {
+            return Err(RequestError::CodingOn10);
+        }
+        match (&self.host, &start.authority) {
+            (None, Some(_)) if !start.http_11 => {}
+            (None, _) => return Err(RequestError::NoHost),
+            (Some(_), None) => {}
+            (Some(host), Some(authority)) => {
+                if !head[host.clone()].eq_ignore_ascii_case(&head[authority.clone()]) {
+                    return Err(RequestError::OtherHost);
+                }
+            }
+        }
+        Ok(RequestHead {
+            length: self.lines.position(),
+            framing,
+            // RFC 9110, 7.8: to be ignored on HTTP/1.0.
+            upgrade: self.upgrade && start.http_11,
+        })
+    }
+}
+
+impl StartLine {
+    /// `begin`: where the line stands in the head.
+    fn parse(line: &[u8], begin: usize, limits: &HeadLimits) -> Result<Self, RequestError> {
+        let mut words = line.split(|byte| *byte == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(RequestError::StartLine);
+        };
+        if !is_token(method) || target.is_empty() {
+            return Err(RequestError::StartLine);
+        }
+        let http_11 = match version {
+            b"HTTP/1.1" => true,
+            b"HTTP/1.0" => false,
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+                return Err(RequestError::Version);
+            }
+            _ => return Err(RequestError::StartLine),
+        };
+        let longest = limits.target.min(LONGEST_TARGET);
+        if target.len() > longest {
+            return Err(RequestError::TargetLong(longest));
+        }
+        let at = begin + method.len() + 1;
+        let authority = check_target(method, target)?;
+        Ok(Self {
+            http_11,
+            authority: authority.map(|range| at + range.start..at + range.end),
+        })
+    }
+}
+
+/// Returns where the authority of an absolute-form target stands in it.
+fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, RequestError> {
+    if method == b"CONNECT" {
+        return Err(RequestError::Connect);
+    }
+    let asterisk = target == b"*";
+    if asterisk && method == b"OPTIONS" {
+        return Ok(None);
+    }
+    if target[0] == b'/' {
+        return check_path_and_query(target).map(|()| None);
+    }
+    let Some(scheme) = ["http://", "https://"].into_iter().find(|scheme| {
+        target
+            .get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+    }) else {
+        return Err(RequestError::TargetForm);
+    };
+    let rest = &target[scheme.len()..];
+    let end = rest
+        .iter()
+        .position(|byte| matches!(byte, b'/' | b'?' | b'#'))
+        .unwrap_or(rest.len());
+    if !is_host(&rest[..end]) {
+        return Err(RequestError::Host);
+    }
+    check_path_and_query(&rest[end..])?;
+    // `OPTIONS http://host` asks what `OPTIONS *` asks (RFC 9112, 3.2.4), which is not `/`.
+    if method == b"OPTIONS" && rest.get(end) != Some(&b'/') {
+        return Err(RequestError::TargetForm);
+    }
+    Ok(Some(scheme.len()..scheme.len() + end))
+}
+
+fn check_path_and_query(target: &[u8]) -> Result<(), RequestError> {
+    let mut query = false;
+    for byte in target {
+        let taken = match byte {
+            b'#' | b'<' | b'>' => false,
+            b'`' => query,
+            b'"' | b'\\' => !query,
+            b'?' => {
+                query = true;
+                true
+            }
+            byte => byte.is_ascii_graphic(),
+        };
+        if !taken {
+            return Err(RequestError::Target(*byte));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is a host, with a port or without, in the one spelling that is taken here.
+#[must_use]
+pub fn is_host(value: &[u8]) -> bool {
+    let (host, port) = if let [b'[', rest @ ..] = value {
+        let Some(end) = rest.iter().position(|byte| *byte == b']') else {
+            return false;
+        };
+        let address = std::str::from_utf8(&rest[..end]).unwrap_or_default();
+        if address.parse::<Ipv6Addr>().is_err() {
+            return false;
+        }
+        (&b"ip"[..], &rest[end + 1..])
+    } else {
+        let end = value
+            .iter()
+            .position(|byte| *byte == b':')
+            .unwrap_or(value.len());
+        value.split_at(end)
+    };
+    let name = !host.is_empty()
+        && host
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(byte));
+    let port = match port {
+        [] => true,
+        [b':', digits @ ..] => {
+            (1..=5).contains(&digits.len())
+                && digits.iter().all(u8::is_ascii_digit)
+                && std::str::from_utf8(digits).is_ok_and(|text| text.parse::<u16>().is_ok())
+        }
+        _ => false,
+    };
+    name && port
+}
+
+/// Checks the members of a list (RFC 9110, 5.6.1); empty ones are nothing.
+fn list(value: &[u8], member: impl Fn(&[u8]) -> bool) -> Result<(), ()> {
+    let well_formed = value
+        .split(|byte| *byte == b',')
+        .map(trim)
+        .all(|one| one.is_empty() || member(one));
+    if well_formed { Ok(()) } else { Err(()) }
+}
+
+fn trim_start(value: &[u8]) -> &[u8] {
+    let blank = value
+        .iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t'))
+        .count();
+    &value[blank..]
+}
