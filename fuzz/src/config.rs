@@ -120,7 +120,8 @@ fn told(problem: &Warning, text: &str) -> Result<(), String> {
     );
     match &problem.place {
         Place::Line(line) => {
-            let lines = text.split('\n').count() as u64;
+            // YAML 1.2, 5.4: a CR alone ends a line too.
+            let lines = text.replace("\r\n", "\n").split(['\r', '\n']).count() as u64;
             hold!(
                 (1..=lines).contains(line),
                 "a file of {lines} lines: {shown}"

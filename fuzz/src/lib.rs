@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chunked;
 pub mod config;
 pub mod headers;
 pub mod json;
@@ -19,9 +20,11 @@ pub mod key;
 pub mod mutate;
 pub mod path;
 pub mod query;
+pub mod request;
 pub mod resource;
 pub mod route;
 pub mod spell;
+pub mod stream;
 pub mod token;
 
 /// What became of an input.
@@ -56,6 +59,9 @@ pub const TARGETS: &[Target] = &[
     json::TARGET,
     headers::TARGET,
     config::TARGET,
+    request::TARGET,
+    chunked::TARGET,
+    stream::TARGET,
 ];
 
 /// For the binaries of cargo-fuzz.

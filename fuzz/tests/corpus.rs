@@ -130,7 +130,7 @@ macro_rules! targets {
     };
 }
 
-targets!(token path route query key resource json headers config);
+targets!(token path route query key resource json headers config request chunked stream);
 
 fn target(name: &str) -> &'static Target {
     TARGETS

@@ -92,7 +92,10 @@ impl Acceptor {
     /// is the process's, and waiting helps.
     async fn failed(&mut self, error: &io::Error) {
         let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        if !ours.iter().any(|ours| error.raw_os_error() == Some(ours.raw_os_error())) {
+        if !ours
+            .iter()
+            .any(|ours| error.raw_os_error() == Some(ours.raw_os_error()))
+        {
             tracing::debug!(%error, "a connection was gone before it was accepted");
             return;
         }

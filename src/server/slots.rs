@@ -163,10 +163,7 @@ mod tests {
     fn a_peers_place_comes_back_and_leaves_no_entry() {
         let peers: Arc<Peers> = Arc::default();
         let peer = network("192.0.2.7");
-        let (first, second) = (
-            OfPeer::take(&peers, peer, 2),
-            OfPeer::take(&peers, peer, 2),
-        );
+        let (first, second) = (OfPeer::take(&peers, peer, 2), OfPeer::take(&peers, peer, 2));
         assert!(first.is_some() && second.is_some());
         assert!(OfPeer::take(&peers, peer, 2).is_none());
         assert!(OfPeer::take(&peers, network("192.0.2.8"), 2).is_some());

@@ -65,7 +65,9 @@ where
             let stream = pin!(STREAM.scope(Arc::clone(&taken), stream));
             if !taking(stream, &taken, limit).await {
                 metrics.limit(Limit::WriteTimeout);
-                tracing::debug!("a client took nothing for limits.write_timeout: its stream is reset");
+                tracing::debug!(
+                    "a client took nothing for limits.write_timeout: its stream is reset"
+                );
             }
         });
     }
