@@ -44,8 +44,8 @@ pub type Verdict = Result<Seen, String>;
 pub struct Target {
     pub name: &'static str,
     pub check: fn(&[u8]) -> Verdict,
-    /// What a mutator puts in.
-    pub words: &'static [&'static str],
+    /// What a mutator puts in, in libFuzzer's form: see [`mutate::words`].
+    pub dictionary: &'static str,
 }
 
 /// Every target.

@@ -29,7 +29,7 @@ impl Dice {
 /// An input with one to four changes: bits flipped, bytes put in, taken out or repeated, words of the
 /// dictionary put in, pieces of another input put in or exchanged.
 #[must_use]
-pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[&str]) -> Vec<u8> {
+pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
     const LONGEST: usize = 4096;
     let mut made = input.to_vec();
     for _ in 0..=dice.below(4) {
@@ -46,11 +46,11 @@ pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[&str]) -> Ve
                 made.splice(at..at, piece);
             }
             4 | 5 if !words.is_empty() => {
-                let word = words[dice.below(words.len())].bytes();
+                let word = words[dice.below(words.len())].iter().copied();
                 made.splice(at..at, word);
             }
             6 if !words.is_empty() => {
-                let word = words[dice.below(words.len())].bytes();
+                let word = words[dice.below(words.len())].iter().copied();
                 made.splice(at..end, word);
             }
             _ => {
@@ -62,4 +62,54 @@ pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[&str]) -> Ve
         made.truncate(LONGEST);
     }
     made
+}
+
+/// The words of a dictionary in libFuzzer's form: one in quotes on each line, with `\\`, `\"` and `\xAB`.
+#[must_use]
+pub fn words(dictionary: &str) -> Vec<Vec<u8>> {
+    let quoted = dictionary
+        .lines()
+        .filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
+    quoted.map(unescape).collect()
+}
+
+fn unescape(mut text: &str) -> Vec<u8> {
+    let mut word = Vec::new();
+    while let Some((before, escape)) = text.split_once('\\') {
+        word.extend_from_slice(before.as_bytes());
+        let hex = escape.strip_prefix('x').and_then(|rest| rest.get(..2));
+        let value = hex.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        text = if let Some(value) = value {
+            word.push(value);
+            &escape[3..]
+        } else {
+            word.extend(escape.bytes().take(1));
+            escape.get(1..).unwrap_or_default()
+        };
+    }
+    word.extend_from_slice(text.as_bytes());
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_libfuzzer_reads_them() {
+        let dictionary = "# comment\n\"a\"\n\n\"\\x0D\\x0a\"\n\"\\\"b\\\\\"\n";
+        assert_eq!(words(dictionary), [&b"a"[..], b"\r\n", b"\"b\\"]);
+    }
+
+    #[test]
+    fn a_seed_makes_the_same_inputs_again() {
+        let words = words("\"w\"");
+        let run = |seed| {
+            let mut dice = Dice::new(seed);
+            let made = (0..50).map(|_| mutate(&mut dice, b"input", b"other", &words));
+            made.collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+    }
 }

@@ -12,11 +12,7 @@ use crate::{Seen, Target, Verdict, hold};
 pub const TARGET: Target = Target {
     name: "query",
     check,
-    words: &[
-        "id", "ID", "id=", "&", ";", "=", "&id=", ";id=", "+", "%20", "%69d", "[id]", "id[]",
-        "id[", "]", "a.b", "a_b", "a b", "%00", "%3B", "%26", "%3D", "%", "\u{130}", "%c3%a9",
-        "%ff", "\u{17f}", "?", "#", "\n",
-    ],
+    dictionary: include_str!("../dictionaries/query.dict"),
 };
 
 /// The function under test.

@@ -11,21 +11,7 @@ use crate::{Seen, Target, Verdict, hold};
 pub const TARGET: Target = Target {
     name: "resource",
     check,
-    words: &[
-        "%",
-        "%20",
-        "%25",
-        "%2520",
-        "%C3%A9",
-        "%c3",
-        "%7F",
-        " ",
-        "\u{e9}",
-        "\u{1f600}",
-        "order:42",
-        "\n",
-        "\u{85}",
-    ],
+    dictionary: include_str!("../dictionaries/resource.dict"),
 };
 
 /// The functions under test.

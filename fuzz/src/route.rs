@@ -10,31 +10,7 @@ use crate::{Seen, Target, Verdict, hold};
 pub const TARGET: Target = Target {
     name: "route",
     check,
-    words: &[
-        "/",
-        "/{id}",
-        "/{*rest}",
-        "/{a}/{b}",
-        "{",
-        "}",
-        "{*",
-        "\n",
-        "\n/",
-        "%20",
-        " ",
-        "%7B",
-        "\u{e9}",
-        "%C3%A9",
-        "/orders",
-        "/orders/{id}",
-        "/orders/{id}/",
-        "/orders/{id}/{*rest}",
-        "//",
-        "_",
-        "?",
-        "#",
-        "*",
-    ],
+    dictionary: include_str!("../dictionaries/route.dict"),
 };
 
 /// The function under test: the pattern's index, its single captures, and the rest.

@@ -5,13 +5,13 @@ use fencepost::wire::follow::{Follow, Violation};
 use fencepost::wire::head::Framing;
 use fencepost::wire::request::RequestReader;
 
-use crate::request::{LIMITS, WORDS};
+use crate::request::LIMITS;
 use crate::{Seen, Target, Verdict, hold};
 
 pub const TARGET: Target = Target {
     name: "stream",
     check,
-    words: WORDS,
+    dictionary: include_str!("../dictionaries/stream.dict"),
 };
 
 /// What passed of a connection.

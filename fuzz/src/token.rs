@@ -8,32 +8,7 @@ use crate::{Seen, Target, Verdict, hold};
 pub const TARGET: Target = Target {
     name: "token",
     check,
-    words: &[
-        "9223372036854775807",
-        "9223372036854775808",
-        "18446744073709551616",
-        "0x",
-        "0X",
-        "#",
-        ",",
-        "+",
-        "-",
-        "\u{a0}",
-        "\u{feff}",
-        "\u{0664}",
-        "\0",
-        "\t",
-        " ",
-        "_",
-        "e3",
-        "7fffffffffffffff",
-        "8000000000000000",
-        "0000000000000000",
-        "lock#",
-        "1.0",
-        "\"",
-        "%32",
-    ],
+    dictionary: include_str!("../dictionaries/token.dict"),
 };
 
 /// The function under test: the number, or what is told to the client.

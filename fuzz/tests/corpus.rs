@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fencepost_fuzz::mutate::{Dice, mutate};
+use fencepost_fuzz::mutate::{Dice, mutate, words};
 use fencepost_fuzz::{Seen, TARGETS, Target};
 
 /// How many mutations a target is given where no time is: what takes about a second without optimisation.
@@ -81,17 +81,13 @@ fn mutations_hold(target: &Target) {
     let time = number("FENCEPOST_FUZZ_SECONDS").map(Duration::from_secs);
     println!("FENCEPOST_FUZZ_SEED={seed}");
     let inputs = corpus(target);
+    let words = words(target.dictionary);
     let mut dice = Dice::new(seed);
     let start = Instant::now();
     let (mut made, mut accepted) = (0, 0);
     while time.map_or(made < mutations(target), |time| start.elapsed() < time) {
         let (one, other) = (dice.below(inputs.len()), dice.below(inputs.len()));
-        let data = mutate(
-            &mut dice,
-            &inputs[one].data,
-            &inputs[other].data,
-            target.words,
-        );
+        let data = mutate(&mut dice, &inputs[one].data, &inputs[other].data, &words);
         match verdict(target, &data) {
             Ok(seen) => accepted += usize::from(seen == Seen::Accepted),
             Err(promise) => panic!(
