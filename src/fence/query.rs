@@ -28,7 +28,7 @@ pub fn query_value(raw_query: &str, name: &str) -> Result<Option<String>, String
             }
             continue;
         }
-        if raw_value.contains(';') {
+        if piece.contains(';') {
             return Err(semicolon(name));
         }
         let value = decode(raw_value)
@@ -183,5 +183,7 @@ mod tests {
         }
         assert!(query_value("a.b=1&a_b=2", "a.b").is_err());
         assert!(query_value("a[=1&a_=2", "a_").is_err());
+        assert!(query_value("a;b=1", "a;b").is_err());
+        assert_eq!(query_value("a%3Bb=1", "a;b"), Ok(Some("1".to_owned())));
     }
 }
