@@ -134,6 +134,8 @@ pub struct BodySettings {
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,
+    /// How long a gRPC call may go on before it is judged, though its client has not ended its messages.
+    pub stream_after: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +146,8 @@ pub struct LimitSettings {
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
     pub connections_per_peer: Option<usize>,
+    /// Requests at work on one HTTP/2 connection.
+    pub http2_streams: u32,
     /// How long a client may take over the head of a request, or over its TLS handshake.
     pub head_timeout: Duration,
     /// How long a connection may stay open without a request.
@@ -221,6 +225,7 @@ pub struct RouteSettings {
     pub token_format: TokenFormat,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
+    pub upgrade: Upgrade,
     /// Spellings that are let through on this route though they are refused by default.
     pub allow: Allow,
     /// `None`: no keys are sent.
@@ -264,6 +269,16 @@ pub enum Reuse {
     Allow,
     /// Each token passes once.
     Once,
+}
+
+/// Whether a fenced request may open a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upgrade {
+    /// Judged like a write; the tunnel is closed when a newer token comes.
+    Allow,
+    /// A 400.
+    Refuse,
 }
 
 /// What becomes of safe methods (GET, HEAD, OPTIONS).

@@ -14,7 +14,7 @@ use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
+    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings, UpstreamUrl,
 };
 use super::store;
 use super::units::{OffOr, Time};
@@ -61,6 +61,18 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    if let (Some(routes), Some(upstream)) = (&routes, &upstream)
+        && matches!(upstream.url, UpstreamUrl::H2c(_))
+    {
+        routes::no_upgrades(routes, report);
+    }
+    roomless("body", body, limits.body_memory, report);
+    for (index, route) in routes.iter().flatten().enumerate() {
+        if route.body.buffer != body.buffer {
+            let at = format!("routes[{index}].body");
+            roomless(&at, route.body, limits.body_memory, report);
+        }
+    }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -127,6 +139,12 @@ pub(super) fn body(
             inherited.progress_timeout,
             report,
         ),
+        stream_after: time(
+            &format!("{at}.stream_after"),
+            file.stream_after,
+            inherited.stream_after,
+            report,
+        ),
     };
     let given = file.buffer.is_some();
     if given && settings.max.is_some_and(|max| max < settings.buffer) {
@@ -153,12 +171,24 @@ pub(super) fn body(
     settings
 }
 
+/// Warns of a buffer that no room will ever be found for.
+fn roomless(at: &str, body: BodySettings, memory: usize, report: &mut Report) {
+    if usize::try_from(body.buffer).unwrap_or(usize::MAX) > memory {
+        report.warn(
+            format!("{at}.buffer"),
+            "longer than `limits.body_memory`, so the longest of these bodies never find room",
+            "",
+        );
+    }
+}
+
 const fn default_body() -> BodySettings {
     BodySettings {
         buffer: 1 << 20,
         max: None,
         timeout: Duration::from_mins(1),
         progress_timeout: Duration::from_secs(15),
+        stream_after: Duration::from_millis(250),
     }
 }
 

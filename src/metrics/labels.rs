@@ -60,6 +60,8 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
+        /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
+        StreamResets = "stream-resets",
         /// `barrier.queue`.
         Queue = "queue",
         /// The process has no file descriptor left for another connection.
@@ -87,6 +89,14 @@ label! {
         MalformedToken = "malformed-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
+        /// Refused: the request has passed this proxy before, or too many others.
+        LoopDetected = "loop-detected",
+        /// Refused: the head is over `limits.header_bytes` or `limits.header_count`.
+        HeadTooLarge = "head-too-large",
+        /// Refused: the target is over `limits.target_bytes`.
+        TargetTooLong = "target-too-long",
+        /// Refused: neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
+        VersionNotSupported = "version-not-supported",
         /// Refused: no route matches.
         NoRoute = "no-route",
         /// Refused: the route does not take the method, or no route does (TRACE, CONNECT).
@@ -103,7 +113,7 @@ label! {
         UpstreamUnreachable = "upstream-unreachable",
         /// Forwarded, and no whole answer came back: broken, or too slow.
         OutcomeUnknown = "outcome-unknown",
-        /// Refused: an upgrade (WebSocket …) on a fenced route.
+        /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
         ClientGone = "client-gone",
@@ -125,7 +135,7 @@ label! {
         ObservedContentTooLarge = "observed-content-too-large",
         /// Passed in observe mode while the store could not decide.
         ObservedStoreUnavailable = "observed-store-unavailable",
-        /// Tunnelled in observe mode; an upgrade is refused in enforce mode.
+        /// Tunnelled in observe mode though the route does not allow upgrades.
         ObservedUpgradeRefused = "observed-upgrade-refused",
     }
 }

@@ -28,13 +28,18 @@ use tokio_util::task::TaskTracker;
 use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
 use super::headers;
+use super::headers::trailers::TrailerRules;
+use super::headers::via::Via;
+use super::memory::Share;
 use super::respond::Refusal;
+use super::tunnel::{End, Opening};
 use super::upstream::Upstream;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
 
-/// Frames between the upstream and a client that reads them.
-const WINDOW: usize = 16;
+/// Frames between the upstream and a client that reads them, each as long as the client of the upstream reads at
+/// once.
+const WINDOW: usize = 2;
 /// What is kept for a client that has stalled while a newer token waits; beyond it, the client's
 /// response is cut, so that the newer token is not held up.
 const KEPT_FOR_STALLED: usize = 1 << 20;
@@ -53,6 +58,8 @@ pub(crate) struct Limits {
 /// An exchange that is ready to begin.
 pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
+    /// The tunnel that it asks for.
+    pub opening: Option<Opening>,
     /// Cancelled when nothing more of the request's body will be sent.
     pub sent: CancellationToken,
     /// To be cancelled when nothing more of the request's body may be sent.
@@ -62,6 +69,10 @@ pub(crate) struct Exchange<G> {
     pub metrics: Arc<RouteMetrics>,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    /// What this process calls itself to the client.
+    pub via: Via,
+    /// For what is kept of the response.
+    pub memory: Share,
     /// Held until the exchange is over: places, guards.
     pub held: G,
 }
@@ -86,12 +97,15 @@ pub(crate) async fn forward<G: Send + 'static>(
 async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
     let Exchange {
         request,
+        opening,
         sent,
         cut,
         limits,
         upstream,
         metrics,
         spend,
+        via,
+        memory,
         held,
     } = exchange;
     if let Some(name) = &spend
@@ -125,8 +139,32 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     let response = match answered {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let why = "The upstream switched protocols unasked";
-            let _ = head.send(Err(Refusal::Broken(why.into())));
+            metrics.upstream(began.elapsed(), response.status().as_u16());
+            let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+                let why = "The upstream switched protocols unasked";
+                let _ = head.send(Err(Refusal::Broken(why.into())));
+                return;
+            };
+            let (answer, tunnel) = opening.switch(response, &via);
+            let _ = head.send(Ok(answer));
+            match tunnel.run(cuts.at_once()).await {
+                End::Upstream(rest) => {
+                    sending.settled();
+                    drop((in_flight, held));
+                    rest.finish().await;
+                }
+                End::Cut => {
+                    if cuts.superseded.is_cancelled() {
+                        tracing::info!(
+                            resource = key.as_str(),
+                            token = token.to_string(),
+                            "a tunnel was closed: a newer token is known"
+                        );
+                    }
+                    drop(upload);
+                    drop(sending);
+                }
+            }
             return;
         }
         Ok(response) => response,
@@ -152,7 +190,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
-    headers::response_for_client(&mut parts.headers, parts.version);
+    let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (frames, receiver) = mpsc::channel(WINDOW);
     let followed = Followed {
@@ -164,9 +202,9 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let mut client = Client {
         frames: Some(frames),
         kept: VecDeque::new(),
-        bytes: 0,
+        memory,
     };
-    let mut whole = pump(&mut body, &mut client, &cuts).await;
+    let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
     if whole && !sent.is_cancelled() {
@@ -212,7 +250,7 @@ enum Failed {
 }
 
 /// Follows the response to its end; `false` if it broke or was cut.
-async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
+async fn pump(body: &mut Incoming, rules: &TrailerRules, client: &mut Client, cuts: &Cuts) -> bool {
     let cut = cuts.due();
     let mut cut = std::pin::pin!(cut);
     loop {
@@ -225,12 +263,12 @@ async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
             Some(Err(_)) => return false,
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    rules.strip(trailers);
                 }
                 let last = body.is_end_stream();
                 if last {
                     // Whole already: the rest is between the proxy and its client.
-                    client.keep(frame);
+                    client.keep_last(frame);
                     return true;
                 }
                 tokio::select! {
@@ -266,6 +304,14 @@ impl Cuts {
         tokio::select! {
             () = drained => Cut::Drain,
             () = self.cutoff.cancelled() => Cut::Lease,
+        }
+    }
+
+    /// Resolves as soon as a newer token is known: a tunnel has no end that one could wait for.
+    async fn at_once(&self) {
+        tokio::select! {
+            () = self.superseded.cancelled() => {}
+            () = self.cutoff.cancelled() => {}
         }
     }
 }
@@ -322,13 +368,18 @@ enum Piece {
     End,
 }
 
+fn length(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
+}
+
 /// The client's side of an exchange, seen from the pump.
 struct Client {
     /// `None`: the client has left, or its response was cut.
     frames: Option<mpsc::Sender<Piece>>,
     /// What the client has not taken since a newer token waits.
     kept: VecDeque<Frame<Bytes>>,
-    bytes: usize,
+    /// What is charged for it.
+    memory: Share,
 }
 
 impl Client {
@@ -355,7 +406,7 @@ impl Client {
             match frames.try_reserve() {
                 Ok(place) => {
                     if let Some(frame) = self.kept.pop_front() {
-                        self.bytes -= frame.data_ref().map_or(0, Bytes::len);
+                        self.memory.give(length(&frame));
                         place.send(Piece::Frame(frame));
                     }
                 }
@@ -366,18 +417,30 @@ impl Client {
                 }
             }
         }
-        if self.bytes > KEPT_FOR_STALLED {
-            self.frames = None;
-            self.kept.clear();
-            self.bytes = 0;
+        if self.memory.bytes() > KEPT_FOR_STALLED {
+            self.cut();
         }
     }
 
     fn keep(&mut self, frame: Frame<Bytes>) {
+        if self.memory.grow(length(&frame)) {
+            self.kept.push_back(frame);
+        } else {
+            self.cut();
+        }
+    }
+
+    /// Keeps the last frame of a response. It is one more at the most, and not charged: no response is cut for it.
+    fn keep_last(&mut self, frame: Frame<Bytes>) {
         if self.frames.is_some() {
-            self.bytes += frame.data_ref().map_or(0, Bytes::len);
             self.kept.push_back(frame);
         }
+    }
+
+    fn cut(&mut self) {
+        self.frames = None;
+        self.kept.clear();
+        self.memory.give(self.memory.bytes());
     }
 
     /// Hands over what is left of a `whole` response, and says that it was whole. Nobody's token waits

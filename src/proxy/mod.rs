@@ -13,40 +13,57 @@ mod claim;
 mod classify;
 mod forward;
 pub mod headers;
+mod http2;
 pub mod idempotency;
 pub mod jsonkey;
+mod memory;
 mod observe;
+mod pace;
 mod pass;
+mod places;
 mod respond;
 mod table;
+mod tunnel;
 mod upstream;
+mod watched;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::admit::Gate;
 pub(crate) use self::body::ClientBody;
-use self::body::{BodyError, Upload};
+use self::body::{BodyError, BodyRules, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
+use self::headers::trailers::TrailerRules;
+use self::headers::via::Via;
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
+use self::memory::Memory;
+use self::pass::Passing;
+use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
+use self::tunnel::Opening;
+pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
-use crate::config::{Reuse, Settings};
-use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::config::{BodySettings, Reuse, Settings};
+use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -86,10 +103,13 @@ pub struct Proxy {
     tasks: TaskTracker,
     /// Ends tunnels when the process stops.
     stopping: CancellationToken,
-    in_flight: Arc<Semaphore>,
+    places: Places,
+    memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     spends: AtomicU64,
+    /// What this process calls itself in `Via`.
+    via: Via,
     bits: fn() -> u128,
 }
 
@@ -100,7 +120,7 @@ pub(crate) struct ProxySetup {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
-    /// Randomness, for trace ids.
+    /// Randomness, for trace ids and this process's name in `Via`.
     pub bits: fn() -> u128,
 }
 
@@ -122,17 +142,19 @@ impl Proxy {
         } = setup;
         let metrics = Arc::clone(&gate.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease)?);
-        let in_flight = Arc::new(Semaphore::new(settings.limits.in_flight));
+        let limits = settings.limits;
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
         Ok(Self {
             live: RwLock::new(Arc::new(Live { table, upstream })),
             gate,
             tasks,
             stopping,
-            in_flight,
+            places: Places::new(limits.in_flight, Arc::clone(&metrics)),
+            memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,
             spends: AtomicU64::new(0),
+            via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,
         })
     }
@@ -160,22 +182,44 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head) {
+        let class = match (
+            http2::check(&head, &table.settings.limits),
+            self.via.check(&head.headers),
+        ) {
+            (Ok(()), Ok(())) => classify::classify(table, &head),
+            // What goes round would wait for itself, whatever the route.
+            (Ok(()), Err(round)) => Class::Refused(None, Refusal::Loop(round)),
+            (Err(error), _) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
-                    .pass(&live, route.as_deref(), head, body, peer, upgrade)
+                    .pass(&live, route.as_ref(), head, body, peer, upgrade)
                     .await;
                 (route, passed)
             }
-            Class::Observed(route, judged) => {
-                let seen = self
-                    .observe(&live, &route, judged, (head, body), peer, &about)
-                    .await;
-                // The check beside the request has counted it.
-                return seen.unwrap_or_else(|refusal| {
-                    refusal.respond(about.style(table), about.subject.get())
-                });
-            }
+            Class::Observed(route, judged) => match self.places.take() {
+                Ok(place) => {
+                    let passing = Passing {
+                        route: Some(&route),
+                        peer,
+                        upgrade: tunnel::wanted(&head.headers),
+                        place,
+                    };
+                    let seen = self.observe(&live, judged, (head, body), passing, &about);
+                    // The check beside the request has counted it.
+                    return seen.await.unwrap_or_else(|refusal| {
+                        refusal.respond(about.style(table), about.subject.get())
+                    });
+                }
+                // Overload is no judgement of the fence's: it ends here in every mode.
+                Err(refusal) => (Some(route), Err(refusal)),
+            },
             Class::Claim => {
                 let claimed = self.claim(&live, head, body, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
@@ -196,19 +240,35 @@ impl Proxy {
         self.finish(table, metrics, label, &about, done)
     }
 
+    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
+        let live = self.live();
+        let table = &live.table;
+        let about = About {
+            peer: Arc::clone(&peer.text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        let refused = Err(Refusal::of_head(error));
+        let metrics = &table.unmatched_metrics;
+        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        response
+    }
+
     /// A request that is to be judged.
     async fn fenced(
         &self,
         live: &Live,
         fenced: Fenced,
-        head: Parts,
+        mut head: Parts,
         body: Incoming,
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
-        let place = Arc::clone(&self.in_flight)
-            .try_acquire_owned()
-            .map_err(|_| Refusal::Overloaded("Nothing was forwarded. See limits.in_flight."))?;
+        let place = self.places.take()?;
         let route = Arc::clone(&fenced.route);
         let settings = &route.settings;
         let token = fenced.token;
@@ -223,17 +283,13 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let upload = Upload::read(
-            body,
-            &head.headers,
-            limits.buffer,
-            limits.max,
-            limits.timeout,
-        )
-        .await
-        .map_err(|error| body_refusal(&error))?;
+        let hold = about.grpc.then_some(limits.stream_after);
+        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
+            .await
+            .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
             key
         } else {
@@ -245,6 +301,10 @@ impl Proxy {
             key
         };
         let idempotency = idempotency(&fenced, &head, &key, &upload)?;
+        let opening = fenced
+            .upgrade
+            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .transpose()?;
 
         // The marks, then the barrier. Everything after this happens under the permit.
         let admitted = self
@@ -255,18 +315,23 @@ impl Proxy {
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
-        let body = body.cut_by(cut.clone());
+        let trailers = trailers(&fenced, &head, idempotency.as_ref());
+        let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
+        let mut request = self.upstream_request(
+            &live.upstream,
+            head,
+            body,
+            peer,
+            fence,
+            idempotency.as_ref(),
+        );
+        if let Some(opening) = &opening {
+            opening.ask(request.headers_mut());
+        }
         let exchange = Exchange {
-            request: self.upstream_request(
-                &live.upstream,
-                head,
-                body,
-                peer,
-                fence,
-                idempotency.as_ref(),
-            ),
+            request,
+            opening,
             sent,
             cut,
             limits: Limits {
@@ -277,7 +342,9 @@ impl Proxy {
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
-            held: place,
+            via: self.via.clone(),
+            memory: self.memory.share(),
+            held: Arc::clone(&place),
         };
         let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
         let outcome = if admitted.advanced {
@@ -285,7 +352,35 @@ impl Proxy {
         } else {
             Outcome::Current
         };
+        // The exchange may be over long before the client has taken its answer, and the other way round.
+        let response = places::keep(response, place);
         Ok(Done { response, outcome })
+    }
+
+    /// The tunnel that a fenced request asks for. Its body must be here: what has left HTTP has no end of a body to
+    /// wait for.
+    fn opening(
+        &self,
+        upstream: &Upstream,
+        head: &mut Parts,
+        upload: &Upload,
+    ) -> Result<Opening, Refusal> {
+        if upstream.h2 {
+            return Err(Refusal::UpgradeRefused);
+        }
+        if upload.whole().is_none() {
+            let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
+            return Err(Refusal::TooLarge(why.into()));
+        }
+        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
+    }
+
+    /// What holds for the bodies of requests under these settings.
+    fn rules(&self, settings: BodySettings) -> BodyRules {
+        BodyRules {
+            settings,
+            memory: Arc::clone(&self.memory),
+        }
     }
 
     fn spend_name(&self) -> String {
@@ -394,21 +489,69 @@ impl About {
     }
 }
 
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
+    }
+}
+
 fn body_refusal(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
-        BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+        }
+        BodyError::NoRoom => Refusal::Overloaded(
+            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
+        ),
+        BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
     }
+}
+
+/// What the guard found in a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| {
+        let error = error.downcast_ref::<std::io::Error>()?;
+        error.get_ref()?.downcast_ref().copied()
+    })
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {
     Refusal::TooLarge(format!(
         "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
     ))
+}
+
+/// What may not stand in a fenced request's trailers: an upstream that merges them into the header would take
+/// another value for the one that was judged.
+fn trailers(
+    fenced: &Fenced,
+    head: &Parts,
+    idempotency: Option<&(HeaderName, Choice)>,
+) -> TrailerRules {
+    let mut rules = TrailerRules::of(&head.headers);
+    let template = fenced.route.settings.key.iter();
+    for source in template.flat_map(KeyTemplate::parts) {
+        if let Source::Header(name) = source
+            && let Ok(name) = HeaderName::from_bytes(name.as_bytes())
+        {
+            rules.bar(name);
+        }
+    }
+    if let Some((name, _)) = idempotency {
+        rules.bar(name.clone());
+    }
+    rules
 }
 
 /// The idempotency key that goes upstream.

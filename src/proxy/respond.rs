@@ -10,8 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
+use super::headers::via::Loop;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
+use crate::wire::request::{Kind, RequestError};
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
@@ -30,6 +32,11 @@ pub(crate) enum Refusal {
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
+    /// The request has been here before.
+    Loop(Loop),
+    HeadTooLarge(String),
+    TargetTooLong(String),
+    VersionNotSupported,
     NoRoute,
     /// The methods that are allowed.
     MethodNotAllowed(String),
@@ -95,15 +102,32 @@ impl Retry {
 }
 
 impl Refusal {
+    /// The refusal of a head that did not pass the guard.
+    pub(crate) fn of_head(error: RequestError) -> Self {
+        let what = format!("The head of the request: {error}. Nothing was forwarded.");
+        match error.kind() {
+            Kind::Malformed => Self::Ambiguous(what),
+            Kind::Method => Self::MethodNotAllowed(String::new()),
+            Kind::Version => Self::VersionNotSupported,
+            Kind::TargetLong => Self::TargetTooLong(what),
+            Kind::HeadBytes | Kind::HeadFields => Self::HeadTooLarge(what),
+            Kind::Slow => Self::ClientGone(format!("The request: {error}")),
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
+            Self::Loop(_) => Outcome::LoopDetected,
+            Self::TargetTooLong(_) => Outcome::TargetTooLong,
+            Self::VersionNotSupported => Outcome::VersionNotSupported,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
+            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -132,6 +156,10 @@ impl Refusal {
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
+            Self::Loop(_) => StatusCode::LOOP_DETECTED,
+            Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
+            Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -151,6 +179,7 @@ impl Refusal {
         const RESOURCE_EXHAUSTED: u8 = 8;
         const FAILED_PRECONDITION: u8 = 9;
         const UNIMPLEMENTED: u8 = 12;
+        const INTERNAL: u8 = 13;
         const UNAVAILABLE: u8 = 14;
         const UNKNOWN: u8 = 2;
         match self {
@@ -159,8 +188,11 @@ impl Refusal {
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::NoRoute | Self::MethodNotAllowed(_) => UNIMPLEMENTED,
-            Self::TooLarge(_) => RESOURCE_EXHAUSTED,
+            Self::Loop(_) => INTERNAL,
+            Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
+            Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
+                RESOURCE_EXHAUSTED
+            }
             Self::Overloaded(_)
             | Self::StoreUnavailable { .. }
             | Self::OlderInFlight { .. }
@@ -177,10 +209,14 @@ impl Refusal {
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
+            Self::TargetTooLong(_) => "The target is too long",
+            Self::VersionNotSupported => "This version of HTTP is not spoken here",
+            Self::Loop(_) => "The request goes round in a loop",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
-            Self::UpgradeRefused => "Upgrades are refused on fenced routes",
+            Self::HeadTooLarge(_) => "The head of the request is too large",
+            Self::UpgradeRefused => "Upgrades are refused here",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
             Self::OlderInFlight { .. } => "Older work is still in flight",
@@ -198,9 +234,13 @@ impl Refusal {
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
+            | Self::Loop(_)
+            | Self::TargetTooLong(_)
+            | Self::VersionNotSupported
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
+            | Self::HeadTooLarge(_)
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -239,7 +279,14 @@ impl Refusal {
                 .into(),
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
-            Self::Ambiguous(why) | Self::TooLarge(why) => why.clone(),
+            Self::Loop(why) => format!(
+                "{why}. Nothing was forwarded. Look for an upstream.url that leads back here."
+            ),
+            Self::Ambiguous(why)
+            | Self::TooLarge(why)
+            | Self::HeadTooLarge(why)
+            | Self::TargetTooLong(why) => why.clone(),
+            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),
@@ -247,8 +294,9 @@ impl Refusal {
                 "This proxy forwards no TRACE and no CONNECT.".into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
-            Self::UpgradeRefused => "A tunnel cannot be fenced request by request. Use a route in \
-                 bypass mode for it."
+            Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
+                 `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
+                 comes; in bypass mode nothing is fenced."
                 .into(),
             Self::Overloaded(why) => (*why).into(),
             Self::StoreUnavailable { why, spent, .. } => {

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use hyper::Request;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::task::TaskTracker;
 
+use super::activity::{self, Activity, Leave, Served};
+use super::guard::Guarded;
+use super::http2;
 use super::streams::{Streams, Told};
+use super::talk::Talk;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
 use crate::proxy::{Peer, Proxy};
@@ -18,25 +23,49 @@ use crate::proxy::{Peer, Proxy};
 /// What hyper may hold of one connection in each direction; a head that may be longer has room for itself.
 const BUFFER: usize = 64 << 10;
 
+/// As many lines hyper takes if it is told nothing; where it is told, it needs an allocation per request.
+const HEADERS: usize = 100;
+
 /// What all connections of the data port share.
 pub(super) struct Connections {
     proxy: Arc<Proxy>,
     builder: auto::Builder<Streams>,
+    limits: LimitSettings,
+    metrics: Arc<Metrics>,
+    leave: Leave,
+    /// Every connection there is.
+    open: TaskTracker,
 }
 
 impl Connections {
-    pub(super) fn new(proxy: Arc<Proxy>, limits: LimitSettings, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        proxy: Arc<Proxy>,
+        limits: LimitSettings,
+        metrics: Arc<Metrics>,
+        leave: Leave,
+    ) -> Self {
         let mut builder = auto::Builder::new(Streams {
             limit: limits.write_timeout,
-            metrics,
+            metrics: Arc::clone(&metrics),
         });
+        // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
             .timer(TokioTimer::new())
             .max_buf_size(BUFFER.max(limits.header_bytes))
-            .header_read_timeout(limits.head_timeout);
-        builder.http2().timer(TokioTimer::new());
-        Self { proxy, builder }
+            .header_read_timeout(None);
+        if limits.header_count > HEADERS {
+            builder.http1().max_headers(limits.header_count);
+        }
+        http2::configure(&mut builder, &limits);
+        Self {
+            proxy,
+            builder,
+            limits,
+            metrics,
+            leave,
+            open: TaskTracker::new(),
+        }
     }
 
     /// Serves a connection in a task of its own.
@@ -44,25 +73,55 @@ impl Connections {
         &self,
         stream: S,
         peer: Peer,
-        graceful: &GracefulShutdown,
     ) {
         let proxy = Arc::clone(&self.proxy);
+        let talk = Arc::new(Talk::default());
+        let stream = Guarded::new(
+            stream,
+            &self.limits,
+            Arc::clone(&talk),
+            Arc::clone(&self.metrics),
+        );
+        let activity = Activity::new();
+        let (counts, announced) = (activity.clone(), self.leave.announced.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
+            let (version, announced) = (request.version(), announced.clone());
+            let (call, at_work) = (talk.call(), counts.begin(version));
             async move {
-                let response = proxy.handle(request, &peer).await;
-                Ok::<_, std::convert::Infallible>(response.map(Told::new))
+                let mut response = match call.refused() {
+                    Some(error) => proxy.refuse(error, &peer),
+                    None => proxy.handle(request, &peer).await,
+                };
+                let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                if announced.is_cancelled() && version <= Version::HTTP_11 && !switches {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                call.answered(switches);
+                Ok::<_, std::convert::Infallible>(
+                    response.map(|body| at_work.answered(call.with(Told::new(body)))),
+                )
             }
         });
         let serving = self
             .builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
-        let serving = graceful.watch(serving);
-        tokio::spawn(async move {
-            if let Err(error) = serving.await {
+        let serving: Served = Box::pin(serving);
+        let (leave, limits) = (self.leave.clone(), self.limits);
+        let metrics = Arc::clone(&self.metrics);
+        self.open.spawn(async move {
+            let served = activity::drive(serving, &activity, &leave, &limits, &metrics);
+            if let Err(error) = served.await {
                 tracing::debug!(%error, "a connection ended early");
             }
         });
+    }
+
+    /// Resolves when all connections have ended.
+    pub(super) async fn ended(&self) {
+        self.open.close();
+        self.open.wait().await;
     }
 }

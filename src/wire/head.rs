@@ -213,6 +213,17 @@ pub fn fields(section: &[u8]) -> impl Iterator<Item = Result<Field<'_>, HeadErro
     })
 }
 
+const LENGTH: &str = "Content-Length";
+const CODING: &str = "Transfer-Encoding";
+
+/// The field that frames a message for which some servers take this one: another sign in place of its dash.
+#[must_use]
+pub fn framing_twin(name: &[u8]) -> Option<&'static str> {
+    [LENGTH, CODING]
+        .into_iter()
+        .find(|other| same_name(name, other) && !name.eq_ignore_ascii_case(other.as_bytes()))
+}
+
 /// What the fields seen so far say of the framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FramingFields {
@@ -223,19 +234,14 @@ pub struct FramingFields {
 impl FramingFields {
     /// Takes one more field into account.
     pub fn note(&mut self, field: &Field<'_>) -> Result<(), HeadError> {
-        const LENGTH: &str = "Content-Length";
-        const CODING: &str = "Transfer-Encoding";
-        if same_name(field.name, LENGTH) {
-            if !field.is("content-length") {
-                return Err(HeadError::Twin(LENGTH));
-            }
+        if let Some(name) = framing_twin(field.name) {
+            return Err(HeadError::Twin(name));
+        }
+        if field.is("content-length") {
             if self.length.replace(content_length(field.value)?).is_some() {
                 return Err(HeadError::Repeated(LENGTH));
             }
-        } else if same_name(field.name, CODING) {
-            if !field.is("transfer-encoding") {
-                return Err(HeadError::Twin(CODING));
-            }
+        } else if field.is("transfer-encoding") {
             if !field.value.eq_ignore_ascii_case(b"chunked") {
                 return Err(HeadError::Coding);
             }

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 80] = [
+const ERRORS: [(&str, &str, &str); 83] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -54,6 +54,11 @@ const ERRORS: [(&str, &str, &str); 80] = [
     ("body:\n  buffer: 1 mile", "body.buffer", "is not a size"),
     ("body:\n  buffer: none", "body.buffer", "is not a size"),
     ("body:\n  buffer: 2GiB", "body.buffer", "1GiB at most"),
+    (
+        "body:\n  stream_after: 0s",
+        "body.stream_after",
+        "must not be zero",
+    ),
     ("body:\n  timeout: 0s", "body.timeout", "must not be zero"),
     (
         "limits:\n  in_flight: 0",
@@ -64,6 +69,11 @@ const ERRORS: [(&str, &str, &str); 80] = [
         "limits:\n  connections: 99999999999",
         "limits.connections",
         "more than there can be",
+    ),
+    (
+        "limits:\n  http2_streams: 1073741825",
+        "limits.http2_streams",
+        "no numbers for so many streams",
     ),
     (
         "limits:\n  head_timeout: 0s",
@@ -191,6 +201,11 @@ const ERRORS: [(&str, &str, &str); 80] = [
         "routes:\n- path: /a\n  resource: a\n  mode: enforced",
         "routes[0].mode",
         "did you mean `enforce`?",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  upgrade: allowed",
+        "routes[0].upgrade",
+        "did you mean `allow`?",
     ),
     (
         "routes:\n- path: /a\n  resource: a\n  methods: []",
@@ -378,6 +393,14 @@ bogus: 1
 }
 
 #[test]
+fn an_upstream_of_http2_opens_no_tunnels() {
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upgrade: allow }]";
+    let problems = bad(&format!("upstream: {{ url: 'h2c://a:1' }}\n{routes}\n"));
+    assert_eq!(problems.list[0].path, "routes[1].upgrade");
+    good(&format!("{BASE}{routes}\n"));
+}
+
+#[test]
 fn warnings_do_not_stop_a_start() {
     for (text, path) in [
         ("barrier: { settle: 29s }", "upstream.timeout"),
@@ -392,6 +415,12 @@ fn warnings_do_not_stop_a_start() {
         ("body: { max: 1KiB, buffer: 2KiB }", "body.buffer"),
         ("body: { max: 0 }", "body.max"),
         ("body: { buffer: 0 }", "routes[0].idempotency"),
+        ("body: { buffer: 257MiB }", "body.buffer"),
+        ("limits: { body_memory: 512KiB }", "body.buffer"),
+        (
+            "routes: [{ path: /a, resource: a, body: { buffer: 257MiB } }]",
+            "routes[0].body.buffer",
+        ),
         (
             "routes: [{ path: /a, resource: a, mode: observe }]",
             "routes[0].mode",

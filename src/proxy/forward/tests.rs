@@ -16,6 +16,8 @@ use crate::marks::double::{Double, Rig, clock, key, token};
 use crate::marks::lane::Want;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
+use crate::proxy::headers::trailers::TrailerRules;
+use crate::proxy::memory::Memory;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -72,12 +74,13 @@ impl Bench {
     fn exchange(&self, upload: Upload, drain: Duration) -> Exchange<()> {
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         // No deadline for the upload: nothing but the cut may end one.
-        let body = upload.send(None, None, sent.clone());
+        let body = upload.send(TrailerRules::default(), sent.clone());
         let mut request = Request::new(body.cut_by(cut.clone()));
         *request.method_mut() = http::Method::PUT;
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
         Exchange {
             request,
+            opening: None,
             sent,
             cut,
             limits: Limits {
@@ -88,6 +91,8 @@ impl Bench {
             upstream: Arc::clone(&self.upstream),
             metrics: self.gate.metrics.route("r"),
             spend: None,
+            via: Via::new(1),
+            memory: Memory::new(64 << 20, Arc::clone(&self.gate.metrics)).share(),
             held: (),
         }
     }
@@ -143,7 +148,7 @@ async fn half_an_upload() -> (Upload, DuplexStream) {
         .write_all(b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
         .await
         .expect("written");
-    (Upload::streamed(rx.await.expect("a body")), client)
+    (Upload::unlimited(rx.await.expect("a body")), client)
 }
 
 async fn read_until(socket: &mut TcpStream, end: &[u8]) {
