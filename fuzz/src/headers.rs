@@ -8,9 +8,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use fencepost::fence::{ResourceKey, Token};
 use fencepost::proxy::headers::trace::{NewTrace, trace_id};
+use fencepost::proxy::headers::trailers::TrailerRules;
+use fencepost::proxy::headers::via::{Loop, Via};
 use fencepost::proxy::headers::{
     ForUpstream, fencing_token, method_override, request_for_upstream, response_for_client, single,
-    strip_forbidden_trailers, text,
+    text,
 };
 use fencepost::proxy::idempotency::Choice;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
@@ -25,6 +27,10 @@ pub const TARGET: Target = Target {
 
 /// The function under test.
 pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
+
+/// What the proxy calls itself.
+const PROCESS: u32 = 0xfe2c_e905;
+const MEMBER: &str = "1.1 fencepost-fe2ce905";
 
 /// Of one connection, whoever names them.
 const HOPS: [&str; 10] = [
@@ -41,7 +47,7 @@ const HOPS: [&str; 10] = [
 ];
 
 /// Fields that no client can have dropped by naming them in `Connection`.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 8] = [
     "host",
     "content-length",
     "content-type",
@@ -49,7 +55,6 @@ const KEPT: [&str; 9] = [
     "cookie",
     "if-match",
     "range",
-    "trailer",
     "expect",
 ];
 
@@ -95,6 +100,11 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         2 => Some((&name, Choice::Nothing)),
         _ => Some((&name, Choice::Send(name.clone(), ours))),
     };
+    let via = Via::new(PROCESS);
+    let mut rules = TrailerRules::of(&sent);
+    if bit(6) {
+        rules.bar(HeaderName::from_static("x-tenant"));
+    }
     let add = ForUpstream {
         fenced: bit(0).then_some((Token::MAX, &key)),
         idempotency: choice.clone(),
@@ -107,9 +117,15 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
             trace_id: 7,
             parent_id: 9,
         },
+        via: &via,
+        trailers: &rules,
     };
     let mut found = sent.clone();
     to_upstream(&mut found, add);
+    hold!(
+        via.check(&found) == Err(Loop::Own),
+        "it comes back, and is not known again: {found:?}"
+    );
     let view = cgi(&found);
 
     for (name, value) in [
@@ -154,7 +170,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     if bit(3) {
         ends_with(&view, "X_FORWARDED_FOR", "192.0.2.7")?;
     }
-    ends_with(&view, "VIA", "1.1 fencepost")?;
+    ends_with(&view, "VIA", MEMBER)?;
     hold!(
         trace_id(&found).is_some(),
         "there is no trace context: {found:?}"
@@ -169,8 +185,8 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         }
         same(&sent, &found, name.as_str())?;
     }
-    trailers(&sent)?;
-    answer(&sent)?;
+    trailers(&rules, &sent, &found)?;
+    answer(&via, &sent)?;
     Ok(Seen::Accepted)
 }
 
@@ -222,9 +238,10 @@ fn strip_by_the_letter(headers: &mut HeaderMap) {
     }
 }
 
-fn trailers(sent: &HeaderMap) -> Result<(), String> {
+/// What these fields were as trailers; and that none is announced which is taken out.
+fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
     let mut kept = sent.clone();
-    strip_forbidden_trailers(&mut kept);
+    rules.strip(&mut kept);
     for name in cgi(&kept).keys() {
         let bad = [
             "CONTENT_LENGTH",
@@ -246,15 +263,39 @@ fn trailers(sent: &HeaderMap) -> Result<(), String> {
             "{name} goes on as a trailer"
         );
     }
+    for option in options(sent) {
+        let stays =
+            ["content-digest", "etag"].contains(&option.as_str()) || KEPT.contains(&&*option);
+        hold!(
+            stays || !kept.contains_key(option.as_str()),
+            "{option} is named in Connection, and goes on as a trailer"
+        );
+    }
     let once = kept.clone();
-    strip_forbidden_trailers(&mut kept);
+    rules.strip(&mut kept);
     hold!(once == kept, "more trailers go the second time");
+
+    let (before, after) = (members(sent, "trailer"), members(found, "trailer"));
+    for name in &after {
+        hold!(before.contains(name), "{name} is announced, and was not");
+    }
+    for name in &before {
+        let Ok(field) = HeaderName::from_bytes(name.as_bytes()) else {
+            continue;
+        };
+        let mut one = HeaderMap::from_iter([(field, HeaderValue::from_static("x"))]);
+        rules.strip(&mut one);
+        hold!(
+            after.contains(name) != one.is_empty(),
+            "{name} is announced, and taken out; or is not, and stays"
+        );
+    }
     Ok(())
 }
 
-fn answer(sent: &HeaderMap) -> Result<(), String> {
+fn answer(via: &Via, sent: &HeaderMap) -> Result<(), String> {
     let mut found = sent.clone();
-    response_for_client(&mut found, Version::HTTP_11);
+    response_for_client(&mut found, Version::HTTP_11, via);
     let view = cgi(&found);
     hold!(
         !view.keys().any(|name| name.starts_with("X_FENCING_")),
@@ -263,7 +304,7 @@ fn answer(sent: &HeaderMap) -> Result<(), String> {
     for hop in HOPS {
         hold!(!found.contains_key(hop), "{hop} goes to the client");
     }
-    ends_with(&view, "VIA", "1.1 fencepost")
+    ends_with(&view, "VIA", MEMBER)
 }
 
 /// Fields that the proxy has nothing to do with.
@@ -277,6 +318,7 @@ fn untouched(name: &str) -> bool {
         "TRACEPARENT",
         "TRACESTATE",
         "IDEMPOTENCY_KEY",
+        "TRAILER",
     ];
     !HOPS.contains(&name)
         && !ours.contains(&variable.as_str())
@@ -309,7 +351,12 @@ fn ends_with(
 }
 
 fn options(headers: &HeaderMap) -> Vec<String> {
-    let lines = headers.get_all("connection");
+    members(headers, "connection")
+}
+
+/// The members of a list, in lower case.
+fn members(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let lines = headers.get_all(name);
     let members = lines
         .iter()
         .flat_map(|line| line.as_bytes().split(|b| *b == b','));

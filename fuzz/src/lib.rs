@@ -17,11 +17,13 @@ pub mod config;
 pub mod headers;
 pub mod json;
 pub mod key;
+pub mod message;
 pub mod mutate;
 pub mod path;
 pub mod query;
 pub mod request;
 pub mod resource;
+pub mod response;
 pub mod route;
 pub mod spell;
 pub mod stream;
@@ -60,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     headers::TARGET,
     config::TARGET,
     request::TARGET,
+    response::TARGET,
     chunked::TARGET,
     stream::TARGET,
 ];

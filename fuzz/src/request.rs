@@ -1,9 +1,10 @@
 //! Heads of requests: what passes, httparse and a reader that goes by lines find the same in, and no
 //! server that knows a field by two names finds more; and pieces decide nothing.
 
-use fencepost::wire::head::{Framing, HeadLimits};
+use fencepost::wire::head::HeadLimits;
 use fencepost::wire::request::{RequestError, RequestHead, RequestReader};
 
+use crate::message::{Message, is_token, lines};
 use crate::{Seen, Target, Verdict, hold};
 
 pub const TARGET: Target = Target {
@@ -75,11 +76,11 @@ pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
         "{} bytes are taken for a head",
         head.length
     );
-    let plain = Plain::read(&data[..head.length])?;
+    let plain = Request::read(&data[..head.length])?;
     hold!(
-        plain.fields.len() <= LIMITS.fields,
+        plain.message.fields.len() <= LIMITS.fields,
         "{} fields",
-        plain.fields.len()
+        plain.message.fields.len()
     );
     hold!(
         plain.target.len() <= LIMITS.target,
@@ -105,7 +106,7 @@ pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
         request.version == Some(1),
     );
     hold!(
-        line == (plain.method, plain.target, plain.http_11),
+        line == (plain.method, plain.target, plain.message.http_11),
         "httparse has {line:?} and a plain reader {plain:?}"
     );
     let fields: Vec<(&[u8], &[u8])> = request
@@ -114,7 +115,7 @@ pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
         .map(|field| (field.name.as_bytes(), field.value))
         .collect();
     hold!(
-        fields == plain.fields,
+        fields == plain.message.fields,
         "httparse has {fields:?} and a plain reader {plain:?}"
     );
 
@@ -122,126 +123,43 @@ pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
     Ok(Seen::Accepted)
 }
 
-/// A head by its lines.
+/// A request by its lines.
 #[derive(Debug)]
-pub struct Plain<'a> {
-    pub method: &'a [u8],
-    pub target: &'a [u8],
-    pub http_11: bool,
-    pub fields: Vec<(&'a [u8], &'a [u8])>,
+struct Request<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    message: Message<'a>,
 }
 
-impl<'a> Plain<'a> {
-    /// Reads a head that has passed: each line end is a CRLF, and one empty line may lead.
-    pub fn read(head: &'a [u8]) -> Result<Self, String> {
-        let head = head.strip_prefix(b"\r\n").unwrap_or(head);
-        let mut lines = head
-            .split(|b| *b == b'\n')
-            .map(|line| line.strip_suffix(b"\r").ok_or("a bare LF"));
-        let start = lines.next().ok_or("no start line")??;
+impl<'a> Request<'a> {
+    /// Reads a head that has passed: one empty line may lead.
+    fn read(head: &'a [u8]) -> Result<Self, String> {
+        let (start, fields) = lines(head.strip_prefix(b"\r\n").unwrap_or(head))?;
         let words: Vec<&[u8]> = start.split(|b| *b == b' ').collect();
         let [method, target, version] = words[..] else {
             return Err(format!("{} words in the start line", words.len()));
         };
-        let mut fields = Vec::new();
-        for line in lines {
-            let line = match line {
-                Ok(b"") => break,
-                Ok(line) => line,
-                Err(error) => return Err(error.to_owned()),
-            };
-            hold!(!line.contains(&b'\r'), "a bare CR");
-            let colon = line
-                .iter()
-                .position(|b| *b == b':')
-                .ok_or("a line without a colon")?;
-            let blank = |b: &u8| *b == b' ' || *b == b'\t';
-            let value = &line[colon + 1..];
-            let from = value.iter().position(|b| !blank(b)).unwrap_or(value.len());
-            let to = value
-                .iter()
-                .rposition(|b| !blank(b))
-                .map_or(from, |last| last + 1);
-            fields.push((&line[..colon], &value[from..to]));
-        }
+        let http_11 = version == b"HTTP/1.1";
         Ok(Self {
             method,
             target,
-            http_11: version == b"HTTP/1.1",
-            fields,
+            message: Message { http_11, fields },
         })
     }
 
-    /// All values of a field; also under the names that some servers take for its.
-    fn values(&self, name: &str) -> Vec<&'a [u8]> {
-        let letter = |b: &u8| {
-            if b.is_ascii_alphanumeric() {
-                b.to_ascii_lowercase()
-            } else {
-                b'_'
-            }
-        };
-        let variable = |name: &[u8]| name.iter().map(letter).collect::<Vec<u8>>();
-        let wanted = variable(name.as_bytes());
-        let matching = self
-            .fields
-            .iter()
-            .filter(|(name, _)| variable(name) == wanted);
-        matching.map(|(_, value)| *value).collect()
-    }
-
     fn promises(&self, head: &RequestHead) -> Result<(), String> {
-        let lengths = self.values("content-length");
-        let codings = self.values("transfer-encoding");
-        let framing = match (&lengths[..], &codings[..]) {
-            ([], []) => Framing::None,
-            ([length], []) => {
-                let digits = std::str::from_utf8(length)
-                    .ok()
-                    .filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-                let number = digits.and_then(|text| text.parse::<i64>().ok());
-                let number = number.ok_or("a length that is none")?;
-                Framing::Length(number.unsigned_abs())
-            }
-            ([], [coding]) => {
-                hold!(self.http_11, "a coding on HTTP/1.0");
-                hold!(
-                    coding.eq_ignore_ascii_case(b"chunked"),
-                    "the coding {}",
-                    coding.escape_ascii()
-                );
-                Framing::Chunked
-            }
-            _ => {
-                return Err(format!(
-                    "framed by {} lengths and {} codings",
-                    lengths.len(),
-                    codings.len()
-                ));
-            }
-        };
+        let framing = self.message.framing()?;
         hold!(
             framing == head.framing,
             "framed {:?}, and to a plain reader {framing:?}",
             head.framing
         );
-
-        let token = |text: &[u8]| {
-            !text.is_empty()
-                && text
-                    .iter()
-                    .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
-        };
         hold!(
-            token(self.method) && self.method != b"CONNECT",
+            is_token(self.method) && self.method != b"CONNECT",
             "the method {}",
             self.method.escape_ascii()
         );
-        for (name, value) in &self.fields {
-            hold!(token(name), "the name {}", name.escape_ascii());
-            let control = value.iter().any(|b| *b < 0x20 && *b != b'\t' || *b == 0x7f);
-            hold!(!control, "the value {}", value.escape_ascii());
-        }
+        self.message.is_well_formed()?;
 
         // What is judged is what goes on: nothing is cut or mended on the way.
         let target = std::str::from_utf8(self.target).map_err(|_| "a target that is no text")?;
@@ -256,16 +174,13 @@ impl<'a> Plain<'a> {
                     .is_some_and(|_| target.ends_with(rest) || rest == "/"),
             "{target} goes on as {rest}"
         );
-        let named = self
-            .fields
-            .iter()
-            .filter(|(name, _)| name.eq_ignore_ascii_case(b"host"))
-            .count();
+        let hosts = self.message.values("host");
+        let named = hosts.len();
         hold!(
-            named == 1 || named == 0 && !self.http_11,
+            named == 1 || named == 0 && !self.message.http_11,
             "{named} Host fields"
         );
-        if let (Some(authority), [host]) = (uri.authority(), &self.values("host")[..]) {
+        if let (Some(authority), [host]) = (uri.authority(), &hosts[..]) {
             hold!(
                 host.eq_ignore_ascii_case(authority.as_str().as_bytes()),
                 "{authority} is asked for, of {}",

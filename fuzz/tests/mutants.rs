@@ -6,8 +6,8 @@ use fencepost_fuzz::path::Read;
 use fencepost_fuzz::resource::Codec;
 use fencepost_fuzz::stream::Passed;
 use fencepost_fuzz::{
-    Seen, Verdict, chunked, config, headers, json, key, path, query, request, resource, route,
-    stream, token,
+    Seen, Verdict, chunked, config, headers, json, key, path, query, request, resource, response,
+    route, stream, token,
 };
 
 /// The target refuses the mutant on this input, in words that have this in them, and takes the original.
@@ -388,6 +388,48 @@ fn heads_that_are_read_as_httparse_reads_them() {
         notices(
             request::check_of(mutant, input),
             request::TARGET.check,
+            input,
+            words,
+        );
+    }
+}
+
+#[test]
+fn responses_that_are_read_as_httparse_reads_them() {
+    use fencepost::wire::head::Framing;
+    use fencepost::wire::response::ResponseHead;
+    let mutant: &response::Read = &|pieces| {
+        let come = pieces.concat();
+        let mut space = [httparse::EMPTY_HEADER; 16];
+        let mut parsed = httparse::Response::new(&mut space);
+        match parsed.parse(&come) {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(ResponseHead {
+                length,
+                status: parsed.code.unwrap_or_default(),
+                framing: Framing::None,
+            })),
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    for (input, words) in [
+        (&b"HTTP/1.1 200 OK\nA: b\n\n"[..], "a bare LF"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent_Length: 5\r\n\r\n",
+            "framed None",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "framed by 2 lengths",
+        ),
+        (
+            b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "a coding on HTTP/1.0",
+        ),
+    ] {
+        notices(
+            response::check_of(mutant, input),
+            response::TARGET.check,
             input,
             words,
         );

@@ -180,14 +180,15 @@ impl Report {
         if self.broken.contains(&path) {
             return;
         }
-        if severity == Severity::Error {
-            self.broken.insert(path.clone());
-        }
         let place = self.place(&path);
+        let shown = masked(&path);
+        if severity == Severity::Error {
+            self.broken.insert(path);
+        }
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
         self.list.push(Problem {
             severity,
-            path: masked(&path),
+            path: shown,
             place,
             message,
             hint,
