@@ -86,6 +86,9 @@ fn told(problem: &Warning, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The schema, which takes longer to make than a file to read.
+static SCHEMA: OnceLock<Value> = OnceLock::new();
+
 fn accepted(
     parse: &Parse,
     text: &str,
@@ -120,7 +123,6 @@ fn accepted(
         Err(_) if settings_are_default(text) => return Ok(()),
         Err(error) => return Err(format!("accepted, and no YAML to another reader: {error}")),
     };
-    static SCHEMA: OnceLock<Value> = OnceLock::new();
     let root = SCHEMA.get_or_init(|| schema().to_value());
     let mut unknown = Vec::new();
     walk(root, root, &value, "", &mut unknown);
@@ -158,8 +160,7 @@ fn walk(root: &Value, schema: &Value, value: &Value, path: &str, unknown: &mut V
                 let path = format!("{path}.{name}");
                 let found = schemas
                     .iter()
-                    .filter_map(|schema| schema.get("properties")?.get(name))
-                    .next();
+                    .find_map(|schema| schema.get("properties")?.get(name));
                 match found {
                     Some(schema) => walk(root, schema, inner, &path, unknown),
                     None => unknown.push(path),
@@ -167,11 +168,7 @@ fn walk(root: &Value, schema: &Value, value: &Value, path: &str, unknown: &mut V
             }
         }
         Value::Array(items) => {
-            let Some(schema) = schemas
-                .iter()
-                .filter_map(|schema| schema.get("items"))
-                .next()
-            else {
+            let Some(schema) = schemas.iter().find_map(|schema| schema.get("items")) else {
                 unknown.push(format!("{path}[]"));
                 return;
             };

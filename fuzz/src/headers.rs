@@ -73,19 +73,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     let Some((bits, lines)) = data.split_first() else {
         return Ok(Seen::Refused);
     };
-    let mut sent = HeaderMap::new();
-    for line in lines.split(|b| *b == b'\n').take(64) {
-        let Some(colon) = line.iter().position(|b| *b == b':') else {
-            continue;
-        };
-        let value = line[colon + 1..].trim_ascii();
-        if let (Ok(name), Ok(value)) = (
-            HeaderName::from_bytes(&line[..colon]),
-            HeaderValue::from_bytes(value),
-        ) {
-            sent.append(name, value);
-        }
-    }
+    let sent = fields(lines);
     if sent.is_empty() {
         return Ok(Seen::Refused);
     }
@@ -122,10 +110,6 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     };
     let mut found = sent.clone();
     to_upstream(&mut found, add);
-    hold!(
-        via.check(&found) == Err(Loop::Own),
-        "it comes back, and is not known again: {found:?}"
-    );
     let view = cgi(&found);
 
     for (name, value) in [
@@ -172,22 +156,50 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     }
     ends_with(&view, "VIA", MEMBER)?;
     hold!(
+        via.check(&found) == Err(Loop::Own),
+        "it comes back, and is not known again: {found:?}"
+    );
+    hold!(
         trace_id(&found).is_some(),
         "there is no trace context: {found:?}"
     );
+    kept(&sent, &found)?;
+    trailers(&rules, &sent, &found)?;
+    answer(&via, &sent)?;
+    Ok(Seen::Accepted)
+}
+
+/// What the proxy has nothing to do with goes on as it came.
+fn kept(sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
     for name in KEPT {
-        same(&sent, &found, name)?;
+        same(sent, found, name)?;
     }
-    let named = options(&sent);
+    let named = options(sent);
     for name in sent.keys().filter(|name| untouched(name.as_str())) {
         if named.contains(&name.as_str().to_owned()) {
             continue;
         }
-        same(&sent, &found, name.as_str())?;
+        same(sent, found, name.as_str())?;
     }
-    trailers(&rules, &sent, &found)?;
-    answer(&via, &sent)?;
-    Ok(Seen::Accepted)
+    Ok(())
+}
+
+/// The fields of these lines that a client could send.
+fn fields(lines: &[u8]) -> HeaderMap {
+    let mut sent = HeaderMap::new();
+    for line in lines.split(|b| *b == b'\n').take(64) {
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            continue;
+        };
+        let value = line[colon + 1..].trim_ascii();
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(value),
+        ) {
+            sent.append(name, value);
+        }
+    }
+    sent
 }
 
 /// Fields of which one value matters.
@@ -283,10 +295,10 @@ fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result
         let Ok(field) = HeaderName::from_bytes(name.as_bytes()) else {
             continue;
         };
-        let mut one = HeaderMap::from_iter([(field, HeaderValue::from_static("x"))]);
-        rules.strip(&mut one);
+        let mut alone = HeaderMap::from_iter([(field, HeaderValue::from_static("x"))]);
+        rules.strip(&mut alone);
         hold!(
-            after.contains(name) != one.is_empty(),
+            after.contains(name) != alone.is_empty(),
             "{name} is announced, and taken out; or is not, and stays"
         );
     }

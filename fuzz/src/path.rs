@@ -164,11 +164,11 @@ impl Server {
                 merges: bit(3),
                 dots_first: bit(4),
             };
-            let possible = !(server.decodes_first && allow.allows("encoded-slash"))
-                && !(server.backslash && allow.allows("backslash"))
-                && !(server.cuts && allow.allows("semicolon"))
-                && (server.merges || !allow.allows("empty-segments"));
-            possible.then_some(server)
+            let ruled_out = server.decodes_first && allow.allows("encoded-slash")
+                || server.backslash && allow.allows("backslash")
+                || server.cuts && allow.allows("semicolon")
+                || !server.merges && allow.allows("empty-segments");
+            (!ruled_out).then_some(server)
         })
     }
 

@@ -15,7 +15,7 @@ pub fn escape(text: &str, plain: impl Fn(u8) -> bool) -> String {
         if plain(byte) && byte.is_ascii() {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            escaped.extend(["%".to_owned(), format!("{byte:02X}")]);
         }
     }
     escaped

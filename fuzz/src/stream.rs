@@ -34,6 +34,7 @@ fn check(data: &[u8]) -> Verdict {
 }
 
 /// What the proxy lets pass.
+#[must_use]
 pub fn real(pieces: &[&[u8]]) -> Passed {
     let mut follow = Follow::new(LIMITS);
     let mut waiting = Vec::new();
@@ -101,17 +102,12 @@ pub fn check_of(run: &Run, data: &[u8]) -> Verdict {
                 .filter(|length| at + length <= data.len()),
             Framing::Chunked => crate::chunked::real(&[&data[at..]]).ok().flatten(),
         };
-        match left {
-            Some(length) => at += length,
-            None => {
-                let open = whole.in_body || matches!(whole.violation, Some(Violation::Body(_)));
-                hold!(
-                    last && open || whole.violation.is_some(),
-                    "request {number} has no end, and more passes"
-                );
-                return Ok(Seen::Accepted);
-            }
-        }
+        let Some(length) = left else {
+            let open = whole.in_body || matches!(whole.violation, Some(Violation::Body(_)));
+            hold!(last && open, "request {number} has no end, and more passes");
+            return Ok(Seen::Accepted);
+        };
+        at += length;
     }
     hold!(
         at == whole.bytes,

@@ -178,7 +178,7 @@ fn trim(raw: &[u8]) -> &[u8] {
 
 fn decimal(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
-    let digits = (1..=19).contains(&text.len()) && text.chars().all(|c| matches!(c, '0'..='9'));
+    let digits = (1..=19).contains(&text.len()) && text.chars().all(|c| c.is_ascii_digit());
     i64::try_from(text.parse::<u128>().ok().filter(|_| digits)?).ok()
 }
 

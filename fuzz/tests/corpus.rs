@@ -63,7 +63,7 @@ fn corpus_holds(target: &Target) {
     let mut broken = Vec::new();
     for input in &inputs {
         match verdict(target, &input.data) {
-            Ok(seen) => accepted += usize::from(seen == Seen::Accepted),
+            Ok(became) => accepted += usize::from(became == Seen::Accepted),
             Err(promise) => broken.push(format!("{}: {promise}", input.file.display())),
         }
     }
@@ -89,7 +89,7 @@ fn mutations_hold(target: &Target) {
         let (one, other) = (dice.below(inputs.len()), dice.below(inputs.len()));
         let data = mutate(&mut dice, &inputs[one].data, &inputs[other].data, &words);
         match verdict(target, &data) {
-            Ok(seen) => accepted += usize::from(seen == Seen::Accepted),
+            Ok(became) => accepted += usize::from(became == Seen::Accepted),
             Err(promise) => panic!(
                 "{promise}\ninput: {}\nFENCEPOST_FUZZ_SEED={seed} plays it again",
                 data.escape_ascii()

@@ -1,7 +1,7 @@
 //! Each target is handed a broken parser, one that makes a mistake which has been made elsewhere, and has
 //! to notice: a target that cannot fail says nothing.
 
-use fencepost::fence::{Allow, CheckedPath, ResourceKey, TokenFormat};
+use fencepost::fence::{Allow, CheckedPath, ResourceKey, Token, TokenFormat};
 use fencepost_fuzz::path::Read;
 use fencepost_fuzz::resource::Codec;
 use fencepost_fuzz::stream::Passed;
@@ -28,7 +28,7 @@ fn tokens_read_as_the_standard_library_does() {
         }
         _ => format
             .parse(raw)
-            .map(|token| token.get())
+            .map(Token::get)
             .map_err(|error| error.to_string()),
     };
     for (input, words) in [
@@ -155,7 +155,7 @@ fn query_parameters_of_which_the_last_counts() {
         Ok(pairs
             .filter(|(known, _)| decode(known) == name)
             .map(|(_, value)| decode(value))
-            .last())
+            .next_back())
     };
     for input in [
         &b"id\nid=7&id=8"[..],
