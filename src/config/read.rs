@@ -14,7 +14,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::problems::{Place, Report, nearest, shown};
+use super::problems::{Place, Report, masked, nearest, shown};
 use super::tree::{Entry, Kind, Node, member};
 
 /// Reads a tree. What cannot be taken is reported and left out.
@@ -42,7 +42,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
                     }
                     None => format!("known here: {}", known.join(", ")),
                 };
-                (format!("there is no field `{name}`"), Some(hint))
+                (format!("there is no field `{}`", masked(&name)), Some(hint))
             }
         };
         report.error_at(place, &path, message, hint);

@@ -165,6 +165,7 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether `Connection` has this option.
+#[must_use]
 pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
     connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
@@ -396,6 +397,10 @@ fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.
 /// Keys that templates make have no `%` but in escapes of ASCII signs, and no space in their literal
 /// text, so no two of them come out equal, and [`resource_of`] reads them back.
+///
+/// # Panics
+///
+/// Never: visible ASCII is a header value.
 #[must_use]
 pub fn resource_value(key: &ResourceKey) -> HeaderValue {
     let mut text = String::with_capacity(key.as_str().len());

@@ -101,7 +101,9 @@ impl Proxy {
         *request.headers_mut() = head.headers;
         // How the client spelled the names travels here. Its side of an upgrade is not the upstream's.
         *request.extensions_mut() = head.extensions;
-        request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
+        request
+            .extensions_mut()
+            .remove::<hyper::upgrade::OnUpgrade>();
         request
     }
 

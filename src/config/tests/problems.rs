@@ -4,9 +4,19 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 85] = [
+const ERRORS: [(&str, &str, &str); 88] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
+    (
+        "store:\n  url: sqlite:a\nstore.url: b",
+        "\"store.url\"",
+        "there is no field `store.url`",
+    ),
+    (
+        "store: { url \"postgres://u:sesame@h/d\" }",
+        "store.\"url \\\"postgres://…@h/d\\\"\"",
+        "there is no field `url \"postgres://…@h/d\"`",
+    ),
     (
         "barrier:\n  weit: 1s",
         "barrier.weit",
