@@ -26,7 +26,7 @@ nginx-light:nginx:real::, echo:: and spelling:: with nginx
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
 nodejs:node:spelling:: with Node
-curl:curl:real::
+curl:curl:real::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::

@@ -4,13 +4,15 @@ mod control;
 mod keys;
 mod reload;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +29,7 @@ use crate::marks::postgres::PostgresStore;
 use crate::marks::sqlite::SqliteStore;
 use crate::marks::watch::Watch;
 use crate::marks::{InstanceId, MarkStore, StoreError};
-use crate::metrics::Metrics;
+use crate::metrics::{Certificate, Metrics};
 use crate::proxy::{Gate, Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener};
@@ -71,10 +73,10 @@ struct App {
 impl App {
     async fn bind(settings: Arc<Settings>) -> anyhow::Result<Self> {
         let store = open_store(&settings).await?;
-        let (data, data_address) = bind(&settings.listen).await?;
+        let (data, data_address) = bind(&settings.listen, settings.listen_mode).await?;
         let (admin, admin_address) = match &settings.admin.listen {
             Some(listen) => {
-                let (listener, address) = bind(listen).await?;
+                let (listener, address) = bind(listen, None).await?;
                 let listener = match listener {
                     Listener::Tcp(listener) => admin::Listener::Tcp(listener),
                     Listener::Unix(listener) => admin::Listener::Unix(listener),
@@ -108,12 +110,13 @@ impl App {
         } = self;
         // Listened for from the start: by default each of these would end the process.
         let mut stops = Stops::new()?;
-        let reload = reload::Trigger::new(loader.file.as_deref())?;
+        let reload = reload::Trigger::new()?;
 
         server::descriptors::provide(&settings.limits);
 
         // What is known, what is counted.
         let metrics = Arc::new(Metrics::new(&labels(&settings)));
+        set_certificates(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
         let handles = metrics.store_handles();
@@ -320,6 +323,14 @@ fn labels(settings: &Settings) -> Vec<(String, Mode)> {
         .collect()
 }
 
+/// Says when the certificates end.
+fn set_certificates(metrics: &Metrics, settings: &Settings) {
+    let listener = settings.tls.as_ref().map(|tls| tls.expires);
+    metrics.set_certificate_expiry(Certificate::Listener, listener);
+    let upstream = settings.upstream.tls.identity.as_ref();
+    metrics.set_certificate_expiry(Certificate::Upstream, upstream.map(|shown| shown.expires));
+}
+
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
 async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
     let store = &settings.store;
@@ -392,8 +403,11 @@ impl Stops {
     }
 }
 
-/// Binds an address; returns the one that was got.
-async fn bind(listen: &Listen) -> anyhow::Result<(Listener, String)> {
+/// The connections that the kernel keeps until they are accepted.
+const BACKLOG: u32 = 1024;
+
+/// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
+async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
     match listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address)
@@ -404,8 +418,17 @@ async fn bind(listen: &Listen) -> anyhow::Result<(Listener, String)> {
         }
         Listen::Unix(path) => {
             free_socket(path)?;
-            let listener = UnixListener::bind(path)
-                .with_context(|| format!("cannot listen on unix:{}", path.display()))?;
+            let listening = || -> io::Result<_> {
+                let socket = UnixSocket::new_stream()?;
+                socket.bind(path)?;
+                // Between the two nobody can connect, whatever the umask was.
+                if let Some(mode) = mode {
+                    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+                }
+                socket.listen(BACKLOG)
+            };
+            let listener =
+                listening().with_context(|| format!("cannot listen on unix:{}", path.display()))?;
             Ok((Listener::Unix(listener), format!("unix:{}", path.display())))
         }
     }

@@ -1,54 +1,30 @@
-//! Reload: on SIGHUP, and when the file has changed (a mounted `ConfigMap` changes by a symbolic link
-//! being swapped, so the file behind the path is compared, not the link). A bad file changes nothing.
+//! Reload: on SIGHUP, and when a file has changed that the configuration was read from: its own, and the
+//! certificates and keys that it names. What is bad changes nothing.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::{keys, labels};
-use crate::config::{self, Loader, Settings};
+use super::{keys, labels, set_certificates};
+use crate::config::{self, Loader, Settings, Sources};
 use crate::marks::MarkStore;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 
-/// How often the file is looked at.
+/// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// What tells one version of the file from another.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        Some(Self {
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
-    }
-}
 
 /// What asks for a reload. Made at the start, so that nothing that happens after it is missed.
 pub(super) struct Trigger {
     hangups: Signal,
-    seen: Option<Stamp>,
 }
 
 impl Trigger {
-    pub(super) fn new(file: Option<&Path>) -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
             hangups: signal(SignalKind::hangup())?,
-            seen: file.and_then(Stamp::of),
         })
     }
 }
@@ -62,34 +38,44 @@ pub(super) async fn watch(
     store: Arc<dyn MarkStore>,
     metrics: Arc<Metrics>,
 ) {
-    let Trigger {
-        mut hangups,
-        mut seen,
-    } = trigger;
+    let Trigger { mut hangups } = trigger;
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let stamp = || loader.file.as_deref().and_then(Stamp::of);
+    let mut seen = settings.sources.clone();
+    // Files that change are left alone until they are the same in two looks: a certificate and its key are two,
+    // and no file is whole while it is being written.
+    let mut changing = None;
     loop {
         let cause = tokio::select! {
             _ = hangups.recv() => "SIGHUP",
             _ = tick.tick() => {
-                let now = stamp();
-                // A file that is gone is about to be replaced.
-                if now.is_none() || now == seen {
+                let now = seen.now();
+                // A configuration that is gone is about to be replaced.
+                let gone = loader.file.as_deref().is_some_and(|file| !now.has(file));
+                if gone || now == seen {
+                    changing = None;
                     continue;
                 }
-                "the file has changed"
+                if changing.as_ref() != Some(&now) {
+                    changing = Some(now);
+                    continue;
+                }
+                "a file has changed"
             }
         };
-        seen = stamp();
-        match reload(&loader, &settings, &proxy, &*store, &metrics).await {
+        changing = None;
+        let (sources, reloaded) = reload(&loader, &settings, &proxy, &*store, &metrics).await;
+        match reloaded {
             Ok(new) => {
                 settings = new;
+                seen = sources;
                 metrics.set_config_reload_ok(true);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::summary(&settings));
             }
             Err(reasons) => {
+                // What it was read from as far as it got, and what runs on.
+                seen = sources.and(&settings.sources.now());
                 metrics.set_config_reload_ok(false);
                 for reason in reasons {
                     tracing::error!(
@@ -103,19 +89,33 @@ pub(super) async fn watch(
     }
 }
 
+/// Reads everything anew; with the files that it was read from.
 async fn reload(
     loader: &Loader,
     settings: &Settings,
     proxy: &Proxy,
     store: &dyn MarkStore,
     metrics: &Metrics,
-) -> Result<Arc<Settings>, Vec<String>> {
-    let (new, warnings) = loader
-        .load()
-        .map_err(|problems| vec![problems.to_string()])?;
+) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
+    let (new, warnings) = match loader.load() {
+        Ok(loaded) => loaded,
+        Err(problems) => return (problems.sources.clone(), Err(vec![problems.to_string()])),
+    };
     for warning in warnings {
         tracing::warn!(%warning, "configuration");
     }
+    let sources = new.sources.clone();
+    (sources, take(new, settings, proxy, store, metrics).await)
+}
+
+/// Takes over new settings, all of them or none.
+async fn take(
+    new: Settings,
+    settings: &Settings,
+    proxy: &Proxy,
+    store: &dyn MarkStore,
+    metrics: &Metrics,
+) -> Result<Arc<Settings>, Vec<String>> {
     let new = settings.reload_from(new)?;
     keys::compare(store, &new)
         .await
@@ -125,5 +125,6 @@ async fn reload(
     proxy
         .reload(Arc::clone(&new))
         .map_err(|error| vec![error.to_string()])?;
+    set_certificates(metrics, &new);
     Ok(new)
 }

@@ -81,11 +81,16 @@ pub(super) fn is_local(listen: &Listen) -> bool {
 pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
     match (upstream, listen) {
         (UpstreamUrl::Unix(socket), Listen::Unix(path)) => socket == path,
-        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a), Listen::Tcp(_)) => {
+        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a) | UpstreamUrl::Https(a), Listen::Tcp(_)) => {
+            let port = if matches!(upstream, UpstreamUrl::Https(_)) {
+                443
+            } else {
+                80
+            };
             let target = if Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some()) {
                 a.clone()
             } else {
-                format!("{a}:80")
+                format!("{a}:{port}")
             };
             let same_machine = is_local(&Listen::Tcp(target.clone()));
             let every = matches!(listen, Listen::Tcp(l) if l.starts_with("0.0.0.0:") || l.starts_with("[::]:"));
@@ -303,6 +308,8 @@ mod tests {
         let tcp = |text: &str| Listen::Tcp(text.into());
         assert!(loops(&at("localhost:7080"), &tcp("127.0.0.1:7080")));
         assert!(loops(&at("127.0.0.1"), &tcp("0.0.0.0:80")));
+        let https = UpstreamUrl::Https("localhost".into());
+        assert!(loops(&https, &tcp("127.0.0.1:443")));
         assert!(
             !loops(&at("10.0.0.5:7080"), &tcp("0.0.0.0:7080")),
             "may be another machine"

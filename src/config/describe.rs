@@ -2,6 +2,7 @@
 
 use super::addresses::store_place;
 use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
+use super::tls::ClientAuth;
 
 /// What is fenced, by which key, where the marks live, and everything that does not enforce.
 #[must_use]
@@ -16,7 +17,15 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         Listen::Tcp(address) => address.clone(),
         Listen::Unix(path) => format!("unix:{}", path.display()),
     };
-    let mut lines = vec![format!("fencing {upstream} behind {listen}")];
+    let tls = settings
+        .tls
+        .as_ref()
+        .map_or("", |tls| match tls.client_auth {
+            None => " over TLS",
+            Some(ClientAuth::Optional) => " over TLS, client certificates optional",
+            Some(ClientAuth::Required) => " over TLS, client certificates required",
+        });
+    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     let keyed = |mode: Mode| {
         let routes = settings
             .routes

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::limits::LimitsFile;
 use super::route_file::RouteFile;
 use super::settings::{LogFormat, SafeMethods, Unmatched};
-use super::units::{Hidden, Limit, OffOr, Size, Time};
+use super::tls::{TlsFile, UpstreamTlsFile};
+use super::units::{FileMode, Hidden, Limit, OffOr, Size, Time};
 
 /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`, `1MiB`
 /// or as plain bytes.
@@ -21,6 +22,11 @@ pub struct File {
     /// Where clients connect: `host:port`, or `unix:/path/of.sock`.
     #[schemars(extend("default" = "127.0.0.1:7080"))]
     pub listen: Option<String>,
+    /// The mode of the listener's Unix socket, in octal digits: who may connect is who may write to it. By
+    /// default what the umask leaves, which mostly is the owner alone.
+    pub listen_mode: Option<FileMode>,
+    /// TLS for clients. Without it they speak plain HTTP.
+    pub tls: Option<TlsFile>,
     /// The service that is fenced. `url` is required, here or by `--upstream`.
     pub upstream: Option<UpstreamFile>,
     /// Where the marks live.
@@ -71,7 +77,7 @@ pub struct UpstreamFile {
     /// `host` or `host:port`.
     #[schemars(extend("default" = "preserve"))]
     pub host: Option<String>,
-    /// How long a connection may take.
+    /// How long a connection may take, with its TLS handshake.
     #[schemars(extend("default" = "2s"))]
     pub connect_timeout: Option<Time>,
     /// How long the head of a response may take. What happens then is unknown: the request keeps its
@@ -82,6 +88,12 @@ pub struct UpstreamFile {
     /// one that is just being used.
     #[schemars(extend("default" = "4s"))]
     pub idle_timeout: Option<Time>,
+    /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.
+    #[schemars(extend("default" = false))]
+    pub http2: Option<bool>,
+    /// TLS to an `https://` upstream, where the system's root certificates and no certificate of the proxy's
+    /// own are not what it takes.
+    pub tls: Option<UpstreamTlsFile>,
 }
 
 /// Where the marks live.
@@ -150,10 +162,11 @@ pub struct BodyFile {
     /// Longer bodies are a 413. `none`: no limit.
     #[schemars(extend("default" = "none"))]
     pub max: Option<Limit>,
-    /// How long a client may take over its whole body.
+    /// How long a client may take over its whole body where the request is judged. Where nothing is fenced
+    /// nobody waits for it, and a long upload that moves is let be.
     #[schemars(extend("default" = "60s"))]
     pub timeout: Option<Time>,
-    /// How long a client may pause within its body.
+    /// How long a client may pause within its body, on any route.
     #[schemars(extend("default" = "15s"))]
     pub progress_timeout: Option<Time>,
     /// A gRPC call whose client has not ended its messages within this is judged, and then streamed: such

@@ -6,6 +6,7 @@ use super::file::File;
 use super::problems::{Place, Problems, Report, Warning};
 use super::read::read;
 use super::settings::Settings;
+use super::sources::Sources;
 use super::tree::{Entry, Kind, Node};
 use super::validate;
 
@@ -76,8 +77,12 @@ impl Loader {
 
     /// Reads everything and checks it. Cheap, and without effect: to be called again at each reload.
     ///
-    /// The file is read with the thread blocked, once, which is short for a file of a few kilobytes.
+    /// The files are read with the thread blocked, once, which is short for files of a few kilobytes.
     pub fn load(&self) -> Result<(Settings, Vec<Warning>), Problems> {
+        let mut sources = Sources::default();
+        if let Some(file) = &self.file {
+            sources.note(file);
+        }
         let text = match &self.file {
             None => String::new(),
             Some(file) => match std::fs::read_to_string(file) {
@@ -89,18 +94,26 @@ impl Loader {
                     return Err(Problems {
                         file: self.file.clone(),
                         list: report.finish(),
+                        sources,
                     });
                 }
             },
         };
-        parse(&text, &self.overrides).map_err(|problems| Problems {
-            file: self.file.clone(),
-            ..problems
-        })
+        match parse(&text, &self.overrides) {
+            Ok((mut settings, warnings)) => {
+                settings.sources = sources.and(&settings.sources);
+                Ok((settings, warnings))
+            }
+            Err(problems) => Err(Problems {
+                file: self.file.clone(),
+                sources: sources.and(&problems.sources),
+                ..problems
+            }),
+        }
     }
 }
 
-/// Checks a configuration that is given as text.
+/// Checks a configuration that is given as text, and reads the certificates and keys that it names.
 pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
     let mut report = Report::default();
     let tree = Node::parse(text, &mut report);
@@ -111,10 +124,15 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
         validate::settings(file, &mut report)
     });
     let failed = report.has_errors();
+    let sources = report.sources();
     let list = report.finish();
     match settings {
         Some(settings) if !failed => Ok((settings, list)),
-        _ => Err(Problems { file: None, list }),
+        _ => Err(Problems {
+            file: None,
+            list,
+            sources,
+        }),
     }
 }
 

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::sources::Sources;
+
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -97,6 +99,8 @@ pub struct Problems {
     pub file: Option<PathBuf>,
     /// In the order of the file; at least one is an error.
     pub list: Vec<Problem>,
+    /// What was read, as far as it got.
+    pub sources: Sources,
 }
 
 impl Problems {
@@ -129,9 +133,20 @@ pub(super) struct Report {
     /// Paths that have an error already: what follows from it is not told as well.
     broken: BTreeSet<String>,
     list: Vec<Problem>,
+    sources: Sources,
 }
 
 impl Report {
+    /// Notes a file that is about to be read.
+    pub fn reads(&mut self, file: &Path) {
+        self.sources.note(file);
+    }
+
+    /// The files that were read so far.
+    pub fn sources(&self) -> Sources {
+        self.sources.clone()
+    }
+
     /// Takes the places of everything that is written down.
     pub fn locate(&mut self, places: BTreeMap<String, Place>) {
         self.places = places;

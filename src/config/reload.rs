@@ -18,6 +18,12 @@ impl Settings {
             }
         };
         fix("listen", self.listen != new.listen);
+        fix("listen_mode", self.listen_mode != new.listen_mode);
+        // Clients that speak the other of the two would be met by it from one moment to the next.
+        fix(
+            "tls, present or not,",
+            self.tls.is_some() != new.tls.is_some(),
+        );
         fix("admin.listen", self.admin.listen != new.admin.listen);
         fix("store.url", self.store.target != new.store.target);
         fix(

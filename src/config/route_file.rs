@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::file::BodyFile;
-use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods};
+use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
 use super::units::{OffOr, Time};
 use crate::fence::TokenFormat;
 
@@ -31,6 +31,13 @@ pub struct RouteFile {
     /// without looking.
     #[schemars(extend("default" = "enforce"))]
     pub mode: Option<Mode>,
+    /// The peers whose requests are let in, by the names in their certificates; all others get a 403. A URI
+    /// (`spiffe://cluster/ns/pay/sa/worker`) is compared whole, a DNS name whole and without case; `*.pay.svc` is any
+    /// one label before `.pay.svc`. Names are the DNS names and URIs of the certificate's SAN; its common name is
+    /// none (RFC 9525). Needs `tls.client_ca_file`. This is access control, not fencing: it holds in every
+    /// mode, for every method, and for claims.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub require_peer: Option<Vec<Option<String>>>,
     /// How the token is written.
     pub token: Option<TokenFile>,
     /// Whether more than one request may carry the same token. `once`: each token passes once.
@@ -38,6 +45,11 @@ pub struct RouteFile {
     pub reuse: Option<Reuse>,
     /// How GET, HEAD and OPTIONS are judged. By default as the top level says.
     pub safe_methods: Option<SafeMethods>,
+    /// Whether a request may open a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the opening request is judged
+    /// like a write, whatever its method; the tunnel holds its token's place, and is closed at once when a newer
+    /// token comes. Bypass and observe tunnel in any case.
+    #[schemars(extend("default" = "refuse"))]
+    pub upgrade: Option<Upgrade>,
     /// Spellings of a path that are ambiguous in general and harmless with this upstream: `semicolon`,
     /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`.
     #[schemars(with = "Option<Vec<String>>")]

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use super::idempotency;
 use super::parts;
+use super::peer;
 use super::problems::{Report, shown};
 use super::route_file::RouteFile;
-use super::settings::{BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods};
+use super::settings::{
+    BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, Upgrade,
+};
 use super::units::Time;
 use super::validate::{body, positive};
 use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
@@ -19,6 +22,8 @@ pub(super) struct Inherited {
     pub upstream_timeout: Duration,
     pub barrier: BarrierSettings,
     pub body: BodySettings,
+    /// Clients are asked for certificates, so that they have names.
+    pub peers_are_named: bool,
 }
 
 /// Checks all routes. `None` if one of them is wrong.
@@ -55,6 +60,7 @@ pub(super) fn routes(
     }
     conflicts(&patterns, report);
     labels(&checked, report);
+    ways_around(&checked, report);
     (checked.len() == count && count > 0)
         .then(|| checked.into_iter().map(|(_, settings)| settings).collect())
 }
@@ -158,6 +164,12 @@ fn route(
             "raise body.buffer, or take {operation} and {digest} out of the key",
         );
     }
+    let require_peer = peer::patterns(
+        &format!("{at}.require_peer"),
+        file.require_peer,
+        inherited.peers_are_named,
+        report,
+    );
     let name = file
         .name
         .filter(|name| parts::label(&format!("{at}.name"), name, report));
@@ -168,12 +180,14 @@ fn route(
         methods: methods?,
         key: key?,
         mode,
+        require_peer,
         token_format: file
             .token
             .and_then(|token| token.format)
             .map_or(TokenFormat::Decimal, TokenFormat::from),
         reuse: file.reuse.unwrap_or(Reuse::Allow),
         safe_methods: file.safe_methods.unwrap_or(inherited.safe_methods),
+        upgrade: file.upgrade.unwrap_or(Upgrade::Refuse),
         allow,
         idempotency,
         upstream_timeout,
@@ -239,12 +253,26 @@ fn duration(at: &str, time: Option<Time>, inherited: Duration, report: &mut Repo
     time.map_or(inherited, |time| positive(at, time.0, report))
 }
 
+/// An upstream of HTTP/2 has no upgrades (RFC 9113, 8.6).
+pub(super) fn no_upgrades(routes: &[RouteSettings], report: &mut Report) {
+    for (index, route) in routes.iter().enumerate() {
+        if route.upgrade == Upgrade::Allow {
+            report.error(
+                format!("routes[{index}].upgrade"),
+                "an upstream that speaks HTTP/2 opens no tunnels",
+                "name it by http:// if it speaks HTTP/1.1 too, or refuse upgrades",
+            );
+        }
+    }
+}
+
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
     let given = [
         ("resource", file.resource.is_some()),
         ("token", file.token.is_some()),
         ("reuse", file.reuse.is_some()),
         ("safe_methods", file.safe_methods.is_some()),
+        ("upgrade", file.upgrade.is_some()),
         ("idempotency", file.idempotency.is_some()),
         ("barrier", file.barrier.is_some()),
     ];
@@ -280,6 +308,28 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
                     shown(&route.label)
                 ),
                 "metrics could not tell them apart: give each its own name",
+            );
+        }
+    }
+}
+
+/// Warns of wider routes that let everybody in where a narrower one does not: paths that are the narrower one's
+/// to the upstream (with a slash behind, say) may be the wider one's here.
+fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
+    for (at, wide) in routes {
+        let open = wide.require_peer.is_empty();
+        let around = routes.iter().find(|(_, route)| {
+            !route.require_peer.is_empty() && wide.pattern.surrounds(&route.pattern)
+        });
+        if let Some((_, narrow)) = around.filter(|_| open) {
+            report.warn(
+                format!("{at}.path"),
+                format!(
+                    "this route takes paths around {} (with a slash or more behind it) from every peer, and that \
+                     one does not",
+                    narrow.path
+                ),
+                "give this one a require_peer too, or let the narrower path end in /{*rest}",
             );
         }
     }

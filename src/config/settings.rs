@@ -8,12 +8,19 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::peer::PeerPattern;
+use super::sources::Sources;
+use super::tls::{TlsSettings, UpstreamTlsSettings};
 use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 /// A configuration that has passed every check.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: Listen,
+    /// Of the listener's Unix socket; `None`: what the umask leaves.
+    pub listen_mode: Option<u32>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsSettings>,
     pub upstream: UpstreamSettings,
     pub store: StoreSettings,
     pub barrier: BarrierSettings,
@@ -31,6 +38,8 @@ pub struct Settings {
     pub claim: Option<String>,
     /// Most specific first is the router's business; this is the order of the file.
     pub routes: Vec<RouteSettings>,
+    /// What all this was read from.
+    pub sources: Sources,
 }
 
 /// An address to listen on.
@@ -50,6 +59,9 @@ pub struct UpstreamSettings {
     pub timeout: Duration,
     /// How long an idle connection to the upstream is kept.
     pub idle_timeout: Duration,
+    /// HTTP/2 over TLS, by ALPN.
+    pub http2: bool,
+    pub tls: UpstreamTlsSettings,
 }
 
 /// Where requests go. No path: targets go upstream byte for byte.
@@ -130,7 +142,7 @@ pub struct BodySettings {
     pub buffer: u64,
     /// Longer bodies are a 413.
     pub max: Option<u64>,
-    /// How long a client may take over its whole body.
+    /// How long a client may take over its whole body where the request is judged.
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,
@@ -222,9 +234,12 @@ pub struct RouteSettings {
     /// `None` only in bypass mode.
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
+    /// Whose requests are let in; empty: everybody's.
+    pub require_peer: Vec<PeerPattern>,
     pub token_format: TokenFormat,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
+    pub upgrade: Upgrade,
     /// Spellings that are let through on this route though they are refused by default.
     pub allow: Allow,
     /// `None`: no keys are sent.
@@ -268,6 +283,16 @@ pub enum Reuse {
     Allow,
     /// Each token passes once.
     Once,
+}
+
+/// Whether a fenced request may open a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upgrade {
+    /// Judged like a write; the tunnel is closed when a newer token comes.
+    Allow,
+    /// A 400.
+    Refuse,
 }
 
 /// What becomes of safe methods (GET, HEAD, OPTIONS).

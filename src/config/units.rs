@@ -100,6 +100,39 @@ impl JsonSchema for Size {
     }
 }
 
+/// The mode of a file: `0660`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+impl<'de> Deserialize<'de> for FileMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = text(deserializer, "a mode such as 0660")?;
+        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        match u32::from_str_radix(&text, 8) {
+            Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
+            _ => Err(D::Error::custom(format_args!(
+                "{} is not a mode\nwrite three octal digits, or four with a 0 before them: 0660",
+                shown(&text)
+            ))),
+        }
+    }
+}
+
+impl JsonSchema for FileMode {
+    fn schema_name() -> Cow<'static, str> {
+        "FileMode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "description": "The mode of a file, in octal digits: 0660.",
+            "pattern": "^0?[0-7]{3}$",
+            "minimum": 0,
+        })
+    }
+}
+
 /// A number of bytes, or `none` for as many as come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<u64>);

@@ -14,10 +14,13 @@ use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
+    RouteSettings, SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
+    UpstreamUrl,
 };
 use super::store;
-use super::units::{OffOr, Time};
+use super::tls;
+use super::tls::UpstreamTlsSettings;
+use super::units::{FileMode, OffOr, Time};
 use crate::fence::Pattern;
 
 /// Where the data port is if nobody says.
@@ -30,7 +33,16 @@ const CLAIM: &str = "/.well-known/fencing/claim";
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
     let barrier = barrier(&file.barrier.unwrap_or_default(), report);
-    let upstream = upstream(&file.upstream.unwrap_or_default(), barrier.settle, report);
+    let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
+    let client_ca = file
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.client_ca_file.is_some());
+    let tls = match file.tls {
+        Some(block) => tls::listener(block, report).map(Some),
+        None => Some(None),
+    };
+    let upstream = upstream(file.upstream.unwrap_or_default(), barrier.settle, report);
     let store = store::settings(file.store.unwrap_or_default(), report);
     let body = body(
         "body",
@@ -58,15 +70,31 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
             .map_or(Duration::from_secs(30), |u| u.timeout),
         barrier,
         body,
+        peers_are_named: client_ca,
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    if let (Some(routes), Some(upstream)) = (&routes, &upstream)
+        && matches!(upstream.url, UpstreamUrl::H2c(_))
+    {
+        routes::no_upgrades(routes, report);
+    }
     roomless("body", body, limits.body_memory, report);
     for (index, route) in routes.iter().flatten().enumerate() {
         if route.body.buffer != body.buffer {
             let at = format!("routes[{index}].body");
             roomless(&at, route.body, limits.body_memory, report);
         }
+    }
+    let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
+    let guarded = |routes: &Vec<RouteSettings>| routes.iter().any(|r| !r.require_peer.is_empty());
+    if unmatched == Unmatched::SafeOnly && routes.as_ref().is_some_and(guarded) {
+        report.warn(
+            "unmatched",
+            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
+             one (with a slash behind it, say) for a route's that has a require_peer",
+            "unmatched: refuse",
+        );
     }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
@@ -88,6 +116,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     }
     Some(Settings {
         listen: listen?,
+        listen_mode,
+        tls: tls?,
         upstream: upstream?,
         store: store?,
         barrier,
@@ -96,11 +126,12 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         shutdown,
         admin: admin?,
         log: log?,
-        unmatched: file.unmatched.unwrap_or(Unmatched::SafeOnly),
+        unmatched,
         stale_status,
         disclose: file.disclose.unwrap_or(true),
         claim,
         routes: routes?,
+        sources: report.sources(),
     })
 }
 
@@ -228,11 +259,22 @@ fn listen(at: &str, given: Option<&str>, default: &str, report: &mut Report) -> 
     taken(at, addresses::listen(given.unwrap_or(default)), report)
 }
 
-fn upstream(
-    file: &UpstreamFile,
-    settle: Duration,
+fn listen_mode(
+    listen: Option<&Listen>,
+    mode: Option<FileMode>,
     report: &mut Report,
-) -> Option<UpstreamSettings> {
+) -> Option<u32> {
+    if mode.is_some() && matches!(listen, Some(Listen::Tcp(_))) {
+        report.error(
+            "listen_mode",
+            "a TCP port has no mode",
+            "remove it, or listen on unix:/path/of.sock",
+        );
+    }
+    mode.map(|mode| mode.0)
+}
+
+fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option<UpstreamSettings> {
     if file.url.is_none() {
         report.error(
             "upstream.url",
@@ -262,12 +304,30 @@ fn upstream(
         seconds(4),
         report,
     );
+    let http2 = file.http2.unwrap_or(false);
+    if http2
+        && url
+            .as_ref()
+            .is_some_and(|url| !matches!(url, UpstreamUrl::Https(_)))
+    {
+        report.error(
+            "upstream.http2",
+            "without TLS there is no ALPN to agree on HTTP/2 by",
+            "h2c:// in upstream.url speaks it without TLS; for https:// leave this in",
+        );
+    }
+    let tls = match file.tls {
+        Some(block) => tls::upstream(block, url.as_ref(), report),
+        None => Some(UpstreamTlsSettings::default()),
+    };
     Some(UpstreamSettings {
         url: url?,
         host: host?,
         connect_timeout,
         timeout,
         idle_timeout,
+        http2,
+        tls: tls?,
     })
 }
 

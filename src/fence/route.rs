@@ -123,6 +123,21 @@ impl Pattern {
         captures.chain(self.rest_name())
     }
 
+    /// Whether this pattern also takes paths around those of `other`: a final `{*rest}` that begins where all of
+    /// `other`'s paths begin, and `other` has none.
+    #[must_use]
+    pub fn surrounds(&self, other: &Self) -> bool {
+        let fits = |(own, of_other): (&Step, &Step)| match (own, of_other) {
+            (Step::Literal(own), Step::Literal(of_other)) => own == of_other,
+            (Step::Capture(_), _) => true,
+            (Step::Literal(_), Step::Capture(_)) => false,
+        };
+        self.rest_name().is_some()
+            && other.rest_name().is_none()
+            && self.steps.len() <= other.steps.len()
+            && self.steps.iter().zip(other.steps.iter()).all(fits)
+    }
+
     /// The name of the final `{*rest}`.
     pub(super) fn rest_name(&self) -> Option<&str> {
         match &self.end {

@@ -3,7 +3,7 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts, Registry,
 };
 
@@ -97,6 +97,13 @@ families! {
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
+    /// TLS handshakes with clients that failed, by reason.
+    tls_handshake_errors: IntCounterVec =
+        counters("fencepost_tls_handshake_errors_total", &["reason"]);
+    /// When a certificate that is shown to clients (listener) or to the upstream ends, the first of its chain, in
+    /// seconds since 1970; +Inf where none is configured.
+    tls_certificate_expiry: GaugeVec =
+        float_gauges("fencepost_tls_certificate_expiry_seconds", &["certificate"]);
     /// 1, with the version in the label.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
 }
@@ -125,6 +132,10 @@ fn gauge(name: &str, help: &str) -> IntGauge {
 
 fn float_gauge(name: &str, help: &str) -> Gauge {
     Gauge::new(name, help).expect(CONSTANT)
+}
+
+fn float_gauges(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+    GaugeVec::new(Opts::new(name, help), labels).expect(CONSTANT)
 }
 
 fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {

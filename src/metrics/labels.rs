@@ -89,6 +89,8 @@ label! {
         MalformedToken = "malformed-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
+        /// Refused: the request has passed this proxy before, or too many others.
+        LoopDetected = "loop-detected",
         /// Refused: the head is over `limits.header_bytes` or `limits.header_count`.
         HeadTooLarge = "head-too-large",
         /// Refused: the target is over `limits.target_bytes`.
@@ -109,9 +111,11 @@ label! {
         OlderInFlight = "older-in-flight",
         /// Not forwarded: the upstream refused the connection.
         UpstreamUnreachable = "upstream-unreachable",
+        /// Refused: the client's certificate has no name that the route lets in.
+        PeerRefused = "peer-refused",
         /// Forwarded, and no whole answer came back: broken, or too slow.
         OutcomeUnknown = "outcome-unknown",
-        /// Refused: an upgrade (WebSocket …) on a fenced route.
+        /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
         ClientGone = "client-gone",
@@ -133,7 +137,7 @@ label! {
         ObservedContentTooLarge = "observed-content-too-large",
         /// Passed in observe mode while the store could not decide.
         ObservedStoreUnavailable = "observed-store-unavailable",
-        /// Tunnelled in observe mode; an upgrade is refused in enforce mode.
+        /// Tunnelled in observe mode though the route does not allow upgrades.
         ObservedUpgradeRefused = "observed-upgrade-refused",
     }
 }
@@ -166,6 +170,32 @@ label! {
         Store = "store",
         /// A newer token that came while the request waited for older ones.
         Barrier = "barrier",
+    }
+}
+
+label! {
+    /// Why a TLS handshake with a client did not come to its end.
+    HandshakeError {
+        /// The client showed no certificate where it has to, or one that does not verify.
+        ClientCertificate = "client-certificate",
+        /// The client broke it off with an alert: mostly it does not trust the listener's certificate.
+        RefusedByClient = "refused-by-client",
+        /// It took longer than `limits.head_timeout`.
+        Timeout = "timeout",
+        /// The client closed the connection, as probes of a port do.
+        Closed = "closed",
+        /// What came is no TLS (plain HTTP, say), or nothing that both sides support.
+        Protocol = "protocol",
+    }
+}
+
+label! {
+    /// A certificate that the program shows.
+    Certificate {
+        /// To clients of the data port: `tls.cert_file`.
+        Listener = "listener",
+        /// To the upstream: `upstream.tls.cert_file`.
+        Upstream = "upstream",
     }
 }
 

@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
 use self::families::Families;
-pub use self::labels::{CheckResult, CodeClass, DecidedBy, Limit, Outcome};
+pub use self::labels::{
+    Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
+};
 pub use self::route::{InFlightGuard, RouteMetrics};
 use self::sketch::RecentDistinct;
 use crate::config::settings::Mode;
@@ -87,6 +89,17 @@ impl Metrics {
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
+        for reason in HandshakeError::ALL {
+            families
+                .tls_handshake_errors
+                .with_label_values(&[reason.as_str()]);
+        }
+        for certificate in Certificate::ALL {
+            families
+                .tls_certificate_expiry
+                .with_label_values(&[certificate.as_str()])
+                .set(f64::INFINITY);
+        }
         // Nothing runs on a configuration that was not read.
         families.config_reload_ok.set(1);
         let checks = CheckResult::ALL
@@ -154,6 +167,27 @@ impl Metrics {
     /// A limit was reached.
     pub fn limit(&self, limit: Limit) {
         self.limits[limit as usize].inc();
+    }
+
+    /// A TLS handshake with a client failed.
+    pub fn handshake_error(&self, reason: HandshakeError) {
+        self.families
+            .tls_handshake_errors
+            .with_label_values(&[reason.as_str()])
+            .inc();
+    }
+
+    /// When a certificate ends, in seconds since 1970; `None`: there is none.
+    pub fn set_certificate_expiry(&self, certificate: Certificate, expires: Option<i64>) {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "exact for 285 million years, as every gauge is a float"
+        )]
+        let seconds = expires.map_or(f64::INFINITY, |seconds| seconds as f64);
+        self.families
+            .tls_certificate_expiry
+            .with_label_values(&[certificate.as_str()])
+            .set(seconds);
     }
 
     /// The open connections of the data port.
@@ -297,6 +331,10 @@ mod tests {
         }
         for kind in STORE_ERROR_KINDS {
             let series = format!("fencepost_store_errors_total{{kind=\"{kind}\"}}");
+            assert_eq!(value(&metrics, &series), 0.0);
+        }
+        for reason in HandshakeError::ALL {
+            let series = format!("fencepost_tls_handshake_errors_total{{reason=\"{reason}\"}}");
             assert_eq!(value(&metrics, &series), 0.0);
         }
         for limit in Limit::ALL {

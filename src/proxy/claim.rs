@@ -13,7 +13,7 @@ use super::classify::{self, Class, Fenced};
 use super::headers::{self, RESOURCE, TARGET};
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{About, Done, Live, Proxy, body_refusal, too_long_for_key};
+use super::{About, Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
 
@@ -30,6 +30,7 @@ impl Proxy {
         live: &Live,
         head: Parts,
         body: Incoming,
+        peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
         let _place = self.places.take()?;
@@ -38,8 +39,8 @@ impl Proxy {
                 .map_err(|error| Refusal::Ambiguous(error.to_string()))
         };
         let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
-            (Some(target), None) => self.by_target(live, target, &head, body).await?,
-            (None, Some(key)) => by_resource(live, key, &head)?,
+            (Some(target), None) => self.by_target(live, target, (&head, peer), body).await?,
+            (None, Some(key)) => by_resource(live, key, (&head, peer))?,
             (Some(_), Some(_)) => {
                 let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
                 return Err(Refusal::Ambiguous(why.into()));
@@ -70,7 +71,7 @@ impl Proxy {
         &self,
         live: &Live,
         target: &str,
-        head: &Parts,
+        (head, peer): (&Parts, &Peer),
         body: Incoming,
     ) -> Result<Claim, Refusal> {
         let malformed = || {
@@ -88,7 +89,7 @@ impl Proxy {
         let mut parts = aimed.uri.clone().into_parts();
         parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
         aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
-        let fenced = match classify::classify(&live.table, &aimed) {
+        let fenced = match classify::classify(&live.table, &aimed, peer) {
             Class::Fenced(fenced) => fenced,
             Class::Refused(_, refusal) => return Err(refusal),
             Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
@@ -127,13 +128,21 @@ impl Proxy {
 }
 
 /// A key by name. One that no enforcing route can yield protects nothing, and is refused.
-fn by_resource(live: &Live, key: &str, head: &Parts) -> Result<Claim, Refusal> {
+/// Which of several routes the holder will use cannot be told, so the peer has to be let in by each.
+fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<Claim, Refusal> {
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let route = live.table.could_yield(key.as_str()).ok_or_else(|| {
+    let mut routes = live.table.could_yield(key.as_str());
+    let route = routes.next().ok_or_else(|| {
         let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
         Refusal::Ambiguous(why)
     })?;
+    if !std::iter::once(route)
+        .chain(routes)
+        .all(|route| peer.may_use(&route.settings))
+    {
+        return Err(Refusal::PeerRefused);
+    }
     let token = headers::fencing_token(&head.headers)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?
         .ok_or(Refusal::TokenRequired)?;

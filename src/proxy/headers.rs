@@ -8,9 +8,11 @@
 //! where one value matters, a second line is malformed, even an equal one ([`single`]).
 //!
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
-//! among the connection's own fields (7.6.1).
+//! among the connection's own fields (7.6.1). What it may say is [`trailers`]' business.
 
 pub mod trace;
+pub mod trailers;
+pub mod via;
 
 use std::net::IpAddr;
 
@@ -20,6 +22,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use self::trace::NewTrace;
+use self::trailers::TrailerRules;
+use self::via::Via;
 use super::idempotency::Choice;
 use crate::fence::{KeyError, ResourceKey, Token};
 
@@ -159,17 +163,27 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
+/// Whether `Connection` has this option.
+pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
+    connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
+}
+
 /// Takes off what belongs to one connection: the fields of [`HOP_BY_HOP`] and those that `Connection`
 /// names. A field that is meant for all recipients may not be named there (RFC 9110, 7.6.1), and one
 /// that is (`Connection: host, content-length, if-match`) stays on: see [`end_to_end`].
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = connection_options(headers)
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
-        .filter(|name| !end_to_end(name.as_str()))
-        .collect();
+    let named = connection_named(headers);
     remove_where(headers, |name| {
         named.contains(name) || HOP_BY_HOP.contains(name)
     });
+}
+
+/// The fields that `Connection` names and may name.
+fn connection_named(headers: &HeaderMap) -> Vec<HeaderName> {
+    connection_options(headers)
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|name| !end_to_end(name.as_str()))
+        .collect()
 }
 
 /// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
@@ -218,14 +232,16 @@ fn end_to_end(name: &str) -> bool {
 
 /// Takes off every `X-Fencing-…`, in dashes, underscores or any mixture.
 pub fn strip_fencing(headers: &mut HeaderMap) {
+    remove_where(headers, is_fencing);
+}
+
+fn is_fencing(name: &HeaderName) -> bool {
     let prefix = b"x-fencing-";
-    remove_where(headers, |name| {
-        name.as_str()
-            .bytes()
-            .map(plain)
-            .take(prefix.len())
-            .eq(prefix.iter().copied())
-    });
+    name.as_str()
+        .bytes()
+        .map(plain)
+        .take(prefix.len())
+        .eq(prefix.iter().copied())
 }
 
 /// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
@@ -271,6 +287,10 @@ pub struct ForUpstream<'a> {
     pub http2: bool,
     /// The ids for a request that brings no valid `traceparent`.
     pub trace: NewTrace,
+    /// What this process calls itself.
+    pub via: &'a Via,
+    /// What may not stand in the request's trailers.
+    pub trailers: &'a TrailerRules,
 }
 
 /// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
@@ -278,16 +298,17 @@ pub struct ForUpstream<'a> {
 /// - `X-Forwarded-For`: the peer is appended to what is there.
 /// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
 ///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
-/// - `Via`: `1.1 fencepost` is appended (RFC 9110, 7.6.3).
+/// - `Via`: `1.1 fencepost-1a2b3c4d` is appended ([`via`]).
+/// - `Trailer`: what will not be sent is taken out ([`trailers`]).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
-    let trailers = headers.get_all(TE).iter().any(|line| {
+    let wants_trailers = headers.get_all(TE).iter().any(|line| {
         let mut members = line.as_bytes().split(|byte| *byte == b',');
         members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_hop_by_hop(headers);
     strip_fencing(headers);
-    if trailers && add.http2 {
+    if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if let Some((token, resource)) = add.fenced {
@@ -317,26 +338,20 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     {
         headers.insert(FORWARDED_HOST, host);
     }
-    append_via(headers, add.version);
+    add.trailers.announce(headers);
+    add.via.append(headers, add.version);
     trace::ensure(headers, add.trace);
 }
 
-/// Makes an upstream's header the client's. `version` is that of the upstream's response.
-pub fn response_for_client(headers: &mut HeaderMap, version: Version) {
+/// Makes an upstream's header the client's. `version` is that of the upstream's response. What is returned
+/// says what may stand in its trailers.
+pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via) -> TrailerRules {
+    let trailers = TrailerRules::of(headers);
     strip_hop_by_hop(headers);
     strip_fencing(headers);
-    append_via(headers, version);
-}
-
-fn append_via(headers: &mut HeaderMap, version: Version) {
-    let received = match version {
-        Version::HTTP_09 => "0.9 fencepost",
-        Version::HTTP_10 => "1.0 fencepost",
-        Version::HTTP_2 => "2 fencepost",
-        Version::HTTP_3 => "3 fencepost",
-        _ => "1.1 fencepost",
-    };
-    append(headers, VIA, received);
+    trailers.announce(headers);
+    via.append(headers, version);
+    trailers
 }
 
 /// Adds a member to a field that is a list, on one line with those before it.
@@ -399,29 +414,6 @@ pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
         Ok(key) => ResourceKey::new(key),
         Err(_) => ResourceKey::new(value),
     }
-}
-
-/// Takes out of a message's trailers what may only stand in its header (RFC 9110, 6.5.1): framing,
-/// routing, authentication, modifiers of the request, controls of the response, and the format of the
-/// content; and whatever this proxy decides by or adds. Digests are what trailers are for (RFC 9530),
-/// and stay, as do `ETag` (RFC 9110,
-/// 8.8.3) and gRPC's status.
-pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
-    strip_hop_by_hop(trailers);
-    strip_fencing(trailers);
-    remove_where(trailers, |name| {
-        let dashed: String = name
-            .as_str()
-            .bytes()
-            .map(|byte| char::from(plain(byte)))
-            .collect();
-        let allowed = ["content-digest", "etag"].contains(&name.as_str());
-        let forbidden = end_to_end(&dashed)
-            || dashed.starts_with("proxy-")
-            || HOP_BY_HOP.iter().any(|field| *field == *dashed)
-            || METHOD_OVERRIDES.contains(&&*dashed);
-        forbidden && !allowed
-    });
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub(crate) struct Route {
 pub(crate) struct Table {
     router: Router,
     routes: Vec<Arc<Route>>,
-    /// Some route enforces: then nothing ambiguous passes anywhere.
-    pub enforcing: bool,
+    /// Some route enforces, or lets some peers in only: then nothing ambiguous passes anywhere.
+    pub strict: bool,
     pub unmatched: Unmatched,
     pub unmatched_metrics: Arc<RouteMetrics>,
     pub claim: Option<String>,
@@ -56,10 +56,10 @@ impl Table {
         Ok(Self {
             router: paths,
             routes,
-            enforcing: settings
+            strict: settings
                 .routes
                 .iter()
-                .any(|route| route.mode == Mode::Enforce),
+                .any(|route| route.mode == Mode::Enforce || !route.require_peer.is_empty()),
             unmatched: settings.unmatched,
             unmatched_metrics: metrics.route(UNMATCHED),
             claim: settings.claim.clone(),
@@ -76,9 +76,9 @@ impl Table {
         Some((self.routes.get(index)?, captures))
     }
 
-    /// An enforcing route that can yield this key.
-    pub(crate) fn could_yield(&self, key: &str) -> Option<&Arc<Route>> {
-        self.routes.iter().find(|route| {
+    /// The enforcing routes that can yield this key.
+    pub(crate) fn could_yield(&self, key: &str) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.iter().filter(move |route| {
             let template = route.settings.key.as_ref();
             route.settings.mode == Mode::Enforce
                 && template.is_some_and(|template| template.could_yield(key))

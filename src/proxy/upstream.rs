@@ -13,6 +13,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -21,14 +22,20 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri, Version};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
+};
 use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
-use super::body::UpstreamBody;
+use super::body::{BoxError, UpstreamBody};
+use super::tunnel;
+use super::watched::Watch;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 
@@ -37,7 +44,9 @@ use crate::marks::lease::Lease;
 pub enum UpstreamError {
     #[error("upstream.url: {0} is not an authority: {1}")]
     Authority(String, http::uri::InvalidUri),
-    #[error("the system's root certificates cannot be read: {0}")]
+    #[error(
+        "the system's root certificates cannot be read: {0}; upstream.tls.ca_file names others"
+    )]
     Roots(io::Error),
     #[error("the lease under which this request was admitted has ended")]
     Ended,
@@ -47,7 +56,7 @@ pub enum UpstreamError {
 /// the longest piece of one.
 const BUFFER: usize = 64 << 10;
 
-pub(crate) type HttpClient = Client<HttpsConnector<Connector>, UpstreamBody>;
+pub(crate) type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
 
 /// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
 /// write HTTP/1.0 there from then on, in which a body has a length or is not there, and leaves a body without
@@ -70,7 +79,7 @@ pub(crate) async fn send(
 pub(crate) struct Upstream {
     scheme: Scheme,
     authority: Authority,
-    /// The upstream speaks HTTP/2 by prior knowledge: the authority takes the place of Host.
+    /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of Host.
     pub h2: bool,
     host: HostPolicy,
     setup: Setup,
@@ -83,7 +92,10 @@ pub(crate) struct Upstream {
 
 /// What a client is made of.
 struct Setup {
-    https: bool,
+    /// `None`: no TLS.
+    tls: Option<ClientConfig>,
+    /// In place of the URL's host.
+    server_name: Option<ServerName<'static>>,
     h2: bool,
     socket: Option<PathBuf>,
     connect_timeout: Duration,
@@ -91,28 +103,19 @@ struct Setup {
 }
 
 impl Setup {
-    fn client(&self, guard: Option<LeaseGuard>) -> Result<HttpClient, UpstreamError> {
-        let connector = Connector {
+    fn client(&self, guard: Option<LeaseGuard>) -> HttpClient {
+        let sockets = Connector {
             socket: self.socket.clone(),
-            timeout: self.connect_timeout,
             guard,
         };
-        let builder = HttpsConnectorBuilder::new();
-        let connector = if self.https {
-            builder
-                .with_native_roots()
-                .map_err(UpstreamError::Roots)?
-                .https_only()
-                .enable_http1()
-                .wrap_connector(connector)
-        } else {
-            builder
-                .with_webpki_roots()
-                .https_or_http()
-                .enable_http1()
-                .wrap_connector(connector)
+        let connector = Connecting {
+            way: match &self.tls {
+                None => Way::Plain(sockets),
+                Some(config) => Way::Tls(self.secured(config.clone(), sockets), self.h2),
+            },
+            timeout: self.connect_timeout,
         };
-        Ok(Client::builder(TokioExecutor::new())
+        Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
@@ -123,7 +126,21 @@ impl Setup {
             .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
-            .build(connector))
+            .build(Watch::new(connector, self.h2))
+    }
+
+    fn secured(&self, config: ClientConfig, sockets: Connector) -> HttpsConnector<Connector> {
+        let mut builder = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_only();
+        if let Some(name) = &self.server_name {
+            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name.clone()));
+        }
+        if self.h2 {
+            builder.enable_http2().wrap_connector(sockets)
+        } else {
+            builder.enable_http1().wrap_connector(sockets)
+        }
     }
 }
 
@@ -134,23 +151,30 @@ impl Upstream {
     ) -> Result<Self, UpstreamError> {
         let (scheme, authority, h2, socket) = match &settings.url {
             UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false, None),
-            UpstreamUrl::Https(authority) => (Scheme::HTTPS, authority.as_str(), false, None),
+            UpstreamUrl::Https(authority) => {
+                (Scheme::HTTPS, authority.as_str(), settings.http2, None)
+            }
             UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true, None),
             UpstreamUrl::Unix(path) => (Scheme::HTTP, "localhost", false, Some(path.clone())),
         };
         let authority: Authority = authority
             .parse()
             .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
+        let tls = (scheme == Scheme::HTTPS)
+            .then(|| settings.tls.client_config())
+            .transpose()
+            .map_err(UpstreamError::Roots)?;
         let setup = Setup {
-            https: scheme == Scheme::HTTPS,
+            tls,
+            server_name: settings.tls.server_name.clone(),
             h2,
             socket,
             connect_timeout: settings.connect_timeout,
             idle_timeout: settings.idle_timeout,
         };
         let generation = lease.generation();
-        let fenced = setup.client(Some(LeaseGuard::new(lease, generation)))?;
-        let plain = setup.client(None)?;
+        let fenced = setup.client(Some(LeaseGuard::new(lease, generation)));
+        let plain = setup.client(None);
         Ok(Self {
             scheme,
             authority,
@@ -177,7 +201,7 @@ impl Upstream {
         }
         if fenced.0 < generation {
             let guard = LeaseGuard::new(&self.lease, generation);
-            *fenced = (generation, self.setup.client(Some(guard))?);
+            *fenced = (generation, self.setup.client(Some(guard)));
         }
         Ok(fenced.1.clone())
     }
@@ -202,11 +226,70 @@ impl Upstream {
     }
 }
 
-/// Opens connections to the one upstream, whatever the URI says.
+/// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
+#[derive(Clone)]
+pub(crate) struct Connecting {
+    way: Way,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Way {
+    Plain(Connector),
+    /// Whether HTTP/2 has to be agreed on.
+    Tls(HttpsConnector<Connector>, bool),
+}
+
+impl Service<Uri> for Connecting {
+    type Response = MaybeHttpsStream<Socket>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { way, timeout } = self.clone();
+        Box::pin(async move {
+            let connect = async {
+                match way {
+                    Way::Plain(mut sockets) => Ok(MaybeHttpsStream::Http(sockets.call(uri).await?)),
+                    Way::Tls(mut connector, h2) => {
+                        let stream = connector.call(uri).await?;
+                        if h2 && !speaks_h2(&stream) {
+                            // One that knows no ALPN has let the handshake pass.
+                            return Err(
+                                "it does not offer HTTP/2 by ALPN; see upstream.http2".into()
+                            );
+                        }
+                        Ok(stream)
+                    }
+                }
+            };
+            tokio::time::timeout(timeout, connect)
+                .await
+                .unwrap_or_else(|_| {
+                    let message = format!("no connection within {timeout:?}");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+                })
+        })
+    }
+}
+
+fn speaks_h2(stream: &MaybeHttpsStream<Socket>) -> bool {
+    match stream {
+        MaybeHttpsStream::Https(stream) => {
+            stream.inner().get_ref().1.alpn_protocol() == Some(b"h2")
+        }
+        MaybeHttpsStream::Http(_) => false,
+    }
+}
+
+/// Opens sockets to the one upstream, whatever the URI says.
 #[derive(Clone)]
 pub(crate) struct Connector {
     socket: Option<PathBuf>,
-    timeout: Duration,
     /// The generation is that of the permits whose client this is, not the one of the moment of the
     /// connect: a permit of an earlier generation must not get a socket of a later one.
     guard: Option<LeaseGuard>,
@@ -224,30 +307,23 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            let connect = async {
-                let guard = connector.guard;
-                if let Some(path) = &connector.socket {
-                    let stream = UnixStream::connect(path).await?;
-                    return Ok(Socket::Unix(TokioIo::new(stream), guard));
-                }
-                let host = uri.host().unwrap_or("localhost");
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                let default = if uri.scheme() == Some(&Scheme::HTTPS) {
-                    443
-                } else {
-                    80
-                };
-                let port = uri.port_u16().unwrap_or(default);
-                let stream = TcpStream::connect((host, port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(TokioIo::new(stream), guard))
+            let guard = connector.guard;
+            if let Some(path) = &connector.socket {
+                let stream = UnixStream::connect(path).await?;
+                return Ok(Socket::new(Io::Unix(TokioIo::new(stream)), guard));
+            }
+            let host = uri.host().unwrap_or("localhost");
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let default = if uri.scheme() == Some(&Scheme::HTTPS) {
+                443
+            } else {
+                80
             };
-            tokio::time::timeout(connector.timeout, connect)
-                .await
-                .unwrap_or_else(|_| {
-                    let message = format!("no connection within {:?}", connector.timeout);
-                    Err(io::Error::new(io::ErrorKind::TimedOut, message))
-                })
+            let port = uri.port_u16().unwrap_or(default);
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            tunnel::keep_alive(&stream);
+            Ok(Socket::new(Io::Tcp(TokioIo::new(stream)), guard))
         })
     }
 }
@@ -268,17 +344,53 @@ impl LeaseGuard {
     }
 }
 
+/// Has a fenced connection closed with a reset: what the kernel has not sent by then is not to arrive later on, when
+/// nobody waits for it any longer. It comes with every response, among its extensions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ResetSwitch(Arc<AtomicBool>);
+
+impl ResetSwitch {
+    pub(crate) fn reset_on_close(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A connection to the upstream.
-pub(crate) enum Socket {
-    Tcp(TokioIo<TcpStream>, Option<LeaseGuard>),
-    Unix(TokioIo<UnixStream>, Option<LeaseGuard>),
+pub(crate) struct Socket {
+    io: Io,
+    guard: Option<LeaseGuard>,
+    reset: ResetSwitch,
+}
+
+enum Io {
+    Tcp(TokioIo<TcpStream>),
+    Unix(TokioIo<UnixStream>),
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // What nobody fences may arrive at any time.
+        if self.guard.is_some()
+            && self.reset.0.load(Ordering::Acquire)
+            && let Io::Tcp(stream) = &self.io
+        {
+            let _ = stream.inner().set_zero_linger();
+        }
+    }
 }
 
 impl Socket {
+    fn new(io: Io, guard: Option<LeaseGuard>) -> Self {
+        Self {
+            io,
+            guard,
+            reset: ResetSwitch::default(),
+        }
+    }
+
     /// Refuses a write under a lapsed lease. hyper then drops the connection, which resets it.
     fn may_write(&self) -> io::Result<()> {
-        let (Self::Tcp(_, guard) | Self::Unix(_, guard)) = self;
-        match guard {
+        match &self.guard {
             Some(guard) if !guard.lease.holds(guard.generation) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the lease has lapsed; nothing more is written upstream",
@@ -290,7 +402,7 @@ impl Socket {
 
 impl Connection for Socket {
     fn connected(&self) -> Connected {
-        Connected::new()
+        Connected::new().extra(self.reset.clone())
     }
 }
 
@@ -300,9 +412,9 @@ impl Read for Socket {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_read(cx, buf),
-            Self::Unix(io, _) => Pin::new(io).poll_read(cx, buf),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_read(cx, buf),
+            Io::Unix(io) => Pin::new(io).poll_read(cx, buf),
         }
     }
 }
@@ -314,23 +426,23 @@ impl Write for Socket {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_write(cx, buf),
-            Self::Unix(io, _) => Pin::new(io).poll_write(cx, buf),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            Io::Unix(io) => Pin::new(io).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_flush(cx),
-            Self::Unix(io, _) => Pin::new(io).poll_flush(cx),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_flush(cx),
+            Io::Unix(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_shutdown(cx),
-            Self::Unix(io, _) => Pin::new(io).poll_shutdown(cx),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Unix(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
 
@@ -344,9 +456,9 @@ impl Write for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Self::Unix(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         }
     }
 }
@@ -357,6 +469,7 @@ mod tests {
     use crate::marks::InstanceId;
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
+    use crate::proxy::headers::trailers::TrailerRules;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
 
@@ -375,12 +488,14 @@ mod tests {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(5),
+            http2: false,
+            tls: crate::config::UpstreamTlsSettings::default(),
         };
         Upstream::new(&settings, lease).expect("an upstream")
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(CancellationToken::new());
+        let body = Upload::empty().send(TrailerRules::default(), CancellationToken::new());
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

@@ -1,4 +1,5 @@
-//! One connection of a client, from its first byte to its end.
+//! One connection of a client, from its first byte to its end: socket, then TLS if there is any, then the
+//! guard, then HTTP.
 
 use std::sync::Arc;
 
@@ -8,7 +9,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::task::TaskTracker;
 
 use super::activity::{self, Activity, Leave, Served};
@@ -16,8 +16,9 @@ use super::guard::Guarded;
 use super::http2;
 use super::streams::{Streams, Told};
 use super::talk::Talk;
-use crate::config::LimitSettings;
-use crate::metrics::Metrics;
+use super::tls::{self, Io, Secured};
+use crate::config::{LimitSettings, TlsSettings};
+use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::{Peer, Proxy};
 
 /// What hyper may hold of one connection in each direction; a head that may be longer has room for itself.
@@ -72,11 +73,49 @@ impl Connections {
     }
 
     /// Serves a connection in a task of its own.
-    pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        &self,
-        stream: S,
-        peer: Peer,
-    ) {
+    pub(super) fn serve<S: Io + 'static>(self: &Arc<Self>, stream: S, peer: Peer) {
+        let connections = Arc::clone(self);
+        self.open.spawn(async move {
+            let builder = connections.builder.clone();
+            let Some(tls) = connections.proxy.tls() else {
+                return connections.http(stream, peer, builder).await;
+            };
+            let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
+                return;
+            };
+            // What was agreed on by ALPN is what is spoken.
+            let builder = if secured.http2 {
+                builder.http2_only()
+            } else {
+                builder.http1_only()
+            };
+            let peer = Peer {
+                tls: Some(secured.names),
+                ..peer
+            };
+            connections.http(secured.stream, peer, builder).await;
+        });
+    }
+
+    /// Shakes hands, unless the process stops first: nothing has been asked for yet.
+    async fn secure(&self, tls: TlsSettings, socket: Box<dyn Io>, peer: &Peer) -> Option<Secured> {
+        let accepted = tokio::select! {
+            accepted = tls::accept(tls.config, socket, self.limits.head_timeout) => accepted,
+            () = self.leave.now.cancelled() => return None,
+        };
+        let failed = match accepted {
+            Ok(secured) => return Some(secured),
+            Err(failed) => failed,
+        };
+        self.metrics.handshake_error(failed.reason);
+        if failed.reason == HandshakeError::Timeout {
+            self.metrics.limit(Limit::HeadTimeout);
+        }
+        tracing::debug!(error = %failed, reason = failed.reason.as_str(), peer = &*peer.text, "a TLS handshake failed");
+        None
+    }
+
+    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, builder: auto::Builder<Streams>) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(
@@ -107,19 +146,15 @@ impl Connections {
                 )
             }
         });
-        let serving = self
-            .builder
+        let serving = builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let serving: Served = Box::pin(serving);
-        let (leave, limits) = (self.leave.clone(), self.limits);
-        let metrics = Arc::clone(&self.metrics);
-        self.open.spawn(async move {
-            let served = activity::drive(serving, &activity, &leave, &limits, &metrics);
-            if let Err(error) = served.await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        });
+        let (leave, limits) = (&self.leave, &self.limits);
+        let served = activity::drive(serving, &activity, leave, limits, &self.metrics);
+        if let Err(error) = served.await {
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
 
     /// Resolves when all connections have ended.

@@ -12,6 +12,7 @@ mod http2;
 mod slots;
 mod streams;
 mod talk;
+mod tls;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ pub(crate) async fn serve(
     let slots = Slots::new(&limits, Arc::clone(&metrics));
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&metrics));
     let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone());
+    let connections = Arc::new(connections);
     loop {
         let (stream, slot) = tokio::select! {
             () = leave.now.cancelled() => break,
@@ -68,5 +70,9 @@ pub(crate) async fn serve(
 
 fn peer(ip: Option<IpAddr>) -> Peer {
     let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
-    Peer { ip, text }
+    Peer {
+        ip,
+        text,
+        tls: None,
+    }
 }

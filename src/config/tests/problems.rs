@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 80] = [
+const ERRORS: [(&str, &str, &str); 85] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -50,6 +50,9 @@ const ERRORS: [(&str, &str, &str); 80] = [
         "must not be zero",
     ),
     ("body:\n  timeout: 0s", "body.timeout", "must not be zero"),
+    ("listen_mode: 0660", "listen_mode", "TCP port has no mode"),
+    ("listen_mode: 999", "listen_mode", "is not a mode"),
+    ("listen_mode: 4660", "listen_mode", "octal digits"),
     (
         "limits:\n  in_flight: 0",
         "limits.in_flight",
@@ -193,6 +196,11 @@ const ERRORS: [(&str, &str, &str); 80] = [
         "did you mean `enforce`?",
     ),
     (
+        "routes:\n- path: /a\n  resource: a\n  upgrade: allowed",
+        "routes[0].upgrade",
+        "did you mean `allow`?",
+    ),
+    (
         "routes:\n- path: /a\n  resource: a\n  methods: []",
         "routes[0].methods",
         "no method",
@@ -251,6 +259,16 @@ const ERRORS: [(&str, &str, &str); 80] = [
         "routes:\n- path: /a\n  resource: a\n  token: { format: octal }",
         "routes[0].token.format",
         "decimal, hex",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  require_peer: [a.svc]",
+        "routes[0].require_peer",
+        "not asked for certificates",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  require_peer: []",
+        "routes[0].require_peer",
+        "no peer is let in",
     ),
     (
         "routes:\n- path: /a\n  resource: a\n  reuse: twice",
@@ -324,6 +342,117 @@ fn each_error_has_the_line_of_what_is_wrong() {
 }
 
 #[test]
+fn what_tls_lacks_or_has_no_use_for_is_told() {
+    for (text, path, part) in [
+        ("tls: { key_file: /none }", "tls.cert_file", "is missing"),
+        ("tls: { cert_file: /none }", "tls.key_file", "is missing"),
+        ("tls: {}", "tls.cert_file", "is missing"),
+        (
+            "tls: { cert_file: /none, key_file: '' }",
+            "tls.key_file",
+            "empty",
+        ),
+        ("tls: { client_auth: required }", "tls.client_auth", "no CA"),
+        (
+            "tls: { client_auth: never }",
+            "tls.client_auth",
+            "required, optional",
+        ),
+        (
+            "upstream: { url: http://a, tls: { server_name: b } }",
+            "upstream.tls",
+            "not https",
+        ),
+        (
+            "upstream: { url: h2c://a, tls: {} }",
+            "upstream.tls",
+            "not https",
+        ),
+        (
+            "upstream: { url: http://a, http2: true }",
+            "upstream.http2",
+            "h2c://",
+        ),
+        (
+            "upstream: { url: https://a, tls: { cert_file: /none } }",
+            "upstream.tls.key_file",
+            "is missing",
+        ),
+        (
+            "upstream: { url: https://a, tls: { server_name: 'b:1' } }",
+            "upstream.tls.server_name",
+            "without a port",
+        ),
+        (
+            "upstream: { url: https://a, tls: { ca_file: /none } }",
+            "upstream.tls.ca_file",
+            "/none cannot be read",
+        ),
+    ] {
+        let base = if text.starts_with("upstream") {
+            ""
+        } else {
+            BASE
+        };
+        let problems = bad(&format!("{base}{text}\n"));
+        let found = problems.list.iter().find(|problem| problem.path == path);
+        let found = found.unwrap_or_else(|| panic!("{text}: {problems}"));
+        assert!(found.to_string().contains(part), "{text}: {problems}");
+        assert!(found.hint.is_some(), "{text}: {problems}");
+        assert!(found.line().is_some(), "{text}: {problems}");
+    }
+}
+
+/// A file with mTLS, and a list of routes to come. The directory holds its certificates.
+fn mutual() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a pair");
+    let (cert, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    std::fs::write(&cert, made.cert.pem()).expect("it is writable");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("it is writable");
+    let text = format!(
+        "{BASE}tls: {{ cert_file: {cert}, key_file: {key}, client_ca_file: {cert} }}\n",
+        cert = cert.display(),
+        key = key.display()
+    );
+    (dir, text)
+}
+
+#[test]
+fn ways_around_a_guarded_route_are_told() {
+    let (_dir, base) = mutual();
+    let guarded = "{ path: '/a/{id}', resource: 'a:{id}', require_peer: [b.svc] }";
+    for (routes, told) in [
+        (format!("[{guarded}]"), &["unmatched"][..]),
+        (
+            format!("[{guarded}, {{ path: '/{{*all}}', resource: '{{path}}' }}]"),
+            &["routes[1].path", "unmatched"],
+        ),
+        (
+            format!("[{guarded}, {{ path: '/{{x}}/{{*all}}', resource: '{{path}}' }}]"),
+            &["routes[1].path", "unmatched"],
+        ),
+        (
+            format!("[{guarded}, {{ path: '/b/{{*all}}', resource: '{{path}}' }}]"),
+            &["unmatched"],
+        ),
+        (
+            "[{ path: '/a/{*all}', resource: a, require_peer: [b.svc] }, { path: '/{*all}', resource: '{path}' }]"
+                .to_owned(),
+            &["unmatched"],
+        ),
+    ] {
+        let (settings, warnings) = good(&format!("{base}routes: {routes}\n"));
+        assert_eq!(settings.routes[0].require_peer.len(), 1);
+        let mut paths: Vec<_> = warnings.iter().map(|w| w.path.as_str()).collect();
+        paths.sort_unstable();
+        assert_eq!(paths, told, "{routes}: {warnings:?}");
+        let (_, warnings) = good(&format!("{base}unmatched: refuse\nroutes: {routes}\n"));
+        assert!(warnings.iter().all(|w| w.path != "unmatched"), "{warnings:?}");
+    }
+}
+
+#[test]
 fn what_is_missing_has_the_line_of_what_it_is_missing_from() {
     let problems = bad("upstream: { url: http://a }\nroutes:\n  - path: /a\n    reuse: once\n");
     assert_eq!(problems.list[0].path, "routes[0].resource");
@@ -375,6 +504,14 @@ bogus: 1
         "{problems}"
     );
     assert_eq!(problems.errors(), 10, "{problems}");
+}
+
+#[test]
+fn an_upstream_of_http2_opens_no_tunnels() {
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upgrade: allow }]";
+    let problems = bad(&format!("upstream: {{ url: 'h2c://a:1' }}\n{routes}\n"));
+    assert_eq!(problems.list[0].path, "routes[1].upgrade");
+    good(&format!("{BASE}{routes}\n"));
 }
 
 #[test]

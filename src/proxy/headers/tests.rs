@@ -1,6 +1,7 @@
 //! What arrives is given line by line; what is left is compared line by line.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
@@ -26,6 +27,8 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn add<'a>() -> ForUpstream<'a> {
+    static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(10));
+    static RULES: LazyLock<TrailerRules> = LazyLock::new(TrailerRules::default);
     ForUpstream {
         fenced: None,
         idempotency: None,
@@ -38,6 +41,8 @@ fn add<'a>() -> ForUpstream<'a> {
             trace_id: 0xa,
             parent_id: 0xb,
         },
+        via: &VIA,
+        trailers: &RULES,
     }
 }
 
@@ -317,7 +322,7 @@ fn a_fenced_request() {
             "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "tracestate: a=b",
             "tracestate: c=d",
-            "via: 2 edge, 1.1 fencepost",
+            "via: 2 edge, 1.1 fencepost-0000000a",
             "x-fencing-resource: order:%C3%A9%207%3A",
             "x-fencing-token: 42",
             "x-forwarded-for: 198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7",
@@ -335,7 +340,7 @@ fn a_bare_request() {
         lines(&headers),
         [
             "traceparent: 00-0000000000000000000000000000000a-000000000000000b-01",
-            "via: 1.1 fencepost",
+            "via: 1.1 fencepost-0000000a",
             "x-forwarded-for: 192.0.2.7",
             "x-forwarded-host: app.example:7080",
             "x-forwarded-proto: http",
@@ -429,7 +434,7 @@ fn a_response() {
         ("trailer", "x-checksum"),
         ("via", "1.0 app"),
     ]);
-    response_for_client(&mut headers, Version::HTTP_2);
+    response_for_client(&mut headers, Version::HTTP_2, &Via::new(10));
     assert_eq!(
         lines(&headers),
         [
@@ -437,7 +442,7 @@ fn a_response() {
             "set-cookie: a=1",
             "set-cookie: b=2",
             "trailer: x-checksum",
-            "via: 1.0 app, 2 fencepost"
+            "via: 1.0 app, 2 fencepost-0000000a"
         ]
     );
 }
@@ -497,7 +502,7 @@ fn trailers() {
     ] {
         headers.insert(kept, HeaderValue::from_static("1"));
     }
-    strip_forbidden_trailers(&mut headers);
+    TrailerRules::default().strip(&mut headers);
     assert_eq!(
         lines(&headers),
         [

@@ -152,12 +152,13 @@ impl Request {
 /// A connection in the middle of one request; drop it to leave.
 pub struct Exchange {
     pub wire: Wire,
-    method: String,
+    /// Decides how the answer is framed.
+    pub method: String,
     interim: Vec<Head>,
 }
 
 impl Exchange {
-    /// Connects; `method` decides how the answer is framed.
+    /// Connects.
     pub async fn open(to: SocketAddr, method: &str) -> std::io::Result<Self> {
         let wire = Wire::connect(to).await?;
         Ok(Self {
@@ -165,6 +166,15 @@ impl Exchange {
             method: method.to_owned(),
             interim: Vec::new(),
         })
+    }
+
+    /// Over a connection that is there.
+    pub fn over(wire: Wire, request: &Request) -> Self {
+        Self {
+            wire,
+            method: request.method.clone(),
+            interim: Vec::new(),
+        }
     }
 
     /// Connects and sends the head of `request`, and as much of a body as `part` holds.

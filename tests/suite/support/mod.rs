@@ -11,6 +11,7 @@ pub mod proxy;
 pub mod relay;
 pub mod replication;
 pub mod store;
+pub mod tls;
 pub mod upstream;
 pub mod wait;
 pub mod wire;

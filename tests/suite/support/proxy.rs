@@ -397,7 +397,13 @@ fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
         return None;
     }
     let address = |name: &str| line[name].as_str()?.parse().ok();
-    Some((address("data")?, address("admin")?))
+    let data = if line["data"].as_str()?.starts_with("unix:") {
+        // The test knows its path.
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    } else {
+        address("data")?
+    };
+    Some((data, address("admin")?))
 }
 
 /// A JSON log line as one flat object.

@@ -7,9 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use super::wait::soon;
 use super::wire::{Framing, Head, Io, Wire};
@@ -28,7 +30,7 @@ pub enum Step {
     Send(Vec<u8>),
     /// Write these bytes again and again, until the caller leaves.
     Endless(Vec<u8>),
-    /// Send back whatever comes, byte for byte.
+    /// Send back whatever comes, byte for byte, until the caller leaves; it is noted as the body.
     Echo,
     /// Close with a reset.
     Reset,
@@ -133,6 +135,7 @@ pub struct Upstream {
 
 enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, TlsAcceptor),
     Unix(UnixListener),
 }
 
@@ -144,6 +147,16 @@ impl Upstream {
             .expect("the loopback has free ports");
         let address: SocketAddr = listener.local_addr().expect("it is bound");
         Self::serve(format!("http://{address}"), Listener::Tcp(listener))
+    }
+
+    /// Starts on a free port of the loopback, as `https://localhost:PORT`.
+    pub async fn start_tls(config: ServerConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("the loopback has free ports");
+        let port = listener.local_addr().expect("it is bound").port();
+        let listener = Listener::Tls(listener, TlsAcceptor::from(Arc::new(config)));
+        Self::serve(format!("https://localhost:{port}"), listener)
     }
 
     /// Starts on a Unix socket.
@@ -175,6 +188,19 @@ impl Upstream {
                             .set_nodelay(true)
                             .expect("a live socket takes options");
                         Io::Tcp(stream)
+                    }
+                    Listener::Tls(listener, acceptor) => {
+                        let (stream, _) = listener.accept().await.expect("accepting works");
+                        let (desk, acceptor) = (desk.clone(), acceptor.clone());
+                        connections.spawn(async move {
+                            // A caller that breaks the handshake off has never arrived.
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                desk.update(|shared| shared.connections += 1);
+                                let io = Io::Tls(Box::new(stream));
+                                desk.connection(Wire::new(io)).await;
+                            }
+                        });
+                        continue;
                     }
                     Listener::Unix(listener) => {
                         Io::Unix(listener.accept().await.expect("accepting works").0)
@@ -448,8 +474,12 @@ impl Seen {
                 Step::Echo => {
                     while let Ok(bytes) = wire.some().await
                         && !bytes.is_empty()
-                        && wire.send(&bytes).await.is_ok()
-                    {}
+                    {
+                        self.note(|arrival| arrival.body.extend_from_slice(&bytes));
+                        if wire.send(&bytes).await.is_err() {
+                            break;
+                        }
+                    }
                     open = false;
                 }
                 Step::Reset => {

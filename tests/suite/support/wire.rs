@@ -84,11 +84,17 @@ pub enum Framing {
     ToEnd,
 }
 
-/// A TCP or Unix connection.
+/// A TCP or Unix connection, or TLS over one.
 pub enum Io {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<dyn Stream>),
 }
+
+/// A TLS stream over whatever socket.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl AsyncRead for Io {
     fn poll_read(
@@ -99,6 +105,7 @@ impl AsyncRead for Io {
         match self.get_mut() {
             Self::Tcp(io) => Pin::new(io).poll_read(cx, buf),
             Self::Unix(io) => Pin::new(io).poll_read(cx, buf),
+            Self::Tls(io) => Pin::new(io).poll_read(cx, buf),
         }
     }
 }
@@ -108,6 +115,7 @@ impl AsyncWrite for Io {
         match self.get_mut() {
             Self::Tcp(io) => Pin::new(io).poll_write(cx, buf),
             Self::Unix(io) => Pin::new(io).poll_write(cx, buf),
+            Self::Tls(io) => Pin::new(io).poll_write(cx, buf),
         }
     }
 
@@ -115,6 +123,7 @@ impl AsyncWrite for Io {
         match self.get_mut() {
             Self::Tcp(io) => Pin::new(io).poll_flush(cx),
             Self::Unix(io) => Pin::new(io).poll_flush(cx),
+            Self::Tls(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
@@ -122,6 +131,7 @@ impl AsyncWrite for Io {
         match self.get_mut() {
             Self::Tcp(io) => Pin::new(io).poll_shutdown(cx),
             Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
+            Self::Tls(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
 }
@@ -176,6 +186,14 @@ impl Wire {
             self.fill().await?;
         }
         Ok(std::mem::take(&mut self.buffer))
+    }
+
+    /// The next byte, which stays unread; `None` at the end of the stream.
+    pub async fn peek(&mut self) -> Result<Option<u8>> {
+        if self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        Ok(self.buffer.first().copied())
     }
 
     async fn line(&mut self) -> Result<Option<String>> {

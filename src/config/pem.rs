@@ -1,0 +1,196 @@
+//! Certificates and keys as they lie in files: PEM, read whole, with an answer to every way in which
+//! such a file can be wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::addresses::Wrong;
+use super::problems::Report;
+
+/// A certificate with its chain, and its key.
+#[derive(Clone)]
+pub struct Identity {
+    pub key: Arc<CertifiedKey>,
+    /// When the first of the chain ends, in seconds since 1970.
+    pub expires: i64,
+    /// When the last of them begins.
+    pub begins: i64,
+}
+
+/// Without the key.
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a certificate and its key; both paths are those of fields in the configuration.
+pub(super) fn identity(
+    (cert_at, cert_file): (&str, &Path),
+    (key_at, key_file): (&str, &Path),
+    report: &mut Report,
+) -> Option<Identity> {
+    let chain = taken(cert_at, cert_file, report, certificates);
+    let key = taken(key_at, key_file, report, private_key);
+    let chain = chain?;
+    let validity = told(cert_at, cert_file, report, validity(&chain));
+    let (key, (begins, expires)) = (key?, validity?);
+    let certified = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+        Ok(certified) => certified,
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            report.error(
+                key_at,
+                format!(
+                    "{} is not the key of the certificate in {}",
+                    key_file.display(),
+                    cert_file.display()
+                ),
+                "put the key beside the certificate that was made for it; the server's own certificate \
+                 comes first in its file",
+            );
+            return None;
+        }
+        Err(error) => {
+            let message = format!("{} cannot be used: {error}", key_file.display());
+            report.error(
+                key_at,
+                message,
+                "an RSA key of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
+            );
+            return None;
+        }
+    };
+    Some(Identity {
+        key: Arc::new(certified),
+        expires,
+        begins,
+    })
+}
+
+/// Reads certificates that others' are verified by.
+pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
+    let list = taken(at, file, report, certificates)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in list {
+        if let Err(error) = roots.add(certificate) {
+            let message = format!(
+                "{} holds a certificate that cannot be used: {error}",
+                file.display()
+            );
+            report.error(
+                at,
+                message,
+                "certificates of CAs only, each whole: X.509, version 3",
+            );
+            return None;
+        }
+    }
+    Some(Arc::new(roots))
+}
+
+/// Reads a file and makes something of it; what is wrong is reported with the file's name.
+fn taken<T>(
+    at: &str,
+    file: &Path,
+    report: &mut Report,
+    make: impl FnOnce(&[u8]) -> Result<T, Wrong>,
+) -> Option<T> {
+    if file.as_os_str().is_empty() {
+        report.error(at, "the path is empty", "the path of a PEM file");
+        return None;
+    }
+    report.reads(file);
+    match std::fs::read(file) {
+        Ok(bytes) => told(at, file, report, make(&bytes)),
+        Err(error) => {
+            report.error(
+                at,
+                format!("{} cannot be read: {error}", file.display()),
+                "the path of a PEM file that this user may read",
+            );
+            None
+        }
+    }
+}
+
+fn told<T>(at: &str, file: &Path, report: &mut Report, made: Result<T, Wrong>) -> Option<T> {
+    made.map_err(|(message, hint)| report.error(at, format!("{} {message}", file.display()), hint))
+        .ok()
+}
+
+fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
+    let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match list {
+        Ok(list) if !list.is_empty() => Ok(list),
+        Ok(_) if is_pem(bytes) => Err((
+            "has no certificate in it".to_owned(),
+            "a PEM file with `-----BEGIN CERTIFICATE-----`; is this the key's file?",
+        )),
+        Ok(_) => Err((
+            "is not PEM".to_owned(),
+            "a text file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
+        )),
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
+    let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+    if holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED") {
+        return Err((
+            "is encrypted, and nobody is there to ask for its passphrase".to_owned(),
+            "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its mode",
+        ));
+    }
+    match PrivateKeyDer::from_pem_slice(bytes) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) if is_pem(bytes) => Err((
+            "has no private key in it".to_owned(),
+            "a PEM file with `-----BEGIN PRIVATE KEY-----`; is this the certificate's file?",
+        )),
+        Err(pem::Error::NoItemsFound) => Err((
+            "is not PEM".to_owned(),
+            "a text file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
+        )),
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+fn is_pem(bytes: &[u8]) -> bool {
+    bytes
+        .windows(b"-----BEGIN ".len())
+        .any(|window| window == b"-----BEGIN ")
+}
+
+fn broken(error: &pem::Error) -> Wrong {
+    (
+        format!("is broken PEM: {error}"),
+        "write it anew, whole; a line may have been cut off",
+    )
+}
+
+/// From when to when all certificates of a chain hold, in seconds since 1970.
+fn validity(chain: &[CertificateDer<'_>]) -> Result<(i64, i64), Wrong> {
+    let mut whole = (i64::MIN, i64::MAX);
+    for certificate in chain {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
+            (
+                format!("holds a certificate that is not X.509: {error}"),
+                "write it anew, whole",
+            )
+        })?;
+        let validity = parsed.validity();
+        whole.0 = whole.0.max(validity.not_before.timestamp());
+        whole.1 = whole.1.min(validity.not_after.timestamp());
+    }
+    Ok(whole)
+}

@@ -1,0 +1,283 @@
+//! CAs and certificates made on the spot, and both sides of TLS with them: rustls, as the program has it, but set up
+//! here anew; curl beside it is another library's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use super::wire::{Io, Wire};
+
+/// The end of every certificate that is not said to end otherwise: 2040-01-01.
+pub const EXPIRES: f64 = 2_208_988_800.0;
+
+/// An authority.
+pub struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key, as they lie in files.
+#[derive(Clone)]
+pub struct Credentials {
+    pub cert: String,
+    pub key: String,
+}
+
+impl Ca {
+    pub fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// For a server of these names, addresses among them.
+    pub fn server(&self, names: &[&str]) -> Credentials {
+        self.server_until(names, 2040)
+    }
+
+    /// As [`Self::server`], until the first day of a year.
+    pub fn server_until(&self, names: &[&str], year: i32) -> Credentials {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = CertificateParams::new(names).expect("names");
+        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth, year)
+    }
+
+    /// For a client of these names: URIs have a colon, all else is DNS.
+    pub fn client(&self, names: &[&str]) -> Credentials {
+        self.client_until(names, 2040)
+    }
+
+    /// As [`Self::client`], until the first day of a year.
+    pub fn client_until(&self, names: &[&str], year: i32) -> Credentials {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "common.pay.svc");
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| {
+                let text = (*name).try_into().expect("ASCII");
+                if name.contains(':') {
+                    SanType::URI(text)
+                } else {
+                    SanType::DnsName(text)
+                }
+            })
+            .collect();
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, year)
+    }
+
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        usage: ExtendedKeyUsagePurpose,
+        until: i32,
+    ) -> Credentials {
+        params.extended_key_usages = vec![usage];
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let cert = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Credentials {
+            cert: cert.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.pem) {
+            roots.add(certificate).expect("a CA's certificate");
+        }
+        roots
+    }
+}
+
+fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    let list = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>();
+    list.expect("PEM")
+}
+
+fn key(pem: &str) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).expect("PEM")
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// Files that the program reads.
+pub struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    pub fn new() -> Self {
+        Self {
+            dir: TempDir::new().expect("a temporary directory"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Puts a file there in one step, or in the place of the one that was there.
+    pub fn put(&self, name: &str, text: &str) -> PathBuf {
+        let (new, path) = (self.path(&format!("{name}.new")), self.path(name));
+        std::fs::write(&new, text).expect("the directory is writable");
+        std::fs::rename(&new, &path).expect("the directory is writable");
+        path
+    }
+
+    /// Puts a pair there: `NAME.crt` and `NAME.key`.
+    pub fn put_pair(&self, name: &str, pair: &Credentials) {
+        self.put(&format!("{name}.crt"), &pair.cert);
+        self.put(&format!("{name}.key"), &pair.key);
+    }
+
+    /// Puts a version of a mounted secret there, behind two links, and swaps to it in one step, as Kubernetes does.
+    pub fn mount(&self, version: &str, pair: &Credentials, ca: &str) {
+        let folder = self.path(version);
+        std::fs::create_dir(&folder).expect("the directory is writable");
+        for (name, text) in [
+            ("tls.crt", &*pair.cert),
+            ("tls.key", &pair.key),
+            ("ca.crt", ca),
+        ] {
+            std::fs::write(folder.join(name), text).expect("the directory is writable");
+            let link = self.path(name);
+            if !link.exists() {
+                link_to(Path::new("..data").join(name), &link);
+            }
+        }
+        link_to(version, &self.path("..new"));
+        std::fs::rename(self.path("..new"), self.path("..data"))
+            .expect("the directory is writable");
+    }
+}
+
+fn link_to(target: impl AsRef<Path>, link: &Path) {
+    std::os::unix::fs::symlink(target, link).expect("the directory is writable");
+}
+
+/// A client's side.
+#[derive(Clone)]
+pub struct Client {
+    config: ClientConfig,
+}
+
+impl Client {
+    /// One that trusts a CA, speaks both versions, and offers no ALPN.
+    pub fn trusting(ca: &Ca) -> Self {
+        Self::of_versions(ca, rustls::DEFAULT_VERSIONS, None)
+    }
+
+    /// As [`Self::trusting`], with a certificate of its own.
+    pub fn showing(ca: &Ca, own: &Credentials) -> Self {
+        Self::of_versions(ca, rustls::DEFAULT_VERSIONS, Some(own))
+    }
+
+    pub fn of_versions(
+        ca: &Ca,
+        versions: &[&'static SupportedProtocolVersion],
+        own: Option<&Credentials>,
+    ) -> Self {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .expect("ring has these")
+            .with_root_certificates(ca.roots());
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some(own) => builder
+                .with_client_auth_cert(certificates(&own.cert), key(&own.key))
+                .expect("a pair"),
+        };
+        Self { config }
+    }
+
+    pub fn offering(mut self, protocols: &[&str]) -> Self {
+        self.config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        self
+    }
+
+    /// For reqwest.
+    pub fn config(&self) -> ClientConfig {
+        self.config.clone()
+    }
+
+    /// Shakes hands over a socket with a server that is `localhost`.
+    pub async fn over<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        socket: S,
+    ) -> std::io::Result<tokio_rustls::client::TlsStream<S>> {
+        let name = ServerName::try_from("localhost").expect("a name");
+        TlsConnector::from(Arc::new(self.config.clone()))
+            .connect(name, socket)
+            .await
+    }
+
+    pub async fn connect(
+        &self,
+        to: std::net::SocketAddr,
+    ) -> std::io::Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+        let socket = tokio::net::TcpStream::connect(to).await?;
+        socket.set_nodelay(true)?;
+        self.over(socket).await
+    }
+
+    /// A connection on which HTTP/1.1 is written by hand.
+    pub async fn wire(&self, to: std::net::SocketAddr) -> std::io::Result<Wire> {
+        let stream = self.connect(to).await?;
+        Ok(Wire::new(Io::Tls(Box::new(TlsStream::from(stream)))))
+    }
+}
+
+/// A server's side. `clients`: the CA whose certificates its clients have to show.
+pub fn server(pair: &Credentials, clients: Option<&Ca>, protocols: &[&str]) -> ServerConfig {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring has these");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(ca) => builder.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(Arc::new(ca.roots()), provider())
+                .build()
+                .expect("a CA"),
+        ),
+    };
+    let mut config = builder
+        .with_single_cert(certificates(&pair.cert), key(&pair.key))
+        .expect("a pair");
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
+    config
+}

@@ -1,0 +1,85 @@
+//! Unix sockets both ways, with TLS and without, and who may connect to them.
+
+use std::os::unix::fs::PermissionsExt;
+
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+use tokio_rustls::TlsStream;
+
+use super::{Rig, send_over};
+use crate::support::wire::{Io, Wire};
+use crate::support::{Config, Proxy, Store, Upstream, put};
+
+async fn connect(path: &std::path::Path) -> UnixStream {
+    UnixStream::connect(path).await.expect("it listens")
+}
+
+#[tokio::test]
+async fn both_ends_may_be_sockets() {
+    let dir = TempDir::new().expect("a temporary directory");
+    let (front, back) = (dir.path().join("front.sock"), dir.path().join("back.sock"));
+    let upstream = Upstream::start_unix(&back);
+    let config = Config::new(&upstream, &Store::sqlite())
+        .with(&format!("{{ listen: 'unix:{}' }}", front.display()));
+    let proxy = Proxy::start(&config).await;
+    let mut wire = Wire::new(Io::Unix(connect(&front).await));
+    for token in [1, 2] {
+        let (answer, open) = send_over(wire, &put("/orders/7").token(token)).await;
+        answer.assert_forwarded();
+        wire = open;
+    }
+    let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
+    answer.assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens("order:7"), [1, 2]);
+    let arrival = upstream.last();
+    assert_eq!(arrival.head.get("x-forwarded-proto"), Some("http"));
+    let logs = proxy.logs();
+    assert!(
+        logs.iter()
+            .any(|line| line["outcome"] == "stale" && line["peer"] == "unix")
+    );
+}
+
+#[tokio::test]
+async fn tls_works_over_a_socket_and_names_peers_there() {
+    let rig = Rig::new().await;
+    let dir = TempDir::new().expect("a temporary directory");
+    let front = dir.path().join("front.sock");
+    let config = rig
+        .mutual("required")
+        .with(&format!("{{ listen: 'unix:{}' }}", front.display()))
+        .route("{ require_peer: [worker.pay.svc] }");
+    let _proxy = Proxy::start(&config).await;
+    for (name, status) in [("worker.pay.svc", 200), ("other.pay.svc", 403)] {
+        let client = rig.named(&[name]);
+        let stream = client.over(connect(&front).await).await;
+        let stream = TlsStream::from(stream.expect("a handshake"));
+        let wire = Wire::new(Io::Tls(Box::new(stream)));
+        let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
+        assert_eq!(answer.status(), status, "{name}: {}", answer.text());
+    }
+    let arrival = rig.upstream.only();
+    assert_eq!(arrival.head.get("x-forwarded-proto"), Some("https"));
+}
+
+#[tokio::test]
+async fn the_mode_of_the_socket_is_as_configured() {
+    let upstream = Upstream::start().await;
+    for mode in [0o600, 0o660, 0o666] {
+        let dir = TempDir::new().expect("a temporary directory");
+        let front = dir.path().join("front.sock");
+        let config = Config::new(&upstream, &Store::sqlite()).with(&format!(
+            "{{ listen: 'unix:{}', listen_mode: '{mode:04o}' }}",
+            front.display()
+        ));
+        let mut proxy = Proxy::start(&config).await;
+        let found = std::fs::metadata(&front).expect("it is there");
+        assert_eq!(found.permissions().mode() & 0o777, mode);
+        // The socket that a killed run has left is taken over.
+        proxy.kill9();
+        let _again = Proxy::start(&config).await;
+        let wire = Wire::new(Io::Unix(connect(&front).await));
+        let (answer, _) = send_over(wire, &put("/orders/7").token(1)).await;
+        answer.assert_forwarded();
+    }
+}

@@ -1,0 +1,263 @@
+//! TLS toward the upstream: its own CA, the proxy's certificate, its name, HTTP/2 by ALPN; and that nothing is sent
+//! where one of these is not as it should be.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::support::tls::{Ca, EXPIRES, Files, server};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put};
+
+/// A CA, and files that the proxy reads.
+fn authority() -> (Ca, Files) {
+    let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
+    files.put("ca.crt", ca.pem());
+    (ca, files)
+}
+
+fn config(url: &str, files: &Files) -> Config {
+    let ca = files.path("ca.crt");
+    Config::to(url, &Store::sqlite()).with(&format!(
+        "{{ upstream: {{ tls: {{ ca_file: {} }} }} }}",
+        ca.display()
+    ))
+}
+
+async fn assert_unreachable(proxy: &Proxy, says: &str) {
+    for request in [put("/orders/7").token(1), get("/orders/7")] {
+        let answer = proxy.send(request).await;
+        let problem = answer.assert_problem(502, "upstream-unreachable");
+        assert_eq!(problem["retry"], "same-token");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(says), "{detail}");
+    }
+    // It is known that nothing was sent: nothing is waited for.
+    let metrics = proxy.metrics().await;
+    assert!(metrics.sum("fencepost_unknown_outcomes", &[]) < 0.5);
+}
+
+#[tokio::test]
+async fn the_upstreams_own_ca_is_in_place_of_the_systems() {
+    let (ca, files) = authority();
+    let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let proxy = Proxy::start(&config(upstream.url(), &files)).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    assert_eq!(upstream.arrivals()[0].token(), Some(1));
+
+    // The system does not know this CA, and neither does who trusts another one.
+    let by_system = Config::to(upstream.url(), &Store::sqlite());
+    // A machine without root certificates does not start at all, and says so.
+    if Path::new("/etc/ssl/certs/ca-certificates.crt").exists() {
+        assert_unreachable(&Proxy::start(&by_system).await, "UnknownIssuer").await;
+    }
+    files.put("ca.crt", Ca::new("another CA").pem());
+    assert_unreachable(&Proxy::start(&config(upstream.url(), &files)).await, "").await;
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn the_upstream_has_the_name_that_is_expected() {
+    let (ca, files) = authority();
+    let upstream = Upstream::start_tls(server(&ca.server(&["orders.internal"]), None, &[])).await;
+    let config = config(upstream.url(), &files);
+    assert_unreachable(&Proxy::start(&config).await, "certificate").await;
+    assert_eq!(upstream.count(), 0);
+    let named = config
+        .clone()
+        .with("{ upstream: { tls: { server_name: orders.internal } } }");
+    let proxy = Proxy::start(&named).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    let other = config.with("{ upstream: { tls: { server_name: other.internal } } }");
+    assert_unreachable(&Proxy::start(&other).await, "certificate").await;
+
+    // An address, for which there is no SNI.
+    let upstream = Upstream::start_tls(server(&ca.server(&["127.0.0.1"]), None, &[])).await;
+    let url = upstream.url().replace("localhost", "127.0.0.1");
+    let proxy = Proxy::start(&super::upstream::config(&url, &files)).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
+    let (ca, files) = authority();
+    let clients = Ca::new("the CA of clients");
+    let pair = ca.server(&["localhost"]);
+    let upstream = Upstream::start_tls(server(&pair, Some(&clients), &[])).await;
+    let config = config(upstream.url(), &files);
+    let without = Proxy::start(&config).await;
+    let answer = without.send(put("/orders/7").token(1)).await;
+    assert_eq!(answer.status(), 502, "{}", answer.text());
+    assert_eq!(upstream.count(), 0);
+
+    // One that the upstream refuses; then, in its place, the right one.
+    files.put_pair("own", &Ca::new("another CA").client(&["proxy.svc"]));
+    let config = config.with(&format!(
+        "{{ upstream: {{ tls: {{ cert_file: {}, key_file: {} }} }} }}",
+        files.path("own.crt").display(),
+        files.path("own.key").display()
+    ));
+    let proxy = Proxy::start(&config).await;
+    let answer = proxy.send(get("/orders/7")).await;
+    assert_eq!(answer.status(), 502, "{}", answer.text());
+    files.put_pair("own", &clients.client(&["proxy.svc"]));
+    eventually("the new certificate to be shown", || async {
+        (proxy.send(get("/orders/7")).await.status() == 200).then_some(())
+    })
+    .await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    let shown = proxy.metrics().await.sum(
+        "fencepost_tls_certificate_expiry_seconds",
+        &[("certificate", "upstream")],
+    );
+    assert!((shown - EXPIRES).abs() < 1.0, "{shown}");
+}
+
+#[tokio::test]
+async fn a_handshake_that_stalls_is_no_unknown_outcome() {
+    let (_, files) = authority();
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = silent.local_addr().expect("its address").port();
+    let config = config(&format!("https://localhost:{port}"), &files)
+        .with("{ upstream: { connect_timeout: 500ms } }");
+    let proxy = Proxy::start(&config).await;
+    assert_unreachable(&proxy, "no connection within 500ms").await;
+}
+
+/// An upstream that speaks HTTP/2 only, and notes version, authority and token of each request.
+struct Http2 {
+    url: String,
+    seen: Arc<Mutex<Vec<(http::Version, String, Option<String>)>>>,
+    _task: JoinSet<()>,
+}
+
+impl Http2 {
+    async fn start(config: rustls::ServerConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&seen);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (socket, _) = listener.accept().await.expect("accepting works");
+                let (acceptor, notes) = (acceptor.clone(), Arc::clone(&notes));
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(socket).await else {
+                        return;
+                    };
+                    let service = service_fn(move |request: http::Request<Incoming>| {
+                        let notes = Arc::clone(&notes);
+                        async move {
+                            let (head, body) = request.into_parts();
+                            let body = body
+                                .collect()
+                                .await
+                                .map(http_body_util::Collected::to_bytes);
+                            let token = head.headers.get("x-fencing-token");
+                            notes.lock().expect("no panic under it").push((
+                                head.version,
+                                head.uri.to_string(),
+                                token.map(|token| token.to_str().expect("ASCII").to_owned()),
+                            ));
+                            Ok::<_, Infallible>(http::Response::new(Full::new(
+                                body.unwrap_or_else(|_| Bytes::new()),
+                            )))
+                        }
+                    });
+                    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self {
+            url: format!("https://localhost:{port}"),
+            seen,
+            _task: task,
+        }
+    }
+}
+
+#[tokio::test]
+async fn http_2_is_agreed_on_by_alpn() {
+    let (ca, files) = authority();
+    let upstream = Http2::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
+    let config = config(&upstream.url, &files).with("{ upstream: { http2: true } }");
+    let proxy = Proxy::start(&config).await;
+    for token in [1, 2] {
+        let answer = proxy
+            .send(put("/orders/7?a=b").token(token).body("content"))
+            .await;
+        assert_eq!(answer.assert_forwarded().text(), "content");
+    }
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    let seen = upstream.seen.lock().expect("no panic under it").clone();
+    let url = &upstream.url;
+    let expected = |target: &str, token: Option<&str>| {
+        (
+            http::Version::HTTP_2,
+            format!("{url}{target}"),
+            token.map(str::to_owned),
+        )
+    };
+    assert_eq!(
+        seen,
+        [
+            expected("/orders/7?a=b", Some("1")),
+            expected("/orders/7?a=b", Some("2")),
+            expected("/orders/7", None),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_offer_http_2_gets_nothing() {
+    let (ca, files) = authority();
+    for (offered, says) in [(&["http/1.1"][..], "protocol"), (&[], "HTTP/2 by ALPN")] {
+        let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, offered)).await;
+        let config = config(upstream.url(), &files).with("{ upstream: { http2: true } }");
+        assert_unreachable(&Proxy::start(&config).await, says).await;
+        assert_eq!(upstream.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn without_the_field_an_upstream_that_offers_both_gets_http_1() {
+    let (ca, files) = authority();
+    let pair = ca.server(&["localhost"]);
+    let upstream = Upstream::start_tls(server(&pair, None, &["h2", "http/1.1"])).await;
+    let proxy = Proxy::start(&config(upstream.url(), &files)).await;
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.only().head.word(2), "HTTP/1.1");
+}
