@@ -149,13 +149,9 @@ type Meaning = Vec<Vec<String>>;
 
 impl Part {
     fn all(text: &str, template: &KeyTemplate) -> Vec<Self> {
-        let braces = text
-            .split('{')
-            .skip(1)
-            .filter_map(|piece| piece.split('}').next());
         template
             .parts()
-            .zip(braces)
+            .zip(pieces(text).into_iter().filter_map(|(_, inside)| inside))
             .map(|(source, inside)| Self {
                 source: source.clone(),
                 filters: inside
@@ -240,16 +236,9 @@ impl Request {
     /// from one part into another, with slashes and escapes for what they stand for.
     fn variants(&self, template: &str) -> Vec<Self> {
         const MOST: usize = 160;
-        let mut literals: Vec<&str> = template
-            .split('{')
-            .enumerate()
-            .map(|(i, piece)| {
-                if i == 0 {
-                    piece
-                } else {
-                    piece.split('}').nth(1).unwrap_or_default()
-                }
-            })
+        let mut literals: Vec<&str> = pieces(template)
+            .into_iter()
+            .map(|(literal, _)| literal)
             .filter(|literal| !literal.is_empty())
             .collect();
         literals.extend(["/", "%"]);
@@ -318,6 +307,19 @@ impl Request {
         }
         request
     }
+}
+
+/// A template's literal texts, each with what stands between the braces behind it.
+fn pieces(template: &str) -> Vec<(&str, Option<&str>)> {
+    let mut pieces = Vec::new();
+    let mut rest = template;
+    while let Some((literal, behind)) = rest.split_once('{') {
+        let (inside, tail) = behind.split_once('}').unwrap_or((behind, ""));
+        pieces.push((literal, Some(inside)));
+        rest = tail;
+    }
+    pieces.push((rest, None));
+    pieces
 }
 
 fn int(text: &str) -> String {

@@ -249,9 +249,22 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Serde takes a list for a struct too, its items for the fields in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match self.node.kind {
+            Kind::List(_) => Err(self.fault("this must be a map of fields, and is a list".into())),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        seq tuple tuple_struct map struct identifier ignored_any
+        seq tuple tuple_struct map identifier ignored_any
     }
 }
 

@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::admit::Gate;
@@ -32,10 +32,11 @@ use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
 use super::respond::Refusal;
-use super::tunnel::{End, Opening};
+use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Upstream, send};
 use super::watched;
-use crate::barrier::Permit;
+use crate::barrier::{Permit, Sending};
+use crate::fence::{ResourceKey, Token};
 use crate::metrics::RouteMetrics;
 
 /// Frames between the upstream and a client that reads them, each as long as the client of the upstream reads at
@@ -148,25 +149,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
             };
             let (answer, tunnel) = opening.switch(response, &via);
             let _ = head.send(Ok(answer));
-            match tunnel.run(cuts.at_once()).await {
-                End::Upstream(rest) => {
-                    sending.settled();
-                    drop((in_flight, held));
-                    rest.finish().await;
-                }
-                End::Cut => {
-                    if cuts.superseded.is_cancelled() {
-                        tracing::info!(
-                            resource = key.as_str(),
-                            token = token.to_string(),
-                            "a tunnel was closed: a newer token is known"
-                        );
-                    }
-                    drop(upload);
-                    drop(sending);
-                }
-            }
-            return;
+            let counted = (in_flight, held);
+            return through(tunnel, sending, upload, &cuts, (&key, token), counted).await;
         }
         Ok(response) => response,
         Err(Failed::NotSent(why)) => {
@@ -221,6 +205,35 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     drop((in_flight, held));
     if whole && !finished {
         finish.await;
+    }
+}
+
+/// Follows a tunnel to its end. Only the upstream's own end says that it is done with what it has read.
+async fn through(
+    tunnel: Tunnel,
+    sending: Sending,
+    upload: DropGuard,
+    cuts: &Cuts,
+    (key, token): (&ResourceKey, Token),
+    counted: impl Sized,
+) {
+    match tunnel.run(cuts.at_once()).await {
+        End::Upstream(rest) => {
+            sending.settled();
+            drop(counted);
+            rest.finish().await;
+        }
+        End::Cut => {
+            if cuts.superseded.is_cancelled() {
+                tracing::info!(
+                    resource = key.as_str(),
+                    token = token.to_string(),
+                    "a tunnel was closed: a newer token is known"
+                );
+            }
+            drop(upload);
+            drop(sending);
+        }
     }
 }
 
