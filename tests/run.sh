@@ -27,6 +27,9 @@ curl:curl:real::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
+python3-grpcio:/usr/lib/python3/dist-packages/grpc:grpc::
+slowhttptest:slowhttptest:load:: with slowhttptest
+nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 '

@@ -32,7 +32,7 @@ use crate::marks::{InstanceId, MarkStore, StoreError};
 use crate::metrics::{Certificate, Metrics};
 use crate::proxy::{Gate, Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, Listener};
+use crate::server::{self, Leave, Listener};
 
 pub use keys::migrate;
 
@@ -193,11 +193,8 @@ impl App {
 
         // Everything runs from here.
         let mut lane_task = tokio::spawn(lane_task.run());
-        let (admin_stop, accept_stop, keeper_stop) = (
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        );
+        let (admin_stop, keeper_stop) = (CancellationToken::new(), CancellationToken::new());
+        let leave = Leave::default();
         let admin_task = admin.map(|listener| {
             let state = AdminState {
                 control: Arc::new(control::Core {
@@ -224,7 +221,7 @@ impl App {
             Arc::clone(&proxy),
             settings.limits,
             Arc::clone(&metrics),
-            accept_stop.clone(),
+            leave.clone(),
         ));
         readiness.set_configured();
         tracing::info!(
@@ -263,6 +260,7 @@ impl App {
         };
         tracing::info!(signal, "draining");
         readiness.set_draining();
+        leave.announced.cancel();
         reloads.abort();
         tokio::spawn(async move {
             let signal = stops.next().await;
@@ -273,7 +271,7 @@ impl App {
             std::process::exit(1);
         });
         tokio::time::sleep(settings.shutdown.delay).await;
-        accept_stop.cancel();
+        leave.now.cancel();
         tunnels.cancel();
         tasks.close();
         let drained = tokio::time::timeout(settings.shutdown.deadline, async {

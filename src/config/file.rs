@@ -168,6 +168,10 @@ pub struct BodyFile {
     /// How long a client may pause within its body.
     #[schemars(extend("default" = "15s"))]
     pub progress_timeout: Option<Time>,
+    /// A gRPC call whose client has not ended its messages within this is judged, and then streamed: such
+    /// a client may wait for the answer to its first message before it sends the second one.
+    #[schemars(extend("default" = "250ms"))]
+    pub stream_after: Option<Time>,
 }
 
 /// How the program ends on SIGTERM.

@@ -25,6 +25,9 @@ pub struct LimitsFile {
     /// limit, since behind a load balancer all clients have its address.
     #[schemars(extend("default" = "none"))]
     pub connections_per_peer: Option<CountOrNone>,
+    /// How many requests one HTTP/2 connection may have at work; a client is told, and waits.
+    #[schemars(extend("default" = 128))]
+    pub http2_streams: Option<u64>,
     /// How long a client may take over the head of a request; also over its TLS handshake.
     #[schemars(extend("default" = "10s"))]
     pub head_timeout: Option<Time>,
@@ -73,6 +76,7 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         connections,
         connections_per_peer: per_peer
             .map(|given| count("limits.connections_per_peer", Some(given), 1, report)),
+        http2_streams: streams(file.http2_streams, report),
         head_timeout: period("head_timeout", file.head_timeout, 10, report),
         idle_timeout: period("idle_timeout", file.idle_timeout, 75, report),
         write_timeout: period("write_timeout", file.write_timeout, 30, report),
@@ -85,6 +89,22 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
 
 /// The most that `header_bytes` may be.
 const MOST_HEAD: usize = 1 << 20;
+
+/// The most that HTTP/2 has numbers for (RFC 9113, 5.1.1).
+const MOST_STREAMS: u32 = 1 << 30;
+
+fn streams(given: Option<u64>, report: &mut Report) -> u32 {
+    let count = count("limits.http2_streams", given, 128, report);
+    let streams = u32::try_from(count).unwrap_or(u32::MAX);
+    if streams > MOST_STREAMS {
+        report.error(
+            "limits.http2_streams",
+            "a connection has no numbers for so many streams",
+            "128, or some hundreds for clients that share one connection",
+        );
+    }
+    streams
+}
 
 fn period(field: &str, given: Option<Time>, default: u64, report: &mut Report) -> Duration {
     time(&format!("limits.{field}"), given, seconds(default), report)

@@ -146,6 +146,8 @@ pub struct BodySettings {
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,
+    /// How long a gRPC call may go on before it is judged, though its client has not ended its messages.
+    pub stream_after: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +158,8 @@ pub struct LimitSettings {
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
     pub connections_per_peer: Option<usize>,
+    /// Requests at work on one HTTP/2 connection.
+    pub http2_streams: u32,
     /// How long a client may take over the head of a request, or over its TLS handshake.
     pub head_timeout: Duration,
     /// How long a connection may stay open without a request.

@@ -75,14 +75,13 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
     let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
-    let guarded = |routes: &Vec<RouteSettings>| routes.iter().any(|r| !r.require_peer.is_empty());
-    if unmatched == Unmatched::SafeOnly && routes.as_ref().is_some_and(guarded) {
-        report.warn(
-            "unmatched",
-            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
-             one (with a slash behind it, say) for a route's that has a require_peer",
-            "unmatched: refuse",
-        );
+    unguarded(unmatched, routes.as_deref().unwrap_or_default(), report);
+    roomless("body", body, limits.body_memory, report);
+    for (index, route) in routes.iter().flatten().enumerate() {
+        if route.body.buffer != body.buffer {
+            let at = format!("routes[{index}].body");
+            roomless(&at, route.body, limits.body_memory, report);
+        }
     }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
@@ -123,6 +122,19 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     })
 }
 
+/// Warns of paths without a route beside routes that let certain peers in only.
+fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report) {
+    let guarded = routes.iter().any(|route| !route.require_peer.is_empty());
+    if guarded && unmatched == Unmatched::SafeOnly {
+        report.warn(
+            "unmatched",
+            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
+             one (with a slash behind it, say) for a route's that has a require_peer",
+            "unmatched: refuse",
+        );
+    }
+}
+
 /// A duration that must not be zero.
 pub(super) fn positive(at: &str, time: Duration, report: &mut Report) -> Duration {
     if time.is_zero() {
@@ -153,6 +165,12 @@ pub(super) fn body(
             inherited.progress_timeout,
             report,
         ),
+        stream_after: time(
+            &format!("{at}.stream_after"),
+            file.stream_after,
+            inherited.stream_after,
+            report,
+        ),
     };
     let given = file.buffer.is_some();
     if given && settings.max.is_some_and(|max| max < settings.buffer) {
@@ -179,12 +197,24 @@ pub(super) fn body(
     settings
 }
 
+/// Warns of a buffer that no room will ever be found for.
+fn roomless(at: &str, body: BodySettings, memory: usize, report: &mut Report) {
+    if usize::try_from(body.buffer).unwrap_or(usize::MAX) > memory {
+        report.warn(
+            format!("{at}.buffer"),
+            "longer than `limits.body_memory`, so the longest of these bodies never find room",
+            "",
+        );
+    }
+}
+
 const fn default_body() -> BodySettings {
     BodySettings {
         buffer: 1 << 20,
         max: None,
         timeout: Duration::from_mins(1),
         progress_timeout: Duration::from_secs(15),
+        stream_after: Duration::from_millis(250),
     }
 }
 

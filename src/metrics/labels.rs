@@ -60,6 +60,8 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
+        /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
+        StreamResets = "stream-resets",
         /// `barrier.queue`.
         Queue = "queue",
         /// The process has no file descriptor left for another connection.

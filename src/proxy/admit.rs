@@ -11,7 +11,7 @@ use crate::fence::{ResourceKey, Token};
 use crate::marks::lane::{Answer, LaneError, LaneHandle, Want};
 use crate::marks::lease::Lease;
 use crate::marks::ledger::{Ledger, Look};
-use crate::metrics::{CheckResult, DecidedBy, Metrics, RouteMetrics};
+use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
 
 /// How often an epoch may close between the store's answer and the barrier before a request is sent
 /// back to its caller.
@@ -69,7 +69,12 @@ impl Gate {
                 Ok(permit) => Ok(Admitted { permit, advanced }),
                 // Closed in between: ask again.
                 Err(barrier::Refusal::NotOpen) => continue,
-                Err(refusal) => Err(at_the_barrier(key, token, &refusal)),
+                Err(refusal) => {
+                    if refusal == barrier::Refusal::QueueFull {
+                        self.metrics.limit(Limit::Queue);
+                    }
+                    Err(at_the_barrier(key, token, &refusal))
+                }
             };
         }
         Err(unavailable(

@@ -4,21 +4,25 @@
 //! which pauses halfway through its upload is judged by the mark as it is when the upload ends, and
 //! holds nobody up. A longer one is admitted first and streamed behind what was read already.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use tokio::time::Sleep;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::headers;
+use super::memory::{Memory, NoRoom, Pieces};
+use super::pace::{Flow, Pace};
+use crate::config::BodySettings;
+use crate::metrics::Limit;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What goes back to the client.
@@ -38,81 +42,143 @@ pub(crate) enum BodyError {
     TooLarge(u64),
     #[error("the body did not arrive within {0:?}")]
     TooSlow(Duration),
+    #[error("no byte of the body arrived for {0:?}")]
+    Paused(Duration),
+    #[error("there is no room for the body")]
+    NoRoom,
     #[error("the body broke off: {0}")]
     Broken(BoxError),
     #[error("the exchange was cut")]
     Cut,
 }
 
+/// What holds for the body of one request.
+#[derive(Clone)]
+pub(crate) struct BodyRules {
+    pub settings: BodySettings,
+    pub memory: Arc<Memory>,
+}
+
+impl BodyRules {
+    /// Counts a limit that was reached. Want of room is counted where it is found.
+    fn count(&self, error: &BodyError) {
+        let limit = match error {
+            BodyError::TooLarge(_) => Limit::BodyMax,
+            BodyError::TooSlow(_) => Limit::BodyTimeout,
+            BodyError::Paused(_) => Limit::BodyProgress,
+            BodyError::NoRoom | BodyError::Broken(_) | BodyError::Cut => return,
+        };
+        self.memory.metrics.limit(limit);
+    }
+
+    /// Refuses a body that is known to be too long before it is read.
+    pub(crate) fn admit(&self, incoming: &Incoming) -> Result<(), BodyError> {
+        match self.settings.max {
+            Some(max) if incoming.size_hint().lower() > max => Err(BodyError::TooLarge(max)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What was read of a request's body before admission, and the rest, if it is longer.
 pub(crate) struct Upload {
-    frames: VecDeque<Frame<Bytes>>,
-    /// Bytes in `frames`.
-    read: u64,
+    pieces: Pieces,
     /// `None`: the body has been read whole.
     rest: Option<Incoming>,
     /// The client sent a Content-Length, so the length is the header's business.
     sized: bool,
+    /// `None` only where there is nothing they could hold for.
+    rules: Option<BodyRules>,
 }
 
 impl Upload {
-    /// Reads up to `buffer` bytes. `max`: the most a body may have; beyond it, too large.
+    /// Reads up to `body.buffer` bytes. `hold`: when that has passed, what has not come is left to be streamed.
     pub(crate) async fn read(
+        incoming: Incoming,
+        headers: &HeaderMap,
+        rules: &BodyRules,
+        hold: Option<Duration>,
+    ) -> Result<Self, BodyError> {
+        let read = Self::read_within(incoming, headers, rules, hold).await;
+        read.inspect_err(|error| rules.count(error))
+    }
+
+    async fn read_within(
         mut incoming: Incoming,
         headers: &HeaderMap,
-        buffer: u64,
-        max: Option<u64>,
-        within: Duration,
+        rules: &BodyRules,
+        hold: Option<Duration>,
     ) -> Result<Self, BodyError> {
-        let hint = incoming.size_hint();
-        if let Some(max) = max
-            && hint.lower() > max
-        {
-            return Err(BodyError::TooLarge(max));
-        }
+        let limits = rules.settings;
+        rules.admit(&incoming)?;
         let mut upload = Self {
-            frames: VecDeque::new(),
-            read: 0,
+            pieces: Pieces::new(Some(rules.memory.share())),
             rest: None,
             sized: headers.contains_key(http::header::CONTENT_LENGTH),
+            rules: Some(rules.clone()),
         };
-        if hint.lower() > buffer {
+        let unread = limits.buffer == 0 && !incoming.is_end_stream();
+        if incoming.size_hint().lower() > limits.buffer || unread {
             // Known to be longer: nothing is gained by reading a part of it first.
             upload.rest = Some(incoming);
             return Ok(upload);
         }
-        let reading = async {
-            while upload.read <= buffer {
-                match incoming.frame().await {
-                    None => return Ok(None),
-                    Some(Ok(frame)) => {
-                        upload.read += frame.data_ref().map_or(0, |data| data.len() as u64);
-                        upload.frames.push_back(frame);
-                    }
-                    Some(Err(error)) => return Err(BodyError::Broken(error.into())),
+        let began = Instant::now();
+        let mut moved = began;
+        let held = hold.map(|hold| began + hold);
+        while upload.pieces.length() <= limits.buffer {
+            let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
+            let end = whole.min(pause);
+            let until = held.map_or(end, |held| held.min(end));
+            let frame = match tokio::time::timeout_at(until, incoming.frame()).await {
+                Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
+                Ok(None) => {
+                    upload.pieces.seal();
+                    return Ok(upload);
                 }
+                Err(_) if until < end => break,
+                Err(_) if pause < whole => return Err(BodyError::Paused(limits.progress_timeout)),
+                Err(_) => return Err(BodyError::TooSlow(limits.timeout)),
+            };
+            if is_empty(&frame) {
+                // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
+                continue;
             }
-            Ok(Some(incoming))
-        };
-        let rest = tokio::time::timeout(within, reading)
-            .await
-            .map_err(|_| BodyError::TooSlow(within))??;
-        upload.rest = rest;
-        if let Some(max) = max
-            && upload.read > max
-        {
-            return Err(BodyError::TooLarge(max));
+            moved = Instant::now();
+            upload
+                .pieces
+                .push(frame)
+                .map_err(|NoRoom| BodyError::NoRoom)?;
+            if let Some(max) = limits.max
+                && upload.pieces.length() > max
+            {
+                return Err(BodyError::TooLarge(max));
+            }
         }
+        upload.pieces.seal();
+        upload.rest = Some(incoming);
         Ok(upload)
     }
 
     /// A body of which nothing is read beforehand.
-    pub(crate) fn streamed(incoming: Incoming) -> Self {
-        Self {
-            frames: VecDeque::new(),
-            read: 0,
+    pub(crate) fn streamed(incoming: Incoming, rules: &BodyRules) -> Result<Self, BodyError> {
+        rules
+            .admit(&incoming)
+            .inspect_err(|error| rules.count(error))?;
+        Ok(Self {
+            pieces: Pieces::new(None),
             rest: (!incoming.is_end_stream()).then_some(incoming),
             sized: false,
+            rules: Some(rules.clone()),
+        })
+    }
+
+    /// A body of which nothing is read, and that may take as long as it likes.
+    #[cfg(test)]
+    pub(crate) fn unlimited(incoming: Incoming) -> Self {
+        Self {
+            rest: Some(incoming),
+            ..Self::empty()
         }
     }
 
@@ -120,70 +186,72 @@ impl Upload {
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         Self {
-            frames: VecDeque::new(),
-            read: 0,
+            pieces: Pieces::new(None),
             rest: None,
             sized: false,
+            rules: None,
         }
     }
 
     /// The whole body, if it has been read whole.
     pub(crate) fn whole(&self) -> Option<Bytes> {
-        if self.rest.is_some() {
-            return None;
-        }
-        let mut data = self.frames.iter().filter_map(Frame::data_ref);
-        match (data.next(), data.next()) {
-            (None, _) => Some(Bytes::new()),
-            (Some(only), None) => Some(only.clone()),
-            _ => {
-                let length = usize::try_from(self.read).unwrap_or(0);
-                let mut whole = BytesMut::with_capacity(length);
-                for data in self.frames.iter().filter_map(Frame::data_ref) {
-                    whole.extend_from_slice(data);
-                }
-                Some(whole.freeze())
-            }
-        }
+        self.rest.is_none().then(|| self.pieces.joined())
     }
 
-    /// The body as it goes upstream. `over` is cancelled when nothing more of it will be sent: it has been
-    /// handed over whole, or was dropped.
-    pub(crate) fn send(
+    /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of it will be
+    /// sent: it has been handed over whole, or was dropped. It has a deadline as a whole: a barrier is held.
+    pub(crate) fn send(self, over: CancellationToken) -> UpstreamBody {
+        let pace = |limits: BodySettings| Pace::new(Some(limits.timeout), limits.progress_timeout);
+        self.send_at(pace, over, None)
+    }
+
+    /// The body of a request that nobody judges. It holds nobody up, and a long upload that moves is none of
+    /// the proxy's business (images, backups, gRPC streams): only a client that pauses is cut.
+    pub(super) fn send_unfenced(self, over: CancellationToken, flow: Arc<Flow>) -> UpstreamBody {
+        let pace = |limits: BodySettings| Pace::new(None, limits.progress_timeout);
+        self.send_at(pace, over, Some(flow))
+    }
+
+    fn send_at(
         self,
-        max: Option<u64>,
-        within: Option<Duration>,
+        pace: impl FnOnce(BodySettings) -> Pace,
         over: CancellationToken,
+        flow: Option<Arc<Flow>>,
     ) -> UpstreamBody {
-        let within = within.filter(|_| self.rest.is_some());
-        let deadline = within.map(|within| (within, Box::pin(tokio::time::sleep(within))));
+        let streamed = self.rules.filter(|_| self.rest.is_some());
         UpstreamBody {
-            exact: (self.sized && self.rest.is_none()).then_some(self.read),
-            ended: self.frames.is_empty() && self.rest.is_none(),
-            frames: self.frames,
+            exact: (self.sized && self.rest.is_none()).then_some(self.pieces.length()),
+            ended: self.pieces.is_empty() && self.rest.is_none(),
+            pieces: self.pieces,
             rest: self.rest,
             passed: 0,
-            max,
-            deadline,
+            pace: streamed.map(|rules| (pace(rules.settings), rules)),
             over,
+            flow,
             cut: None,
         }
     }
 }
 
+fn is_empty(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_some_and(Bytes::is_empty)
+}
+
 /// A request's body on its way upstream. Ends with an error (which resets the upstream exchange) when
 /// the client breaks off, takes too long, or sends more than it may.
 pub(crate) struct UpstreamBody {
-    frames: VecDeque<Frame<Bytes>>,
+    pieces: Pieces,
     rest: Option<Incoming>,
     /// Left to send, where the whole body is here and had a Content-Length.
     exact: Option<u64>,
     ended: bool,
     passed: u64,
-    max: Option<u64>,
-    deadline: Option<(Duration, Pin<Box<Sleep>>)>,
+    /// `None`: the whole body is here.
+    pace: Option<(Pace, BodyRules)>,
     /// Cancelled when nothing more of this body will be sent.
     over: CancellationToken,
+    /// `None`: fenced.
+    flow: Option<Arc<Flow>>,
     /// The exchange was cut: nothing more may be sent. The future is there while there may be something to
     /// wait for.
     cut: Option<(CancellationToken, Option<Cancelled>)>,
@@ -208,6 +276,14 @@ impl UpstreamBody {
             Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
             Some((cut, None)) => cut.is_cancelled(),
         }
+    }
+
+    /// Breaks off by an own limit.
+    fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some((_, rules)) = &self.pace {
+            rules.count(&error);
+        }
+        Poll::Ready(Some(Err(error)))
     }
 
     fn finish(&mut self) {
@@ -238,7 +314,7 @@ impl Body for UpstreamBody {
         if this.is_cut(cx) {
             return Poll::Ready(Some(Err(BodyError::Cut)));
         }
-        if let Some(mut frame) = this.frames.pop_front() {
+        if let Some(mut frame) = this.pieces.pop() {
             if let Some(data) = frame.data_ref() {
                 let length = data.len() as u64;
                 this.passed += length;
@@ -247,7 +323,10 @@ impl Body for UpstreamBody {
             if let Some(trailers) = frame.trailers_mut() {
                 headers::strip_forbidden_trailers(trailers);
             }
-            if this.frames.is_empty() && this.rest.is_none() {
+            if let Some(flow) = &this.flow {
+                flow.moved();
+            }
+            if this.pieces.is_empty() && this.rest.is_none() {
                 this.finish();
             }
             return Poll::Ready(Some(Ok(frame)));
@@ -264,10 +343,18 @@ impl Body for UpstreamBody {
             }
             Poll::Ready(Some(Ok(mut frame))) => {
                 this.passed += frame.data_ref().map_or(0, |data| data.len() as u64);
-                if let Some(max) = this.max
-                    && this.passed > max
-                {
-                    return Poll::Ready(Some(Err(BodyError::TooLarge(max))));
+                if let Some((pace, rules)) = &mut this.pace {
+                    if !is_empty(&frame) {
+                        pace.moved();
+                    }
+                    if let Some(max) = rules.settings.max
+                        && this.passed > max
+                    {
+                        return this.fail(BodyError::TooLarge(max));
+                    }
+                }
+                if let Some(flow) = &this.flow {
+                    flow.moved();
                 }
                 if let Some(trailers) = frame.trailers_mut() {
                     headers::strip_forbidden_trailers(trailers);
@@ -278,17 +365,21 @@ impl Body for UpstreamBody {
                 Poll::Ready(Some(Err(BodyError::Broken(error.into()))))
             }
             Poll::Pending => {
-                if let Some((within, deadline)) = &mut this.deadline {
-                    ready!(deadline.as_mut().poll(cx));
-                    return Poll::Ready(Some(Err(BodyError::TooSlow(*within))));
-                }
-                Poll::Pending
+                let due = this.flow.as_ref().is_none_or(|flow| {
+                    flow.waits();
+                    flow.client_is_due()
+                });
+                let Some((pace, _)) = &mut this.pace else {
+                    return Poll::Pending;
+                };
+                let error = ready!(pace.wait(cx, due));
+                this.fail(error)
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended || (self.frames.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream))
+        self.ended || (self.pieces.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -296,7 +387,7 @@ impl Body for UpstreamBody {
             (_, true) => SizeHint::with_exact(0),
             (Some(left), false) => SizeHint::with_exact(left),
             (None, false) => match &self.rest {
-                Some(rest) if self.frames.is_empty() => rest.size_hint(),
+                Some(rest) if self.pieces.is_empty() => rest.size_hint(),
                 _ => SizeHint::default(),
             },
         }

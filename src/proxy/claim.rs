@@ -33,15 +33,13 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
-        let _place = Arc::clone(&self.in_flight)
-            .try_acquire_owned()
-            .map_err(|_| Refusal::Overloaded("Nothing was claimed. See limits.in_flight."))?;
+        let _place = self.places.take()?;
         let field = |name: &HeaderName| {
             headers::text(&head.headers, name)
                 .map_err(|error| Refusal::Ambiguous(error.to_string()))
         };
         let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
-            (Some(target), None) => by_target(live, target, (&head, peer), body).await?,
+            (Some(target), None) => self.by_target(live, target, (&head, peer), body).await?,
             (None, Some(key)) => by_resource(live, key, (&head, peer))?,
             (Some(_), Some(_)) => {
                 let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
@@ -67,68 +65,66 @@ impl Proxy {
             outcome: Outcome::Claimed,
         })
     }
-}
 
-/// The route of the request that is to come derives the key and the token's format.
-async fn by_target(
-    live: &Live,
-    target: &str,
-    (head, peer): (&Parts, &Peer),
-    body: Incoming,
-) -> Result<Claim, Refusal> {
-    let malformed = || {
-        Refusal::Ambiguous(
-            "X-Fencing-Target is a method, one space, and a path: PUT /orders/7".into(),
-        )
-    };
-    let (method, path) = target.split_once(' ').ok_or_else(malformed)?;
-    if !path.starts_with('/') || path.contains('#') {
-        return Err(malformed());
-    }
-    let mut aimed = head.clone();
-    aimed.method = Method::from_bytes(method.as_bytes()).map_err(|_| malformed())?;
-    // The authority of the claim itself stays: `{host}` is the same for both.
-    let mut parts = aimed.uri.clone().into_parts();
-    parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
-    aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
-    let fenced = match classify::classify(&live.table, &aimed, peer) {
-        Class::Fenced(fenced) => fenced,
-        Class::Refused(_, refusal) => return Err(refusal),
-        Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
-            let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
-            return Err(Refusal::Ambiguous(why.into()));
+    /// The route of the request that is to come derives the key and the token's format.
+    async fn by_target(
+        &self,
+        live: &Live,
+        target: &str,
+        (head, peer): (&Parts, &Peer),
+        body: Incoming,
+    ) -> Result<Claim, Refusal> {
+        let malformed = || {
+            Refusal::Ambiguous(
+                "X-Fencing-Target is a method, one space, and a path: PUT /orders/7".into(),
+            )
+        };
+        let (method, path) = target.split_once(' ').ok_or_else(malformed)?;
+        if !path.starts_with('/') || path.contains('#') {
+            return Err(malformed());
         }
-    };
-    let key = if fenced.template()?.uses_json() {
-        key_from_body(&fenced, &aimed, body).await?
-    } else {
-        fenced.key(&aimed, None)?
-    };
-    Ok(Claim {
-        route: fenced.route,
-        key,
-        token: fenced.token,
-    })
-}
+        let mut aimed = head.clone();
+        aimed.method = Method::from_bytes(method.as_bytes()).map_err(|_| malformed())?;
+        // The authority of the claim itself stays: `{host}` is the same for both.
+        let mut parts = aimed.uri.clone().into_parts();
+        parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
+        aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
+        let fenced = match classify::classify(&live.table, &aimed, peer) {
+            Class::Fenced(fenced) => fenced,
+            Class::Refused(_, refusal) => return Err(refusal),
+            Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
+                let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
+                return Err(Refusal::Ambiguous(why.into()));
+            }
+        };
+        let key = if fenced.template()?.uses_json() {
+            self.key_from_body(&fenced, &aimed, body).await?
+        } else {
+            fenced.key(&aimed, None)?
+        };
+        Ok(Claim {
+            route: fenced.route,
+            key,
+            token: fenced.token,
+        })
+    }
 
-async fn key_from_body(
-    fenced: &Fenced,
-    aimed: &Parts,
-    body: Incoming,
-) -> Result<ResourceKey, Refusal> {
-    let limits = fenced.route.settings.body;
-    let read = Upload::read(
-        body,
-        &aimed.headers,
-        limits.buffer,
-        limits.max,
-        limits.timeout,
-    );
-    let upload = read.await.map_err(|error| body_refusal(&error))?;
-    let whole = upload
-        .whole()
-        .ok_or_else(|| too_long_for_key(limits.buffer))?;
-    fenced.key(aimed, Some(&whole))
+    async fn key_from_body(
+        &self,
+        fenced: &Fenced,
+        aimed: &Parts,
+        body: Incoming,
+    ) -> Result<ResourceKey, Refusal> {
+        let limits = fenced.route.settings.body;
+        let rules = self.rules(limits);
+        let upload = Upload::read(body, &aimed.headers, &rules, None)
+            .await
+            .map_err(|error| body_refusal(&error))?;
+        let whole = upload
+            .whole()
+            .ok_or_else(|| too_long_for_key(limits.buffer))?;
+        fenced.key(aimed, Some(&whole))
+    }
 }
 
 /// A key by name. One that no enforcing route can yield protects nothing, and is refused.

@@ -28,13 +28,15 @@ use tokio_util::task::TaskTracker;
 use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
 use super::headers;
+use super::memory::Share;
 use super::respond::Refusal;
 use super::upstream::Upstream;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
 
-/// Frames between the upstream and a client that reads them.
-const WINDOW: usize = 16;
+/// Frames between the upstream and a client that reads them, each as long as the client of the upstream reads at
+/// once.
+const WINDOW: usize = 2;
 /// What is kept for a client that has stalled while a newer token waits; beyond it, the client's
 /// response is cut, so that the newer token is not held up.
 const KEPT_FOR_STALLED: usize = 1 << 20;
@@ -62,6 +64,8 @@ pub(crate) struct Exchange<G> {
     pub metrics: Arc<RouteMetrics>,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    /// For what is kept of the response.
+    pub memory: Share,
     /// Held until the exchange is over: places, guards.
     pub held: G,
 }
@@ -92,6 +96,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         upstream,
         metrics,
         spend,
+        memory,
         held,
     } = exchange;
     if let Some(name) = &spend
@@ -164,7 +169,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let mut client = Client {
         frames: Some(frames),
         kept: VecDeque::new(),
-        bytes: 0,
+        memory,
     };
     let mut whole = pump(&mut body, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
@@ -230,7 +235,7 @@ async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
                 let last = body.is_end_stream();
                 if last {
                     // Whole already: the rest is between the proxy and its client.
-                    client.keep(frame);
+                    client.keep_last(frame);
                     return true;
                 }
                 tokio::select! {
@@ -322,13 +327,18 @@ enum Piece {
     End,
 }
 
+fn length(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
+}
+
 /// The client's side of an exchange, seen from the pump.
 struct Client {
     /// `None`: the client has left, or its response was cut.
     frames: Option<mpsc::Sender<Piece>>,
     /// What the client has not taken since a newer token waits.
     kept: VecDeque<Frame<Bytes>>,
-    bytes: usize,
+    /// What is charged for it.
+    memory: Share,
 }
 
 impl Client {
@@ -355,7 +365,7 @@ impl Client {
             match frames.try_reserve() {
                 Ok(place) => {
                     if let Some(frame) = self.kept.pop_front() {
-                        self.bytes -= frame.data_ref().map_or(0, Bytes::len);
+                        self.memory.give(length(&frame));
                         place.send(Piece::Frame(frame));
                     }
                 }
@@ -366,18 +376,30 @@ impl Client {
                 }
             }
         }
-        if self.bytes > KEPT_FOR_STALLED {
-            self.frames = None;
-            self.kept.clear();
-            self.bytes = 0;
+        if self.memory.bytes() > KEPT_FOR_STALLED {
+            self.cut();
         }
     }
 
     fn keep(&mut self, frame: Frame<Bytes>) {
+        if self.memory.grow(length(&frame)) {
+            self.kept.push_back(frame);
+        } else {
+            self.cut();
+        }
+    }
+
+    /// Keeps the last frame of a response. It is one more at the most, and not charged: no response is cut for it.
+    fn keep_last(&mut self, frame: Frame<Bytes>) {
         if self.frames.is_some() {
-            self.bytes += frame.data_ref().map_or(0, Bytes::len);
             self.kept.push_back(frame);
         }
+    }
+
+    fn cut(&mut self) {
+        self.frames = None;
+        self.kept.clear();
+        self.memory.give(self.memory.bytes());
     }
 
     /// Hands over what is left of a `whole` response, and says that it was whole. Nobody's token waits

@@ -13,11 +13,15 @@ mod claim;
 mod classify;
 mod forward;
 mod headers;
+mod http2;
 mod idempotency;
 mod jsonkey;
+mod memory;
 mod observe;
+mod pace;
 mod pass;
 mod peer;
+mod places;
 mod respond;
 mod table;
 mod upstream;
@@ -30,26 +34,31 @@ use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::admit::Gate;
 pub(crate) use self::body::ClientBody;
-use self::body::{BodyError, Upload};
+use self::body::{BodyError, BodyRules, Upload};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
 use self::idempotency::{Choice, IdempotencyError, RequestDigest};
+use self::memory::Memory;
+use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
+use self::places::Places;
 use self::respond::{Refusal, Style, Subject};
 use self::table::{Route, Table};
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
-use crate::config::{Reuse, Settings, TlsSettings};
+use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{ResourceKey, RouteConflict};
-use crate::metrics::{CLAIM, Metrics, Outcome, RouteMetrics, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, Rejections};
-use crate::wire::{self, request::RequestError};
+use crate::wire::{
+    self,
+    request::{Kind, RequestError},
+};
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +89,8 @@ pub struct Proxy {
     tasks: TaskTracker,
     /// Ends tunnels when the process stops.
     stopping: CancellationToken,
-    in_flight: Arc<Semaphore>,
+    places: Places,
+    memory: Arc<Memory>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     spends: AtomicU64,
@@ -116,14 +126,15 @@ impl Proxy {
         } = setup;
         let metrics = Arc::clone(&gate.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease)?);
-        let in_flight = Arc::new(Semaphore::new(settings.limits.in_flight));
+        let limits = settings.limits;
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
         Ok(Self {
             live: RwLock::new(Arc::new(Live { table, upstream })),
             gate,
             tasks,
             stopping,
-            in_flight,
+            places: Places::new(limits.in_flight, Arc::clone(&metrics)),
+            memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,
             spends: AtomicU64::new(0),
@@ -159,22 +170,39 @@ impl Proxy {
         let table = &live.table;
         let about = About::of(&request, peer);
         let (head, body) = request.into_parts();
-        let (route, done) = match classify::classify(table, &head, peer) {
+        let class = match http2::check(&head, &table.settings.limits) {
+            Ok(()) => classify::classify(table, &head, peer),
+            Err(error) => {
+                if let Some(limit) = limit_of(error) {
+                    self.metrics.limit(limit);
+                }
+                Class::Refused(None, Refusal::of_head(error))
+            }
+        };
+        let (route, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
-                    .pass(&live, route.as_deref(), head, body, peer, upgrade)
+                    .pass(&live, route.as_ref(), head, body, peer, upgrade)
                     .await;
                 (route, passed)
             }
-            Class::Observed(route, judged) => {
-                let seen = self
-                    .observe(&live, &route, judged, (head, body), peer, &about)
-                    .await;
-                // The check beside the request has counted it.
-                return seen.unwrap_or_else(|refusal| {
-                    refusal.respond(about.style(table), about.subject.get())
-                });
-            }
+            Class::Observed(route, judged) => match self.places.take() {
+                Ok(place) => {
+                    let passing = Passing {
+                        route: Some(&route),
+                        peer,
+                        upgrade: matches!(judged, Err(Refusal::UpgradeRefused)),
+                        place,
+                    };
+                    let seen = self.observe(&live, judged, (head, body), passing, &about);
+                    // The check beside the request has counted it.
+                    return seen.await.unwrap_or_else(|refusal| {
+                        refusal.respond(about.style(table), about.subject.get())
+                    });
+                }
+                // Overload is no judgement of the fence's: it ends here in every mode.
+                Err(refusal) => (Some(route), Err(refusal)),
+            },
             Class::Claim => {
                 let claimed = self.claim(&live, head, body, peer, &about).await;
                 return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
@@ -224,9 +252,7 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
-        let place = Arc::clone(&self.in_flight)
-            .try_acquire_owned()
-            .map_err(|_| Refusal::Overloaded("Nothing was forwarded. See limits.in_flight."))?;
+        let place = self.places.take()?;
         let route = Arc::clone(&fenced.route);
         let settings = &route.settings;
         let token = fenced.token;
@@ -241,17 +267,13 @@ impl Proxy {
             Some(key)
         };
 
-        // The body first, as far as it fits: who pauses halfway through is judged when it ends.
+        // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
+        // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let upload = Upload::read(
-            body,
-            &head.headers,
-            limits.buffer,
-            limits.max,
-            limits.timeout,
-        )
-        .await
-        .map_err(|error| body_refusal(&error))?;
+        let hold = about.grpc.then_some(limits.stream_after);
+        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
+            .await
+            .map_err(|error| body_refusal(&error))?;
         let key = if let Some(key) = early {
             key
         } else {
@@ -273,8 +295,7 @@ impl Proxy {
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let body = upload.send(limits.max, Some(limits.timeout), sent.clone());
-        let body = body.cut_by(cut.clone());
+        let body = upload.send(sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let exchange = Exchange {
             request: self.upstream_request(
@@ -295,7 +316,8 @@ impl Proxy {
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
-            held: place,
+            memory: self.memory.share(),
+            held: Arc::clone(&place),
         };
         let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
         let outcome = if admitted.advanced {
@@ -303,7 +325,17 @@ impl Proxy {
         } else {
             Outcome::Current
         };
+        // The exchange may be over long before the client has taken its answer, and the other way round.
+        let response = places::keep(response, place);
         Ok(Done { response, outcome })
+    }
+
+    /// What holds for the bodies of requests under these settings.
+    fn rules(&self, settings: BodySettings) -> BodyRules {
+        BodyRules {
+            settings,
+            memory: Arc::clone(&self.memory),
+        }
     }
 
     fn spend_name(&self) -> String {
@@ -416,6 +448,17 @@ impl About {
     }
 }
 
+/// The limit that a head is over, if that is why it is refused.
+fn limit_of(error: RequestError) -> Option<Limit> {
+    match error.kind() {
+        Kind::HeadBytes => Some(Limit::HeaderBytes),
+        Kind::HeadFields => Some(Limit::HeaderCount),
+        Kind::TargetLong => Some(Limit::TargetBytes),
+        Kind::Slow => Some(Limit::HeadTimeout),
+        Kind::Malformed | Kind::Method | Kind::Version => None,
+    }
+}
+
 fn body_refusal(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
@@ -424,7 +467,10 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
             Refusal::Ambiguous(format!("The body of the request: {malformed}."))
         }
-        BodyError::TooSlow(_) | BodyError::Broken(_) | BodyError::Cut => {
+        BodyError::NoRoom => Refusal::Overloaded(
+            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
+        ),
+        BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
     }

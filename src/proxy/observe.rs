@@ -1,4 +1,5 @@
-//! Observe mode: nothing is refused, nothing waits. The check runs beside the request, advances the
+//! Observe mode: nothing is refused by the fence, nothing waits. (Overload, want of memory and clients that stall
+//! are none of the fence's: they end a request in every mode.) The check runs beside the request, advances the
 //! marks as if the route enforced, and counts what it would have refused.
 
 use std::sync::Arc;
@@ -7,12 +8,15 @@ use http::Response;
 use http::request::Parts;
 use hyper::body::Incoming;
 
-use super::body::Upload;
+use super::body::{BodyError, Upload};
 use super::classify::Fenced;
+use super::pass::Passing;
+use super::places::Place;
 use super::respond::Refusal;
 use super::table::Route;
-use super::{About, ClientBody, Live, Peer, Proxy, body_refusal, too_long_for_key};
-use crate::fence::ResourceKey;
+use super::{About, ClientBody, Live, Proxy, body_refusal, too_long_for_key};
+use crate::config::BodySettings;
+use crate::fence::{KeyTemplate, ResourceKey};
 use crate::marks::lane::{Answer, Want};
 use crate::metrics::{DecidedBy, Outcome};
 
@@ -21,33 +25,45 @@ impl Proxy {
     pub(super) async fn observe(
         &self,
         live: &Live,
-        route: &Arc<Route>,
         judged: Result<Fenced, Refusal>,
         (head, body): (Parts, Incoming),
-        peer: &Peer,
+        passing: Passing<'_>,
         about: &About,
     ) -> Result<Response<ClientBody>, Refusal> {
-        let upgrade = matches!(judged, Err(Refusal::UpgradeRefused));
+        let Some(route) = passing.route else {
+            unreachable!("only a route observes")
+        };
+        let enforced = self.rules(route.settings.body);
+        // The limit on length is one of the refusals that are only counted; memory and slowness are not.
+        let rules = self.rules(BodySettings {
+            max: None,
+            ..route.settings.body
+        });
+        let too_long = enforced.admit(&body).map_err(|error| body_refusal(&error));
+        let refused = |error: BodyError| body_refusal(&error);
         let (upload, key) = match &judged {
-            Ok(fenced)
-                if fenced
-                    .template()
-                    .is_ok_and(crate::fence::KeyTemplate::uses_json) =>
-            {
-                let limits = route.settings.body;
-                let read = Upload::read(body, &head.headers, limits.buffer, None, limits.timeout);
-                let upload = read.await.map_err(|error| body_refusal(&error))?;
+            Ok(fenced) if fenced.template().is_ok_and(KeyTemplate::uses_json) => {
+                let read = Upload::read(body, &head.headers, &rules, None).await;
+                let upload = read.map_err(refused)?;
                 let key = match upload.whole() {
                     Some(whole) => fenced.key(&head, Some(&whole)),
-                    None => Err(too_long_for_key(limits.buffer)),
+                    None => Err(too_long_for_key(rules.settings.buffer)),
                 };
                 (upload, key)
             }
-            Ok(fenced) => (Upload::streamed(body), fenced.key(&head, None)),
-            Err(refusal) => (Upload::streamed(body), Err(refusal.clone())),
+            Ok(fenced) => {
+                let upload = Upload::streamed(body, &rules).map_err(refused)?;
+                (upload, fenced.key(&head, None))
+            }
+            Err(refusal) => {
+                let upload = Upload::streamed(body, &rules).map_err(refused)?;
+                (upload, Err(refusal.clone()))
+            }
         };
-        self.check_beside(route, judged, key, about.clone());
-        let passed = self.pass_upload(live, Some(route), head, upload, peer, upgrade);
+        let key = too_long.and(key);
+        let place = Arc::clone(&passing.place);
+        self.check_beside(route, judged, key, about.clone(), place);
+        let passed = self.pass_upload(live, head, upload, passing);
         Ok(passed.await?.response)
     }
 
@@ -58,9 +74,12 @@ impl Proxy {
         judged: Result<Fenced, Refusal>,
         key: Result<ResourceKey, Refusal>,
         about: About,
+        place: Place,
     ) {
         let (gate, route) = (self.gate.clone(), Arc::clone(route));
         self.tasks.spawn(async move {
+            // Checks that wait for the store are no more than the requests that may be in flight.
+            let _place = place;
             let found = match (judged, key) {
                 (Ok(fenced), Ok(key)) => {
                     let token = fenced.token;

@@ -1,6 +1,8 @@
 //! What is not fenced: passed on without a permit, without a lease, without waiting; and the request
 //! as the upstream gets it, which both ways share.
 
+use std::sync::Arc;
+
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -18,13 +20,25 @@ use super::classify;
 use super::forward::{chain, never_sent};
 use super::headers::trace::NewTrace;
 use super::headers::{self, ForUpstream};
+use super::http2;
 use super::idempotency::Choice;
+use super::pace::Flow;
+use super::places::{self, Place};
 use super::respond::Refusal;
 use super::table::Route;
 use super::upstream::Upstream;
-use super::{Done, Live, Peer, Proxy};
+use super::{Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
+
+/// A request that is passed on unjudged.
+pub(super) struct Passing<'a> {
+    pub route: Option<&'a Arc<Route>>,
+    pub peer: &'a Peer,
+    /// Its tunnel may be opened.
+    pub upgrade: bool,
+    pub place: Place,
+}
 
 impl Proxy {
     /// The request as the upstream gets it: the target byte for byte as it was checked, hop-by-hop and
@@ -59,6 +73,9 @@ impl Proxy {
                 trace,
             },
         );
+        if head.version == Version::HTTP_2 && !upstream.h2 {
+            http2::join_cookies(&mut head.headers);
+        }
         let host = upstream.host(host.as_ref());
         match host.filter(|_| !upstream.h2) {
             Some(host) => {
@@ -87,31 +104,43 @@ impl Proxy {
     pub(super) async fn pass(
         &self,
         live: &Live,
-        route: Option<&Route>,
+        route: Option<&Arc<Route>>,
         head: Parts,
         body: Incoming,
         peer: &Peer,
         upgrade: bool,
     ) -> Result<Done, Refusal> {
-        let upload = Upload::streamed(body);
-        self.pass_upload(live, route, head, upload, peer, upgrade)
-            .await
+        let passing = Passing {
+            route,
+            peer,
+            upgrade,
+            place: self.places.take()?,
+        };
+        let settings = route.map_or(live.table.settings.body, |route| route.settings.body);
+        let upload =
+            Upload::streamed(body, &self.rules(settings)).map_err(|error| body_refusal(&error))?;
+        self.pass_upload(live, head, upload, passing).await
     }
 
     /// As [`Self::pass`], for a body of which a part may have been read.
     pub(super) async fn pass_upload(
         &self,
         live: &Live,
-        route: Option<&Route>,
         head: Parts,
         upload: Upload,
-        peer: &Peer,
-        upgrade: bool,
+        passing: Passing<'_>,
     ) -> Result<Done, Refusal> {
+        let Passing {
+            route,
+            peer,
+            upgrade,
+            place,
+        } = passing;
         let mut head = head;
         let tunnel = upgrade.then(|| take_upgrade(&mut head)).flatten();
         let upstream = &live.upstream;
-        let body = upload.send(None, None, CancellationToken::new());
+        let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
+        let body = upload.send_unfenced(sent.clone(), Arc::clone(&flow));
         let mut request = self.upstream_request(upstream, head, body, peer, None, None);
         if let Some((_, protocol)) = &tunnel {
             request.headers_mut().insert(UPGRADE, protocol.clone());
@@ -122,19 +151,22 @@ impl Proxy {
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
-        let response = match tokio::time::timeout(limit, upstream.plain.request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) if never_sent(&error) => {
+        let answered = tokio::select! {
+            answered = upstream.plain.request(request) => answered,
+            () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
+        };
+        let response = match answered {
+            Ok(response) => response,
+            Err(error) if never_sent(&error) => {
                 return Err(Refusal::Unreachable {
                     why: format!("The upstream cannot be reached: {}", chain(&error)),
                     spent: false,
                 });
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 let why = format!("The exchange with the upstream broke: {}", chain(&error));
                 return Err(Refusal::Broken(why));
             }
-            Err(_) => return Err(Refusal::TooSlow(limit)),
         };
         let metrics = route.map_or(&live.table.unmatched_metrics, |route| &route.metrics);
         metrics.upstream(began.elapsed(), response.status().as_u16());
@@ -144,7 +176,7 @@ impl Proxy {
                     "The upstream switched protocols unasked".into(),
                 ));
             };
-            self.tunnel(client, response)
+            self.tunnel(client, response, place)
         } else {
             let (mut parts, body) = response.into_parts();
             headers::response_for_client(&mut parts.headers, parts.version);
@@ -155,7 +187,8 @@ impl Proxy {
                 }
                 frame
             });
-            Response::from_parts(parts, body.map_err(Into::into).boxed_unsync())
+            let body = body.map_err(Into::into).boxed_unsync();
+            places::keep(Response::from_parts(parts, body), (place, flow.answering()))
         };
         Ok(Done {
             response,
@@ -168,10 +201,12 @@ impl Proxy {
         &self,
         client: OnUpgrade,
         mut response: Response<Incoming>,
+        place: Place,
     ) -> Response<super::ClientBody> {
         let upstream = hyper::upgrade::on(&mut response);
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
+            let _place = place;
             let joined = async {
                 let (client, upstream) = tokio::try_join!(client, upstream).ok()?;
                 let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));

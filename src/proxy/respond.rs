@@ -120,13 +120,13 @@ impl Refusal {
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
-            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
             Self::TargetTooLong(_) => Outcome::TargetTooLong,
             Self::VersionNotSupported => Outcome::VersionNotSupported,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
             Self::PeerRefused => Outcome::PeerRefused,
+            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -208,13 +208,13 @@ impl Refusal {
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
-            Self::HeadTooLarge(_) => "The head of the request is too large",
             Self::TargetTooLong(_) => "The target is too long",
             Self::VersionNotSupported => "This version of HTTP is not spoken here",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
             Self::PeerRefused => "The client is not let in here",
+            Self::HeadTooLarge(_) => "The head of the request is too large",
             Self::UpgradeRefused => "Upgrades are refused on fenced routes",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
@@ -233,13 +233,13 @@ impl Refusal {
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
-            | Self::HeadTooLarge(_)
             | Self::TargetTooLong(_)
             | Self::VersionNotSupported
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
             | Self::PeerRefused
+            | Self::HeadTooLarge(_)
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,

@@ -48,6 +48,10 @@ pub enum UpstreamError {
     Ended,
 }
 
+/// What hyper may hold of one HTTP/1 connection in each direction, and so the longest head of a response, and
+/// the longest piece of one.
+const BUFFER: usize = 64 << 10;
+
 type HttpClient = Client<Connecting, UpstreamBody>;
 
 /// The upstream, and the two ways to reach it.
@@ -95,6 +99,7 @@ impl Setup {
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .http2_only(self.h2)
+            .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
             .build(connector)
@@ -429,7 +434,7 @@ mod tests {
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(None, None, CancellationToken::new());
+        let body = Upload::empty().send(CancellationToken::new());
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

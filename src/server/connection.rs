@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use super::activity::{self, Activity, Leave, Served};
 use super::guard::Guarded;
+use super::http2;
 use super::streams::{Streams, Told};
 use super::talk::Talk;
 use super::tls::{self, Io, Secured};
@@ -31,7 +33,9 @@ pub(super) struct Connections {
     builder: auto::Builder<Streams>,
     limits: LimitSettings,
     metrics: Arc<Metrics>,
-    stop: CancellationToken,
+    leave: Leave,
+    /// Every connection there is.
+    open: TaskTracker,
 }
 
 impl Connections {
@@ -39,7 +43,7 @@ impl Connections {
         proxy: Arc<Proxy>,
         limits: LimitSettings,
         metrics: Arc<Metrics>,
-        stop: CancellationToken,
+        leave: Leave,
     ) -> Self {
         let mut builder = auto::Builder::new(Streams {
             limit: limits.write_timeout,
@@ -48,33 +52,30 @@ impl Connections {
         // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
+            .timer(TokioTimer::new())
             .max_buf_size(BUFFER.max(limits.header_bytes))
             .header_read_timeout(None);
         if limits.header_count > HEADERS {
             builder.http1().max_headers(limits.header_count);
         }
-        builder.http2().timer(TokioTimer::new());
+        http2::configure(&mut builder, &limits);
         Self {
             proxy,
             builder,
             limits,
             metrics,
-            stop,
+            leave,
+            open: TaskTracker::new(),
         }
     }
 
     /// Serves a connection in a task of its own.
-    pub(super) fn serve<S: Io + 'static>(
-        self: &Arc<Self>,
-        stream: S,
-        peer: Peer,
-        graceful: &GracefulShutdown,
-    ) {
-        let (connections, watcher) = (Arc::clone(self), graceful.watcher());
-        tokio::spawn(async move {
+    pub(super) fn serve<S: Io + 'static>(self: &Arc<Self>, stream: S, peer: Peer) {
+        let connections = Arc::clone(self);
+        self.open.spawn(async move {
             let builder = connections.builder.clone();
             let Some(tls) = connections.proxy.tls() else {
-                return connections.http(stream, peer, builder, watcher).await;
+                return connections.http(stream, peer, builder).await;
             };
             let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
                 return;
@@ -89,9 +90,7 @@ impl Connections {
                 tls: Some(secured.names),
                 ..peer
             };
-            connections
-                .http(secured.stream, peer, builder, watcher)
-                .await;
+            connections.http(secured.stream, peer, builder).await;
         });
     }
 
@@ -99,7 +98,7 @@ impl Connections {
     async fn secure(&self, tls: TlsSettings, socket: Box<dyn Io>, peer: &Peer) -> Option<Secured> {
         let accepted = tokio::select! {
             accepted = tls::accept(tls.config, socket, self.limits.head_timeout) => accepted,
-            () = self.stop.cancelled() => return None,
+            () = self.leave.now.cancelled() => return None,
         };
         let failed = match accepted {
             Ok(secured) => return Some(secured),
@@ -113,13 +112,7 @@ impl Connections {
         None
     }
 
-    async fn http<S: Io + 'static>(
-        &self,
-        stream: S,
-        peer: Peer,
-        builder: auto::Builder<Streams>,
-        watcher: Watcher,
-    ) {
+    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, builder: auto::Builder<Streams>) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(
@@ -128,23 +121,42 @@ impl Connections {
             Arc::clone(&talk),
             Arc::clone(&self.metrics),
         );
+        let activity = Activity::new();
+        let (counts, announced) = (activity.clone(), self.leave.announced.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
-            let call = talk.call();
+            let (version, announced) = (request.version(), announced.clone());
+            let (call, at_work) = (talk.call(), counts.begin(version));
             async move {
-                let response = match call.refused() {
+                let mut response = match call.refused() {
                     Some(error) => proxy.refuse(error, &peer),
                     None => proxy.handle(request, &peer).await,
                 };
-                call.answered(response.status() == StatusCode::SWITCHING_PROTOCOLS);
-                Ok::<_, std::convert::Infallible>(response.map(|body| call.with(Told::new(body))))
+                let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                if announced.is_cancelled() && version <= Version::HTTP_11 && !switches {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+                call.answered(switches);
+                Ok::<_, std::convert::Infallible>(
+                    response.map(|body| at_work.answered(call.with(Told::new(body)))),
+                )
             }
         });
         let serving = builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
-        if let Err(error) = watcher.watch(serving).await {
+        let serving: Served = Box::pin(serving);
+        let (leave, limits, metrics) = (&self.leave, &self.limits, &self.metrics);
+        let served = activity::drive(serving, &activity, leave, limits, metrics);
+        if let Err(error) = served.await {
             tracing::debug!(%error, "a connection ended early");
         }
+    }
+
+    /// Resolves when all connections have ended.
+    pub(super) async fn ended(&self) {
+        self.open.close();
+        self.open.wait().await;
     }
 }

@@ -3,10 +3,12 @@
 //! `axum::serve` has no head timeout and no limits, so the loop is written here, over hyper-util.
 
 mod accept;
+mod activity;
 mod connection;
 mod deadline;
 pub(crate) mod descriptors;
 mod guard;
+mod http2;
 mod slots;
 mod streams;
 mod talk;
@@ -15,11 +17,10 @@ mod tls;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, UnixListener};
-use tokio_util::sync::CancellationToken;
 
 use self::accept::{Acceptor, Stream};
+pub(crate) use self::activity::Leave;
 use self::connection::Connections;
 use self::deadline::Timed;
 use self::slots::Slots;
@@ -34,38 +35,37 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// Accepts until `stop`, then lets the connections end their requests; returns when all have.
+/// Accepts until it has to leave, then lets the connections end their requests; returns when all have.
 pub(crate) async fn serve(
     listener: Listener,
     proxy: Arc<Proxy>,
     limits: LimitSettings,
     metrics: Arc<Metrics>,
-    stop: CancellationToken,
+    leave: Leave,
 ) {
     let slots = Slots::new(&limits, Arc::clone(&metrics));
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&metrics));
-    let graceful = GracefulShutdown::new();
-    let connections = Connections::new(proxy, limits, Arc::clone(&metrics), stop.clone());
+    let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone());
     let connections = Arc::new(connections);
     loop {
         let (stream, slot) = tokio::select! {
-            () = stop.cancelled() => break,
+            () = leave.now.cancelled() => break,
             accepted = acceptor.next() => accepted,
         };
         let patience = limits.write_timeout;
         match stream {
             Stream::Tcp(stream, ip) => {
                 let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(Some(ip)), &graceful);
+                connections.serve(stream, peer(Some(ip)));
             }
             Stream::Unix(stream) => {
                 let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(None), &graceful);
+                connections.serve(stream, peer(None));
             }
         }
     }
     drop(acceptor);
-    graceful.shutdown().await;
+    connections.ended().await;
 }
 
 fn peer(ip: Option<IpAddr>) -> Peer {

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 83] = [
+const ERRORS: [(&str, &str, &str); 85] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -44,6 +44,11 @@ const ERRORS: [(&str, &str, &str); 83] = [
     ("body:\n  buffer: 1 mile", "body.buffer", "is not a size"),
     ("body:\n  buffer: none", "body.buffer", "is not a size"),
     ("body:\n  buffer: 2GiB", "body.buffer", "1GiB at most"),
+    (
+        "body:\n  stream_after: 0s",
+        "body.stream_after",
+        "must not be zero",
+    ),
     ("body:\n  timeout: 0s", "body.timeout", "must not be zero"),
     ("listen_mode: 0660", "listen_mode", "TCP port has no mode"),
     ("listen_mode: 999", "listen_mode", "is not a mode"),
@@ -57,6 +62,11 @@ const ERRORS: [(&str, &str, &str); 83] = [
         "limits:\n  connections: 99999999999",
         "limits.connections",
         "more than there can be",
+    ),
+    (
+        "limits:\n  http2_streams: 1073741825",
+        "limits.http2_streams",
+        "no numbers for so many streams",
     ),
     (
         "limits:\n  head_timeout: 0s",
@@ -506,6 +516,12 @@ fn warnings_do_not_stop_a_start() {
         ("body: { max: 1KiB, buffer: 2KiB }", "body.buffer"),
         ("body: { max: 0 }", "body.max"),
         ("body: { buffer: 0 }", "routes[0].idempotency"),
+        ("body: { buffer: 257MiB }", "body.buffer"),
+        ("limits: { body_memory: 512KiB }", "body.buffer"),
+        (
+            "routes: [{ path: /a, resource: a, body: { buffer: 257MiB } }]",
+            "routes[0].body.buffer",
+        ),
         (
             "routes: [{ path: /a, resource: a, mode: observe }]",
             "routes[0].mode",

@@ -16,6 +16,7 @@ use crate::marks::double::{Double, Rig, clock, key, token};
 use crate::marks::lane::Want;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
+use crate::proxy::memory::Memory;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -74,7 +75,7 @@ impl Bench {
     fn exchange(&self, upload: Upload, drain: Duration) -> Exchange<()> {
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         // No deadline for the upload: nothing but the cut may end one.
-        let body = upload.send(None, None, sent.clone());
+        let body = upload.send(sent.clone());
         let mut request = Request::new(body.cut_by(cut.clone()));
         *request.method_mut() = http::Method::PUT;
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
@@ -90,6 +91,7 @@ impl Bench {
             upstream: Arc::clone(&self.upstream),
             metrics: self.gate.metrics.route("r"),
             spend: None,
+            memory: Memory::new(64 << 20, Arc::clone(&self.gate.metrics)).share(),
             held: (),
         }
     }
@@ -145,7 +147,7 @@ async fn half_an_upload() -> (Upload, DuplexStream) {
         .write_all(b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
         .await
         .expect("written");
-    (Upload::streamed(rx.await.expect("a body")), client)
+    (Upload::unlimited(rx.await.expect("a body")), client)
 }
 
 async fn read_until(socket: &mut TcpStream, end: &[u8]) {

@@ -43,6 +43,27 @@ impl Process {
         }
     }
 
+    /// Bytes of it that are in memory now.
+    pub fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most that [`Self::memory`] has ever been.
+    pub fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("an own child has a status");
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kilobytes
+            .and_then(|number| number.parse::<u64>().ok())
+            .expect("a size in kB")
+            << 10
+    }
+
     /// What it has written so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("readers do not panic").clone()

@@ -1,0 +1,127 @@
+//! How long a client may take over its body while it is streamed: as a whole, and between two bytes.
+//!
+//! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for more, and no
+//! clock that the client could lose against runs.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::body::BodyError;
+
+/// The clocks of one upload.
+pub(super) struct Pace {
+    /// `None`: it may take as long as it moves.
+    whole: Option<(Duration, Pin<Box<Sleep>>)>,
+    pause: Duration,
+    /// Runs from the first time that the client was waited for in vain.
+    paused: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+impl Pace {
+    pub(super) fn new(whole: Option<Duration>, pause: Duration) -> Self {
+        Self {
+            whole: whole.map(|whole| (whole, Box::pin(tokio::time::sleep(whole)))),
+            pause,
+            paused: None,
+            waiting: false,
+        }
+    }
+
+    /// The client has sent something.
+    pub(super) fn moved(&mut self) {
+        self.waiting = false;
+    }
+
+    /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<BodyError> {
+        if let Some((within, deadline)) = &mut self.whole
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(BodyError::TooSlow(*within));
+        }
+        let pause = self.pause;
+        let paused = self
+            .paused
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+        if !self.waiting {
+            self.waiting = true;
+            paused.as_mut().reset(Instant::now() + pause);
+        }
+        while paused.as_mut().poll(cx).is_ready() {
+            if counts {
+                return Poll::Ready(BodyError::Paused(pause));
+            }
+            paused.as_mut().reset(Instant::now() + pause);
+        }
+        Poll::Pending
+    }
+}
+
+/// How an exchange that is not fenced is getting on, seen from both of its sides.
+#[derive(Default)]
+pub(super) struct Flow {
+    /// Frames of the request that the upstream's side has taken.
+    taken: AtomicU64,
+    /// The client is waited for.
+    waits: AtomicBool,
+    /// The upstream is answering.
+    answering: AtomicBool,
+}
+
+impl Flow {
+    pub(super) fn moved(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.waits.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client has to go on sending. Not while it is being answered: it may well wait for the
+    /// answer before it says more (a stream of gRPC's both ways).
+    pub(super) fn client_is_due(&self) -> bool {
+        !self.answering.load(Ordering::Relaxed)
+    }
+
+    /// The upstream has begun to answer; until what this yields is dropped.
+    pub(super) fn answering(self: &Arc<Self>) -> Answering {
+        self.answering.store(true, Ordering::Relaxed);
+        Answering(Arc::clone(self))
+    }
+
+    /// Resolves when the upstream has done nothing for `limit`: since the whole request was `sent`, or taken
+    /// none of it though there was more (found within twice the time). A long upload that moves is not its
+    /// fault.
+    pub(super) async fn silent(&self, sent: &CancellationToken, limit: Duration) {
+        loop {
+            let taken = self.taken.load(Ordering::Relaxed);
+            tokio::select! {
+                () = sent.cancelled() => break,
+                () = tokio::time::sleep(limit) => {}
+            }
+            let idle = self.taken.load(Ordering::Relaxed) == taken;
+            if idle && !self.waits.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        tokio::time::sleep(limit).await;
+    }
+}
+
+/// The upstream is answering.
+#[must_use]
+pub(super) struct Answering(Arc<Flow>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,279 @@
+//! What one connection has at work, and when it has to go: at the stop of the process, after
+//! `limits.idle_timeout` without a request, and when its client opens requests only to take them back.
+//!
+//! Requests are counted here from their head's arrival to the end of their answer. An idle HTTP/1 connection is
+//! the guard's to end, which sees the bytes; of HTTP/2 it sees that there are some, and a client that pings is
+//! idle all the same.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Version;
+use http_body::{Body, Frame, SizeHint};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::LimitSettings;
+use crate::metrics::{Limit, Metrics};
+
+/// Requests that a client may take back before their answer, however few it lets be answered.
+const TAKEN_BACK: u64 = 256;
+
+/// The two steps in which the process leaves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leave {
+    /// It will stop: clients are told, and are still served.
+    pub announced: CancellationToken,
+    /// No new connection, and no new request on those there are.
+    pub now: CancellationToken,
+}
+
+/// What a connection has at work.
+#[derive(Clone)]
+pub(super) struct Activity(Arc<watch::Sender<Counts>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// At work now.
+    open: usize,
+    begun: u64,
+    /// Taken back by the client before there was an answer.
+    taken_back: u64,
+    /// Known with the first request.
+    version: Option<Version>,
+}
+
+/// A request at work on a connection.
+#[must_use]
+pub(super) struct AtWork {
+    activity: Activity,
+    answered: bool,
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(Counts::default())))
+    }
+
+    /// A request has arrived.
+    pub(super) fn begin(&self, version: Version) -> AtWork {
+        self.0.send_modify(|counts| {
+            counts.open += 1;
+            counts.begun += 1;
+            counts.version = Some(version);
+        });
+        AtWork {
+            activity: self.clone(),
+            answered: false,
+        }
+    }
+}
+
+impl AtWork {
+    /// There is an answer; the request is at work until that has been handed over, or dropped.
+    pub(super) fn answered<B>(mut self, body: B) -> Answer<B> {
+        self.answered = true;
+        Answer {
+            body,
+            _at_work: self,
+        }
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.activity.0.send_modify(|counts| {
+            counts.open -= 1;
+            counts.taken_back += u64::from(!self.answered);
+        });
+    }
+}
+
+/// The body of an answer.
+pub(super) struct Answer<B> {
+    body: B,
+    _at_work: AtWork,
+}
+
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why a connection has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Leave,
+    Idle,
+    TakenBack,
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A connection of any kind. Boxed, since the compiler does not find the future of the many-layered type to be
+/// `Send`.
+pub(super) type Served =
+    Pin<Box<dyn GracefulConnection<Error = BoxError, Output = Result<(), BoxError>> + Send>>;
+
+/// Serves a connection to its end.
+pub(super) async fn drive(
+    mut connection: Served,
+    activity: &Activity,
+    leave: &Leave,
+    limits: &LimitSettings,
+    metrics: &Metrics,
+) -> Result<(), BoxError> {
+    let why = tokio::select! {
+        ended = connection.as_mut() => return ended,
+        why = due(activity, leave, limits) => why,
+    };
+    match why {
+        Due::TakenBack => {
+            // At once: a GOAWAY in good order would wait for what such a client does not send.
+            metrics.limit(Limit::StreamResets);
+            return Ok(());
+        }
+        Due::Leave => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        Due::Idle => {
+            metrics.limit(Limit::IdleTimeout);
+            connection.as_mut().graceful_shutdown();
+            // HTTP/2 says goodbye in two steps, and waits for the client in between.
+            tokio::time::timeout(limits.head_timeout, connection)
+                .await
+                .unwrap_or(Ok(()))
+        }
+    }
+}
+
+/// Resolves once the connection has to go.
+async fn due(activity: &Activity, leave: &Leave, limits: &LimitSettings) -> Due {
+    let mut counts = activity.0.subscribe();
+    let mut told = false;
+    loop {
+        let now = *counts.borrow_and_update();
+        if now.taken_back > TAKEN_BACK && now.taken_back * 2 > now.begun {
+            return Due::TakenBack;
+        }
+        // GOAWAY comes first and the end later, so it can go out while clients are still served. An HTTP/1
+        // client is told with its next answer.
+        if told && now.version == Some(Version::HTTP_2) {
+            return Due::Leave;
+        }
+        let patience = match now.version {
+            _ if now.open > 0 => None,
+            Some(Version::HTTP_2) => Some(limits.idle_timeout),
+            // The guard is first where it can tell.
+            None => Some(limits.idle_timeout + limits.head_timeout),
+            Some(_) => None,
+        };
+        tokio::select! {
+            _ = counts.changed() => {}
+            () = leave.now.cancelled() => return Due::Leave,
+            () = leave.announced.cancelled(), if !told => told = true,
+            () = after(patience) => return Due::Idle,
+        }
+    }
+}
+
+async fn after(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(75);
+
+    fn limits() -> LimitSettings {
+        LimitSettings {
+            in_flight: 1,
+            connections: 1,
+            connections_per_peer: None,
+            http2_streams: 1,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: IDLE,
+            write_timeout: Duration::from_secs(30),
+            header_bytes: 1,
+            header_count: 1,
+            target_bytes: 1,
+            body_memory: 1,
+        }
+    }
+
+    async fn answer(activity: &Activity) {
+        drop(activity.begin(Version::HTTP_2).answered(""));
+        tokio::task::yield_now().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_at_work_is_not_idle() {
+        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
+        let at_work = activity.begin(Version::HTTP_2);
+        let mut due = pin!(due(&activity, &leave, &limits));
+        assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
+        let body = at_work.answered("unread");
+        assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
+        drop(body);
+        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
+        answer(&activity).await;
+        assert!(
+            tokio::time::timeout(IDLE * 2 / 3, due.as_mut())
+                .await
+                .is_err()
+        );
+        assert_eq!(due.await, Due::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_only_takes_back_has_to_go_and_who_does_it_now_and_then_has_not() {
+        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
+        let mut due = pin!(due(&activity, &leave, &limits));
+        for _ in 0..TAKEN_BACK * 2 {
+            drop(activity.begin(Version::HTTP_2));
+            answer(&activity).await;
+        }
+        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
+        drop(activity.begin(Version::HTTP_2));
+        assert_eq!(due.await, Due::TakenBack);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn http2_is_told_before_the_end_and_http1_with_its_next_answer() {
+        let (old, new) = (Activity::new(), Activity::new());
+        let (leave, limits) = (Leave::default(), limits());
+        let (_old, _new) = (old.begin(Version::HTTP_11), new.begin(Version::HTTP_2));
+        leave.announced.cancel();
+        assert_eq!(due(&new, &leave, &limits).await, Due::Leave);
+        let mut due = pin!(due(&old, &leave, &limits));
+        assert!(tokio::time::timeout(IDLE, due.as_mut()).await.is_err());
+        leave.now.cancel();
+        assert_eq!(due.await, Due::Leave);
+    }
+}

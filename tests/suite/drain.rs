@@ -1,0 +1,301 @@
+//! The stop: what was admitted is answered, clients are told, and it ends in time whatever they do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::client::Exchange;
+use crate::support::http2::{Answer, END_STREAM, GOAWAY, HEADERS, Http2, PREFACE, block, frame};
+use crate::support::wire::Wire;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, request, soon,
+};
+
+async fn started(more: &str) -> (Upstream, Store, Proxy) {
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let config = Config::new(&upstream, &store).with(more);
+    let proxy = Proxy::start(&config).await;
+    (upstream, store, proxy)
+}
+
+/// Sends SIGTERM and waits until the proxy has heard it.
+async fn told_to_stop(proxy: &mut Proxy) {
+    proxy.process().signal(Signal::TERM);
+    eventually("the signal to be heard", || async {
+        let ready = request("GET", "/readyz").attempt(proxy.admin()).await;
+        ready
+            .map_or(true, |answer| answer.status() == 503)
+            .then_some(())
+    })
+    .await;
+}
+
+/// The head of a fenced request over HTTP/2.
+fn fields(path: &str) -> Vec<(&str, &[u8])> {
+    vec![
+        (":method", b"PUT"),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", path.as_bytes()),
+        ("x-fencing-token", b"7"),
+    ]
+}
+
+/// One request after the other on kept-alive connections, until there are none any more; the paths that were
+/// answered.
+async fn on_http1(
+    proxy: std::net::SocketAddr,
+    client: usize,
+    answered: Arc<AtomicUsize>,
+) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    let mut connection = None;
+    for n in 0.. {
+        let path = format!("/orders/{client}-{n}");
+        let mut exchange = match connection.take() {
+            Some(exchange) => exchange,
+            None => match Exchange::open(proxy, "PUT").await {
+                Ok(exchange) => exchange,
+                Err(_) => break,
+            },
+        };
+        let sent = exchange
+            .wire
+            .send(&put(&path).token(7).body("x").bytes())
+            .await;
+        // A connection that was closed before this request was read is not an answer that was lost.
+        if let (Ok(()), Ok(answer)) = (sent, exchange.answer().await) {
+            answer.assert_forwarded();
+            assert_eq!(answer.body.len(), 100_000, "the whole answer");
+            paths.insert(path);
+            answered.fetch_add(1, Ordering::Relaxed);
+            if answer.header("connection").is_none() {
+                connection = Some(exchange);
+            }
+        }
+    }
+    paths
+}
+
+/// As [`on_http1`], with several streams at once, and whole answers counted by their status.
+async fn on_http2(
+    proxy: std::net::SocketAddr,
+    client: usize,
+    answered: Arc<AtomicUsize>,
+) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    let mut http2 = Http2::open(proxy).await;
+    for n in 0.. {
+        let names: Vec<String> = (0..4)
+            .map(|at| format!("/orders/h2-{client}-{n}-{at}"))
+            .collect();
+        let mut streams = Vec::new();
+        for name in &names {
+            streams.push(http2.head(&fields(name), true).await);
+        }
+        for (stream, name) in streams.into_iter().zip(names) {
+            match http2.answer(stream).await {
+                Answer::Status(200) => {
+                    paths.insert(name);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+                Answer::Gone(None | Some(0)) | Answer::Reset(7) => return paths,
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+    paths
+}
+
+over_both_stores! {
+    async fn a_stop_under_load_loses_nothing_that_was_admitted(store: Store) {
+        let upstream = Upstream::start().await;
+        upstream.otherwise(|head| {
+            let body = if head.word(1).starts_with("/orders/h2") { "done" } else { &"x".repeat(100_000) };
+            vec![Step::Work(Duration::from_millis(20)), Step::answer("200 OK", "", body)]
+        });
+        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let answered = Arc::new(AtomicUsize::new(0));
+        let mut clients = Vec::new();
+        for client in 0..12 {
+            clients.push(tokio::spawn(on_http1(proxy.data(), client, Arc::clone(&answered))));
+        }
+        for client in 0..4 {
+            clients.push(tokio::spawn(on_http2(proxy.data(), client, Arc::clone(&answered))));
+        }
+        eventually("the load to run", || {
+            let enough = answered.load(Ordering::Relaxed) >= 100;
+            std::future::ready(enough.then_some(()))
+        }).await;
+        proxy.stop().await;
+        let mut paths = BTreeSet::new();
+        for client in clients {
+            paths.extend(soon("a client's end", client).await.expect("no panic"));
+        }
+        let arrived: BTreeSet<String> =
+            upstream.arrivals().iter().map(|arrival| arrival.target().to_owned()).collect();
+        let lost: Vec<_> = arrived.difference(&paths).collect();
+        assert!(lost.is_empty(), "admitted and never answered: {lost:?}");
+        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0, "nothing is unknown");
+    }
+
+    async fn what_the_deadline_cuts_stays_on_record_and_nothing_else_does(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("shutdown: { deadline: 500ms }");
+        let mut proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/6").token(6)).await.assert_forwarded();
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let mut at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+        upstream.reached(2).await;
+        proxy.process().signal(Signal::TERM);
+        assert!(proxy.process().exit().await.success());
+        // The caller is told what it can be told: that nobody knows.
+        if let Ok(answer) = at_work.answer().await {
+            answer.assert_problem(502, "outcome-unknown");
+        }
+        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 1);
+        let of_seven = "SELECT count(*) FROM epochs WHERE resource = 'order:7' AND token = 7";
+        assert_eq!(store.number(of_seven).await, 1);
+        gate.open();
+    }
+}
+
+#[tokio::test]
+async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
+    let (_upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
+    let mut kept = Exchange::open(proxy.data(), "PUT")
+        .await
+        .expect("it listens");
+    let ask = put("/orders/7").token(7).bytes();
+    kept.wire.send(&ask).await.expect("a live connection");
+    assert_eq!(
+        kept.finish().await.assert_forwarded().header("connection"),
+        None
+    );
+    told_to_stop(&mut proxy).await;
+    kept.wire.send(&ask).await.expect("a live connection");
+    let answer = kept.finish().await;
+    answer.assert_forwarded();
+    assert_eq!(answer.header("connection"), Some("close"));
+    let end = soon("the end", kept.wire.head()).await.expect("a good end");
+    assert!(end.is_none());
+    // The proxy's own answers say so too, and new connections are still taken.
+    let refused = proxy.send(put("/orders/7").token(6)).await;
+    refused.assert_problem(412, "stale-token");
+    assert_eq!(refused.header("connection"), Some("close"));
+}
+
+#[tokio::test]
+async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
+    let (upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let mut client = Http2::open(proxy.data()).await;
+    client.polite = false;
+    let first = client.head(&fields("/orders/7"), true).await;
+    upstream.reached(1).await;
+    told_to_stop(&mut proxy).await;
+    let goodbye = client.until("a GOAWAY", |frame| frame.kind == GOAWAY).await;
+    let last = &goodbye.payload[..4];
+    assert_eq!(last, [0x7f, 0xff, 0xff, 0xff], "no stream is refused yet");
+    // Sent before its client could know.
+    let second = client.head(&fields("/orders/8"), true).await;
+    upstream.reached(2).await;
+    assert_eq!(client.answer(second).await, Answer::Status(200));
+    gate.open();
+    assert_eq!(client.answer(first).await, Answer::Status(200));
+    // Others come to the open port meanwhile.
+    let mut other = Http2::open(proxy.data()).await;
+    let stream = other.head(&fields("/orders/9"), true).await;
+    assert_eq!(other.answer(stream).await, Answer::Status(200));
+    assert_eq!(
+        other.end().await,
+        [0, 0],
+        "and is told, and ends with its work"
+    );
+}
+
+#[tokio::test]
+async fn idle_connections_hold_nothing_up() {
+    let (_upstream, _store, mut proxy) = started("shutdown: { deadline: 600s }").await;
+    let fresh = Wire::connect(proxy.data()).await.expect("it listens");
+    let mut kept = Exchange::open(proxy.data(), "PUT")
+        .await
+        .expect("it listens");
+    kept.wire
+        .send(&put("/orders/7").token(7).bytes())
+        .await
+        .expect("a live connection");
+    kept.finish().await.assert_forwarded();
+    let mut http2 = Http2::open(proxy.data()).await;
+    let stream = http2.head(&fields("/orders/8"), true).await;
+    assert_eq!(http2.answer(stream).await, Answer::Status(200));
+    let mut unused = Http2::open(proxy.data()).await;
+    let idle = tokio::spawn(async move { (http2.end().await, unused.end().await) });
+    proxy.stop().await;
+    assert!(kept.wire.head().await.expect("a good end").is_none());
+    let (goodbyes, _) = idle.await.expect("no panic");
+    assert_eq!(goodbyes, [0, 0]);
+    drop(fresh);
+}
+
+#[tokio::test]
+async fn it_ends_in_time_whatever_clients_do() {
+    let (upstream, _store, mut proxy) = started(
+        "{ shutdown: { deadline: 2s }, routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/free/{id}', mode: bypass }] }",
+    )
+    .await;
+    let data = proxy.data();
+    upstream.when(
+        |head| head.word(1) == "/orders/unread",
+        [Step::answer("200 OK", "", &"x".repeat(64 << 20))],
+    );
+    let gate = Gate::shut();
+    upstream.when(
+        |head| head.word(1) == "/orders/slow",
+        [Step::Wait(gate.clone()), Step::ok()],
+    );
+    let sized = |path: &str| put(path).token(7).header("Content-Length", "9000000");
+    // An upload that has been admitted, one that has not, and one that nobody judges: all stall.
+    let streamed = proxy.begin(&sized("/orders/streamed"), b"part").await;
+    let short = put("/orders/buffered")
+        .token(7)
+        .header("Content-Length", "10");
+    let buffered = proxy.begin(&short, b"part").await;
+    let free = proxy.begin(&sized("/free/7"), b"part").await;
+    let unread = proxy.begin(&put("/orders/unread").token(7), b"").await;
+    let slow = proxy.begin(&put("/orders/slow").token(7), b"").await;
+    upstream.reached(4).await;
+    let mut half = Wire::connect(data).await.expect("it listens");
+    half.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a")
+        .await
+        .expect("a live connection");
+    let mut preface = Wire::connect(data).await.expect("it listens");
+    preface
+        .send(&PREFACE[..10])
+        .await
+        .expect("a live connection");
+    let mut silent = Http2::open(data).await;
+    silent.polite = false;
+    let mut cut = Http2::open(data).await;
+    let head = frame(HEADERS, END_STREAM, 1, &block(&fields("/orders/7")));
+    cut.send(&head).await.expect("a live connection");
+    let mut stalled = Http2::with_settings(data, &[(4, 0)]).await;
+    stalled.head(&fields("/orders/windowless"), true).await;
+    upstream.reached(5).await;
+    let began = Instant::now();
+    proxy.process().signal(Signal::TERM);
+    let status = proxy.process().exit().await;
+    assert!(status.success(), "{status}");
+    let took = began.elapsed();
+    // The deadline, a second to notice it, and the store's timeout at the most.
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    drop((
+        streamed, buffered, free, unread, slow, half, preface, silent, cut, stalled,
+    ));
+    gate.open();
+}

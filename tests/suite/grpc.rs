@@ -1,0 +1,359 @@
+//! gRPC through the proxy, with the gRPC library that most servers and clients have (Debian's python3-grpcio): what
+//! a caller sees through the proxy is what it sees without, and refusals are gRPC statuses to it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::process::Process;
+use crate::support::{Config, Proxy, Store, eventually, soon};
+
+/// A Python that has grpcio; `None`, and a line that says so, if there is none.
+fn python(test: &str) -> Option<&'static str> {
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import grpc"]);
+        command.stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    });
+    if found.is_none() {
+        eprintln!("skipped: {test} (python3-grpcio is not installed)");
+    }
+    found
+}
+
+fn script(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/grpc")
+        .join(name)
+}
+
+/// The service that is fenced.
+struct Service {
+    python: &'static str,
+    process: Process,
+    address: String,
+}
+
+impl Service {
+    async fn start(test: &str) -> Option<Self> {
+        let python = python(test)?;
+        let process = Process::start(Command::new(python).arg(script("server.py")));
+        let port = eventually("the gRPC server", || {
+            let lines = process.lines();
+            let port = lines.iter().find_map(|line| line.strip_prefix("port "));
+            std::future::ready(port.map(str::to_owned))
+        })
+        .await;
+        Some(Self {
+            python,
+            process,
+            address: format!("127.0.0.1:{port}"),
+        })
+    }
+
+    /// What it has said of calls and messages.
+    fn said(&self) -> Vec<Value> {
+        let lines = self.process.lines();
+        lines
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    fn arrivals(&self) -> Vec<Value> {
+        let mut said = self.said();
+        said.retain(|line| line["arrived"].is_string());
+        said
+    }
+
+    async fn until_said(&self, field: &str, value: &str) {
+        eventually(&format!("the server to say {field}: {value}"), || async {
+            self.said()
+                .iter()
+                .any(|line| line[field] == value)
+                .then_some(())
+        })
+        .await;
+    }
+
+    async fn proxy(&self, more: &str) -> Proxy {
+        let config = Config::to(&format!("h2c://{}", self.address), &Store::sqlite())
+            .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]")
+            .with(more);
+        Proxy::start(&config).await
+    }
+
+    /// Makes a call from a process of its own.
+    fn call(&self, to: impl ToString, method: &str, options: &[&str]) -> JoinHandle<Value> {
+        let mut command = tokio::process::Command::new(self.python);
+        command
+            .arg(script("client.py"))
+            .arg(to.to_string())
+            .arg(method);
+        command
+            .arg("meta.x-account=7")
+            .args(options)
+            .kill_on_drop(true);
+        command
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .stdout(Stdio::piped());
+        let method = method.to_owned();
+        tokio::spawn(async move {
+            let output = soon(&format!("the end of {method}"), command.output()).await;
+            let output = output.expect("the client runs").stdout;
+            serde_json::from_slice(&output)
+                .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output)))
+        })
+    }
+
+    async fn ask(&self, to: impl ToString, method: &str, options: &[&str]) -> Value {
+        self.call(to, method, options).await.expect("no panic")
+    }
+}
+
+/// The value of one trailing field.
+fn trailing<'a>(answer: &'a Value, name: &str) -> Option<&'a str> {
+    let fields = answer["trailing"].as_array()?;
+    let field = fields.iter().find(|field| field[0] == name)?;
+    field[1].as_str()
+}
+
+/// A refusal of the proxy's own, as a caller sees it.
+fn is_refused(answer: &Value, code: &str, outcome: &str) {
+    assert_eq!(answer["code"], code, "{answer}");
+    assert_eq!(
+        trailing(answer, "x-fencing-outcome"),
+        Some(outcome),
+        "{answer}"
+    );
+    let details = answer["details"].as_str().unwrap_or_default();
+    assert!(details.starts_with(outcome), "{answer}");
+}
+
+/// The fields of the proxy's that a caller may see besides the service's.
+fn without_ours(mut answer: Value) -> Value {
+    for part in ["initial", "trailing"] {
+        if let Some(fields) = answer[part].as_array_mut() {
+            fields
+                .retain(|field| !["via", "date"].contains(&field[0].as_str().unwrap_or_default()));
+        }
+    }
+    answer
+}
+
+#[tokio::test]
+async fn a_caller_sees_what_it_would_see_without_the_proxy() {
+    let Some(service) = Service::start("a_caller_sees_…").await else {
+        return;
+    };
+    let proxy = service.proxy("{}").await;
+    for (method, options) in [
+        ("Unary", &["say=one"][..]),
+        ("Up", &["count=50"]),
+        ("Down", &["say=50"]),
+        ("Both", &["count=50"]),
+        ("Fail", &["say=NOT_FOUND:no such account: 100% gone\u{fc}"]),
+        ("Fail", &["say=UNAUTHENTICATED:who?"]),
+        ("Half", &[]),
+        ("Nowhere", &[]),
+    ] {
+        let direct = service.ask(&service.address, method, options).await;
+        let options = [options, &["token=7"]].concat();
+        let through = service.ask(proxy.data(), method, &options).await;
+        assert_eq!(without_ours(through), without_ours(direct), "{method}");
+    }
+    let arrivals = service.arrivals();
+    let through: Vec<_> = arrivals
+        .iter()
+        .filter(|call| call["token"] == "7")
+        .collect();
+    assert_eq!(through.len(), 7, "{arrivals:#?}");
+    for call in through {
+        assert_eq!(call["resource"], "ledger:7");
+        assert_eq!(call["metadata"]["x-bin-bin"], "00ff80");
+        assert!(
+            call["remaining"].is_number(),
+            "the caller's deadline goes along: {call}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_answers_between_messages_is_not_held_up() {
+    let Some(service) = Service::start("who_waits_…").await else {
+        return;
+    };
+    let proxy = service.proxy("{}").await;
+    let said = json!(["re:hi0", "re:hi1", "re:hi2", "re:hi3", "re:hi4"]);
+    let answer = service
+        .ask(proxy.data(), "Both", &["token=7", "count=5", "turns=1"])
+        .await;
+    assert_eq!(
+        (&answer["code"], &answer["messages"]),
+        (&json!("OK"), &said),
+        "{answer}"
+    );
+    // Where the service speaks first the client sends nothing at all until then.
+    let answer = service
+        .ask(proxy.data(), "First", &["token=7", "count=2", "turns=1"])
+        .await;
+    assert_eq!(
+        answer["messages"],
+        json!(["hello", "re:hi0", "re:hi1"]),
+        "{answer}"
+    );
+    proxy
+        .until_metric("fencepost_in_flight", &[], |count| count == 0.0)
+        .await;
+    assert_eq!(
+        proxy.metrics().await.sum("fencepost_unknown_outcomes", &[]),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn without_a_buffer_nothing_is_held() {
+    let Some(service) = Service::start("without_a_buffer_…").await else {
+        return;
+    };
+    let proxy = service
+        .proxy("body: { buffer: 0, timeout: 600s, stream_after: 500s }")
+        .await;
+    let answer = service
+        .ask(proxy.data(), "First", &["token=7", "count=2", "turns=1"])
+        .await;
+    assert_eq!(
+        answer["messages"],
+        json!(["hello", "re:hi0", "re:hi1"]),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_is_whole_gets_its_idempotency_key() {
+    let Some(service) = Service::start("a_call_that_is_whole_…").await else {
+        return;
+    };
+    // Only a machine that is slower than this could miss the end of a short call.
+    let proxy = service
+        .proxy("body: { timeout: 600s, stream_after: 500s }")
+        .await;
+    for _ in 0..2 {
+        let answer = service.ask(proxy.data(), "Unary", &["token=7"]).await;
+        assert_eq!(answer["code"], "OK", "{answer}");
+    }
+    let arrivals = service.arrivals();
+    assert!(arrivals[0]["key"].is_string(), "{arrivals:?}");
+    assert_eq!(arrivals[0]["key"], arrivals[1]["key"]);
+}
+
+#[tokio::test]
+async fn refusals_are_statuses_to_the_caller() {
+    let Some(service) = Service::start("refusals_are_…").await else {
+        return;
+    };
+    let proxy = service.proxy("barrier: { wait: 300ms }").await;
+    let answer = service.ask(proxy.data(), "Unary", &["token=7"]).await;
+    assert_eq!(answer["code"], "OK", "{answer}");
+    let stale = service.ask(proxy.data(), "Unary", &["token=6"]).await;
+    is_refused(&stale, "FAILED_PRECONDITION", "stale-token");
+    for method in ["Up", "Down", "Both"] {
+        let stale = service.ask(proxy.data(), method, &["token=6"]).await;
+        is_refused(&stale, "FAILED_PRECONDITION", "stale-token");
+    }
+    let missing = service.ask(proxy.data(), "Unary", &[]).await;
+    is_refused(&missing, "INVALID_ARGUMENT", "token-required");
+    let malformed = service.ask(proxy.data(), "Unary", &["token=0x7"]).await;
+    is_refused(&malformed, "INVALID_ARGUMENT", "malformed-token");
+    let older = service.call(proxy.data(), "Slow", &["token=8", "say=5"]);
+    service.until_said("arrived", "Slow").await;
+    let newer = service.ask(proxy.data(), "Unary", &["token=9"]).await;
+    is_refused(&newer, "UNAVAILABLE", "older-in-flight");
+    assert!(trailing(&newer, "retry-after").is_some(), "{newer}");
+    assert_eq!(older.await.expect("no panic")["code"], "OK");
+    let reached = service.arrivals().len();
+    assert_eq!(reached, 2, "nothing that was refused has gone anywhere");
+}
+
+#[tokio::test]
+async fn a_service_that_is_away_is_unavailable() {
+    let Some(service) = Service::start("a_service_that_is_away_…").await else {
+        return;
+    };
+    let config = Config::to("h2c://127.0.0.1:1", &Store::sqlite())
+        .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]");
+    let proxy = Proxy::start(&config).await;
+    let away = service.ask(proxy.data(), "Unary", &["token=7"]).await;
+    is_refused(&away, "UNAVAILABLE", "upstream-unreachable");
+}
+
+#[tokio::test]
+async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
+    let Some(service) = Service::start("a_call_whose_caller_…").await else {
+        return;
+    };
+    let proxy = service.proxy("barrier: { wait: 20s, settle: 300s }").await;
+    let deadline = service
+        .ask(proxy.data(), "Slow", &["token=7", "say=3", "cancel=1"])
+        .await;
+    assert_eq!(deadline["code"], "CANCELLED", "{deadline}");
+    // The newer one waits until the service is done with the older one, and no longer: that is known.
+    let newer = service.ask(proxy.data(), "Unary", &["token=8"]).await;
+    assert_eq!(newer["code"], "OK", "{newer}");
+    service.until_said("slow", "done").await;
+    let order: Vec<String> = service
+        .said()
+        .iter()
+        .filter_map(|line| {
+            line["slow"]
+                .as_str()
+                .or(line["arrived"].as_str())
+                .map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(order, ["Slow", "done", "Unary"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_taken_back_is_an_unknown_outcome() {
+    let Some(service) = Service::start("a_stream_that_is_taken_back_…").await else {
+        return;
+    };
+    let proxy = service
+        .proxy("barrier: { wait: 300ms, settle: 300s }")
+        .await;
+    let open = service.call(
+        proxy.data(),
+        "First",
+        &["token=7", "hold=1", "turns=1", "cancel=2"],
+    );
+    service.until_said("arrived", "First").await;
+    assert_eq!(open.await.expect("no panic")["code"], "CANCELLED");
+    proxy
+        .until_metric("fencepost_unknown_outcomes", &[], |count| count == 1.0)
+        .await;
+    let newer = service.ask(proxy.data(), "Unary", &["token=8"]).await;
+    is_refused(&newer, "UNAVAILABLE", "older-in-flight");
+}
+
+#[tokio::test]
+async fn a_newer_token_ends_an_older_stream() {
+    let Some(service) = Service::start("a_newer_token_…").await else {
+        return;
+    };
+    let proxy = service
+        .proxy("barrier: { wait: 20s, drain: 500ms, settle: 500ms }")
+        .await;
+    let open = service.call(proxy.data(), "First", &["token=7", "hold=1", "turns=1"]);
+    service.until_said("arrived", "First").await;
+    let newer = service.ask(proxy.data(), "Unary", &["token=8"]).await;
+    assert_eq!(newer["code"], "OK", "{newer}");
+    let ended = open.await.expect("no panic");
+    assert_ne!(ended["code"], "OK", "{ended}");
+    let late = service.ask(proxy.data(), "Both", &["token=7"]).await;
+    is_refused(&late, "FAILED_PRECONDITION", "stale-token");
+}

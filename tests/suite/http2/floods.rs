@@ -1,0 +1,224 @@
+//! Clients that send what is allowed, in numbers that are not: their connections end, the memory does not grow,
+//! and everybody else is served meanwhile.
+
+use std::time::Duration;
+
+use super::{good, is_refusal, is_served, started};
+use crate::support::http2::{
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM,
+    SETTINGS, WINDOW_UPDATE, block, frame,
+};
+use crate::support::{Proxy, eventually};
+
+/// What a flood may make the process grow by.
+const ROOM: u64 = 48 << 20;
+/// What is configured where nothing but the limits ends a connection.
+const BRIEF: &str =
+    "{ limits: { idle_timeout: 1s, head_timeout: 1s, write_timeout: 2s }, body: { timeout: 1s } }";
+
+/// Plays `flood` beside a healthy client, and looks at the memory.
+async fn ends(proxy: &mut Proxy, what: &str, flood: impl Future<Output = Vec<u32>>) -> Vec<u32> {
+    is_served(proxy).await;
+    let before = proxy.process().memory();
+    let mut flood = std::pin::pin!(flood);
+    let codes = loop {
+        tokio::select! {
+            codes = &mut flood => break codes,
+            () = is_served(proxy) => {}
+        }
+    };
+    is_served(proxy).await;
+    let grown = proxy.process().peak_memory().saturating_sub(before);
+    assert!(grown < ROOM, "{what}: {grown} bytes more");
+    codes
+}
+
+/// Requests that are each followed by `then`.
+fn many(count: u32, then: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    let mut fields = good("/orders/7");
+    fields[0].1 = b"GET";
+    fields.pop();
+    let head = block(&fields);
+    let mut bytes = Vec::new();
+    for n in 0..count {
+        let id = 2 * n + 1;
+        bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, id, &head));
+        bytes.extend(then(id));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn streams_that_are_opened_to_be_reset() {
+    let (upstream, mut proxy) = started("{}").await;
+    let client = Http2::open(proxy.data()).await;
+    let resets = many(20_000, |id| frame(RST_STREAM, 0, id, &8u32.to_be_bytes()));
+    ends(&mut proxy, "rapid reset", client.pour(resets)).await;
+    let reached = upstream.count();
+    assert!(reached < 5_000, "{reached} of 20000 reached the upstream");
+}
+
+#[tokio::test]
+async fn streams_that_are_reset_once_they_are_at_work() {
+    let (upstream, mut proxy) = started("{}").await;
+    let mut client = Http2::open(proxy.data()).await;
+    let mut fields = good("/orders/7");
+    fields[0].1 = b"GET";
+    fields.pop();
+    let slowly = async {
+        // One at a time, each at work before it is taken back: no batch for the library to notice.
+        upstream.otherwise(|_| {
+            vec![
+                crate::support::Step::Work(Duration::from_secs(5)),
+                crate::support::Step::ok(),
+            ]
+        });
+        for n in 1.. {
+            assert!(n < 2_000, "it goes on for ever");
+            let stream = client.head(&fields, true).await;
+            if client.ping().await.is_err() {
+                break;
+            }
+            let reset = frame(RST_STREAM, 0, stream, &8u32.to_be_bytes());
+            if client.send(&reset).await.is_err() {
+                break;
+            }
+        }
+    };
+    slowly.await;
+    proxy
+        .until_metric(
+            "fencepost_limit_reached_total",
+            &[("limit", "stream-resets")],
+            |count| count > 0.0,
+        )
+        .await;
+    upstream.otherwise(|_| vec![crate::support::Step::ok()]);
+    is_served(&proxy).await;
+    assert!(proxy.process().ended().is_none());
+}
+
+#[tokio::test]
+async fn streams_that_the_client_has_the_proxy_reset() {
+    let (upstream, mut proxy) = started("{}").await;
+    let client = Http2::open(proxy.data()).await;
+    // An increment of 0 is an error of the stream (RFC 9113, 6.9).
+    let zeros = many(20_000, |id| {
+        frame(WINDOW_UPDATE, 0, id, &0u32.to_be_bytes())
+    });
+    let codes = ends(&mut proxy, "made you reset", client.pour(zeros)).await;
+    assert!(!codes.is_empty() && !codes.contains(&0), "{codes:?}");
+    let reached = upstream.count();
+    assert!(reached < 5_000, "{reached} of 20000 reached the upstream");
+}
+
+#[tokio::test]
+async fn a_head_without_an_end() {
+    let (upstream, mut proxy) = started("{}").await;
+    let field = block(&[("x-more", &[b'a'; 1000])]);
+    for (what, more) in [("full", &field[..]), ("empty", b"")] {
+        let mut client = Http2::open(proxy.data()).await;
+        let stream = client.id();
+        let head = frame(HEADERS, END_STREAM, stream, &block(&good("/orders/7")));
+        client.send(&head).await.expect("a live connection");
+        let flood = client.flood(frame(CONTINUATION, 0, stream, more).repeat(50));
+        let codes = ends(&mut proxy, what, flood).await;
+        assert!(
+            !codes.is_empty() && !codes.contains(&0),
+            "{what}: {codes:?}"
+        );
+    }
+    assert!(upstream.tokens("order:7").is_empty());
+}
+
+#[tokio::test]
+async fn a_head_that_unfolds_to_megabytes() {
+    let (upstream, mut proxy) = started("{}").await;
+    let before = proxy.process().memory();
+    let mut client = Http2::open(proxy.data()).await;
+    for round in 0..50 {
+        let mut bomb = block(&good("/orders/7"));
+        // One field of 4,000 bytes into the table (RFC 7541, 6.2.1), and then 10,000 times that.
+        bomb.extend([0x40, 1, b'x', 127, 0xa1, 0x1e]);
+        bomb.extend([b'a'; 4000]);
+        bomb.extend([0xbe; 10_000]);
+        let stream = client.id();
+        let head = frame(HEADERS, END_HEADERS | END_STREAM, stream, &bomb);
+        if client.send(&head).await.is_err() {
+            break;
+        }
+        let answer = client.answer(stream).await;
+        assert!(is_refusal(&answer), "{round}: {answer:?}");
+        if !matches!(answer, crate::support::http2::Answer::Status(_)) {
+            break;
+        }
+    }
+    let grown = proxy.process().peak_memory().saturating_sub(before);
+    assert!(grown < ROOM, "{grown} bytes more");
+    assert_eq!(upstream.count(), 0);
+    is_served(&proxy).await;
+}
+
+#[tokio::test]
+async fn frames_that_ask_for_nothing() {
+    let (_upstream, mut proxy) = started(BRIEF).await;
+    let settings = [0, 3, 0, 0, 0, 100];
+    for (what, bytes) in [
+        ("pings", frame(PING, 0, 0, &[7; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &settings)),
+        ("empty settings", frame(SETTINGS, 0, 0, &[])),
+        ("priorities", frame(PRIORITY, 0, 9, &[0, 0, 0, 0, 1])),
+        ("windows", frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes())),
+        ("unknown frames", frame(0xbe, 0, 0, &[0; 64])),
+    ] {
+        // Nothing of this is a request: the connection is idle.
+        let client = Http2::open(proxy.data()).await;
+        ends(&mut proxy, what, client.flood(bytes.repeat(50))).await;
+    }
+}
+
+#[tokio::test]
+async fn data_without_content() {
+    let (upstream, mut proxy) = started(BRIEF).await;
+    let mut client = Http2::open(proxy.data()).await;
+    let stream = client.head(&good("/orders/7"), false).await;
+    let empty = frame(DATA, 0, stream, b"").repeat(50);
+    ends(&mut proxy, "empty DATA", client.flood(empty)).await;
+    // With nothing but padding in it.
+    let mut client = Http2::open(proxy.data()).await;
+    let stream = client.head(&good("/orders/7"), false).await;
+    let padded = frame(DATA, 8, stream, &[255; 256]).repeat(50);
+    ends(&mut proxy, "padding", client.flood(padded)).await;
+    assert!(upstream.tokens("order:7").is_empty());
+}
+
+#[tokio::test]
+async fn a_body_byte_by_byte() {
+    let (upstream, mut proxy) = started("{}").await;
+    is_served(&proxy).await;
+    let before = proxy.process().memory();
+    let mut clients = Vec::new();
+    let ones = frame(DATA, 0, 1, b"1").repeat(200_000);
+    for _ in 0..4 {
+        let mut client = Http2::open(proxy.data()).await;
+        client.head(&good("/orders/7"), false).await;
+        clients.push(tokio::spawn({
+            let ones = ones.clone();
+            async move {
+                let sent = client.send(&ones).await;
+                (sent.is_ok(), client)
+            }
+        }));
+    }
+    for client in clients {
+        drop(client.await);
+    }
+    eventually("the bytes to be read", || async {
+        is_served(&proxy).await;
+        Some(())
+    })
+    .await;
+    let grown = proxy.process().peak_memory().saturating_sub(before);
+    assert!(grown < ROOM, "{grown} bytes more");
+    assert!(upstream.tokens("order:7").is_empty());
+}

@@ -1,0 +1,106 @@
+//! How long an HTTP/2 connection lives, and how much one may have at work.
+
+use super::{good, is_served, started};
+use crate::support::http2::{Answer, GOAWAY, Http2, PING, RST_STREAM, code};
+use crate::support::{Gate, Step, soon};
+
+const BRIEF: &str = "limits: { idle_timeout: 1s, head_timeout: 1s }";
+
+#[tokio::test]
+async fn a_connection_without_requests_is_ended_in_good_order() {
+    let (_upstream, proxy) = started(BRIEF).await;
+    let mut polite = Http2::open(proxy.data()).await;
+    let stream = polite.head(&good("/orders/7"), true).await;
+    assert_eq!(polite.answer(stream).await, Answer::Status(200));
+    let codes = polite.end().await;
+    // Two steps: nothing more, please; and then: this was the last one (RFC 9113, 6.8).
+    assert_eq!(codes, [0, 0]);
+    // One that does not even say hello, and one that does not answer.
+    let mut silent = Http2::open(proxy.data()).await;
+    silent.polite = false;
+    silent.end().await;
+    let ended = |count: f64| count >= 2.0;
+    proxy
+        .until_metric(
+            "fencepost_limit_reached_total",
+            &[("limit", "idle-timeout")],
+            ended,
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn a_connection_with_a_request_at_work_is_not_idle() {
+    let (upstream, proxy) = started(BRIEF).await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let mut client = Http2::open(proxy.data()).await;
+    let stream = client.head(&good("/orders/7"), true).await;
+    upstream.reached(1).await;
+    // Pings keep coming, and no GOAWAY, for many times the limit.
+    for _ in 0..10 {
+        let frame = client
+            .until("a ping", |frame| {
+                frame.kind == PING && frame.flags == 0 || frame.kind == GOAWAY
+            })
+            .await;
+        assert_eq!(frame.kind, PING);
+    }
+    gate.open();
+    assert_eq!(client.answer(stream).await, Answer::Status(200));
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_without_a_word_is_noticed() {
+    let (upstream, proxy) = started(BRIEF).await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let mut client = Http2::open(proxy.data()).await;
+    let _stream = client.head(&good("/orders/7"), true).await;
+    upstream.reached(1).await;
+    client.polite = false;
+    client.end().await;
+    // What it has asked for is followed to its end: its outcome is known.
+    gate.open();
+    upstream
+        .until("the end of its request", |all| {
+            all[0].ended.is_some_and(|_| !all[0].left)
+        })
+        .await;
+    is_served(&proxy).await;
+}
+
+#[tokio::test]
+async fn no_more_streams_than_are_allowed_reach_the_upstream() {
+    let (upstream, proxy) = started("limits: { http2_streams: 3 }").await;
+    let gate = Gate::shut();
+    upstream.otherwise({
+        let gate = gate.clone();
+        move |_| vec![Step::Wait(gate.clone()), Step::ok()]
+    });
+    let mut client = Http2::open(proxy.data()).await;
+    let paths: Vec<String> = (0..5).map(|n| format!("/orders/{n}")).collect();
+    let mut streams = Vec::new();
+    for path in &paths {
+        streams.push(client.head(&good(path), true).await);
+    }
+    let refused = client
+        .until("the fourth to be refused", |frame| frame.kind == RST_STREAM)
+        .await;
+    assert_eq!(
+        code(&refused.payload),
+        7,
+        "REFUSED_STREAM: it may be sent again"
+    );
+    upstream.reached(3).await;
+    gate.open();
+    for stream in &streams[..3] {
+        assert_eq!(client.answer(*stream).await, Answer::Status(200));
+    }
+    let stream = client.head(&good("/orders/again"), true).await;
+    assert_eq!(
+        soon("room again", client.answer(stream)).await,
+        Answer::Status(200)
+    );
+    assert_eq!(upstream.count(), 4);
+}

@@ -1,0 +1,143 @@
+//! Limits: each is there, is told by its series, and lets go again.
+
+mod bodies;
+mod connections;
+mod stalls;
+
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put, soon};
+
+async fn limited(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+/// How often a limit was reached so far.
+async fn reached(proxy: &Proxy, limit: &str) -> f64 {
+    proxy.metrics().await.sum(SERIES, &[("limit", limit)])
+}
+
+/// Waits until a limit has been reached.
+async fn until_reached(proxy: &Proxy, limit: &str) {
+    proxy
+        .until_metric(SERIES, &[("limit", limit)], |times| times >= 1.0)
+        .await;
+}
+
+const SERIES: &str = "fencepost_limit_reached_total";
+
+const EVERY_WAY: &str = "
+    limits: { in_flight: 1 }
+    routes:
+      - { path: '/orders/{id}', resource: 'order:{id}' }
+      - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
+      - { path: '/open/{id}', mode: bypass }";
+
+/// Whatever goes upstream takes a place, judged or not; what is over is refused at once.
+#[tokio::test]
+async fn requests_in_flight_are_bounded_in_every_mode() {
+    let (upstream, proxy) = limited(EVERY_WAY).await;
+    let ways = [
+        put("/orders/1").token(1),
+        put("/seen/1").token(1),
+        post("/open/1"),
+        get("/elsewhere"),
+        get("/orders/1"),
+    ];
+    let mut refused = 0.0;
+    for held in &ways {
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let before = upstream.count();
+        let holder = proxy.start_request(held.clone());
+        upstream.reached(before + 1).await;
+        for over in &ways {
+            let answer = proxy.send(over.clone()).await;
+            let problem = answer.assert_problem(503, "overloaded");
+            assert_eq!(problem["retry"], "same-token");
+            assert_eq!(answer.retry_after(), Some(1));
+            refused += 1.0;
+        }
+        assert_eq!(upstream.count(), before + 1, "nothing of it was forwarded");
+        gate.open();
+        soon("the holder", holder)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    assert!((reached(&proxy, "in-flight").await - refused).abs() < 0.5);
+    let refused_by_outcome = proxy
+        .metrics()
+        .await
+        .sum("fencepost_requests_total", &[("outcome", "overloaded")]);
+    assert!((refused_by_outcome - refused).abs() < 0.5);
+}
+
+/// A claim waits at the barrier like a request, so it counts like one.
+#[tokio::test]
+async fn a_claim_takes_a_place_too() {
+    let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let holder = proxy.start_request(put("/orders/1").token(1));
+    upstream.reached(1).await;
+    let claim = post("/.well-known/fencing/claim")
+        .token(2)
+        .header("X-Fencing-Resource", "order:2");
+    proxy
+        .send(claim.clone())
+        .await
+        .assert_problem(503, "overloaded");
+    gate.open();
+    soon("the holder", holder)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(proxy.send(claim).await.status(), 204);
+}
+
+/// The upstream still works on it, so the place is still taken.
+#[tokio::test]
+async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left() {
+    let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let leaves = proxy.begin(&put("/orders/1").token(1), b"").await;
+    upstream.reached(1).await;
+    drop(leaves);
+    // The connection of the one that left is gone once the proxy has noticed.
+    proxy
+        .until_metric("fencepost_connections", &[], |open| open == 0.0)
+        .await;
+    proxy
+        .send(put("/orders/2").token(1))
+        .await
+        .assert_problem(503, "overloaded");
+    gate.open();
+    crate::support::eventually("the place to be free", || async {
+        (proxy.send(put("/orders/2").token(1)).await.status() == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
+    let (upstream, proxy) = limited("barrier: { wait: 25s, queue: 1 }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(1));
+    upstream.reached(1).await;
+    let waiter = proxy.start_request(put("/orders/7").token(2));
+    proxy.waiting("order:7", 1).await;
+    let answer = proxy.send(put("/orders/7").token(2)).await;
+    answer.assert_problem(503, "overloaded");
+    assert!(answer.retry_after().is_some());
+    assert!((reached(&proxy, "queue").await - 1.0).abs() < 0.5);
+    gate.open();
+    for ends in [older, waiter] {
+        soon("the rest", ends)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+}

@@ -1,0 +1,222 @@
+//! Bodies: how long they may be, how long they may take, and how much of them is held at once.
+
+use std::time::Duration;
+
+use super::{limited, reached, until_reached};
+use crate::support::wire::chunk;
+use crate::support::{Proxy, Step, eventually, post, put, soon};
+
+const MODES: &str = "
+routes:
+  - { path: '/orders/{id}', resource: 'order:{id}' }
+  - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
+  - { path: '/open/{id}', mode: bypass }";
+
+async fn assert_once(proxy: &Proxy, limit: &str) {
+    let times = reached(proxy, limit).await;
+    assert!((times - 1.0).abs() < 0.5, "{limit}: {times} times");
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
+    for path in ["/orders/1", "/open/1"] {
+        let (upstream, proxy) =
+            limited(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
+        let request = || post(path).token(1);
+        proxy
+            .send(request().body([b'x'; 4096]))
+            .await
+            .assert_forwarded();
+        let long = proxy.send(request().body([b'x'; 4097])).await;
+        long.assert_problem(413, "content-too-large");
+        assert_eq!(upstream.count(), 1);
+        assert_once(&proxy, "body-max").await;
+        // Of unknown length: found out on the way, and broken off.
+        let piece = [b'x'; 1000];
+        let chunks: Vec<&[u8]> = vec![&piece; 10];
+        let longer = request().chunks(&chunks, "").attempt(proxy.data()).await;
+        if let Ok(answer) = longer {
+            answer.assert_problem(502, "outcome-unknown");
+        }
+        assert!(!upstream.last().whole);
+        proxy
+            .until_metric(super::SERIES, &[("limit", "body-max")], |times| {
+                times >= 2.0
+            })
+            .await;
+    }
+}
+
+/// The fence's refusals are only counted there, and this is one of them.
+#[tokio::test]
+async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
+    let (upstream, proxy) = limited(&format!("body: {{ max: 4KiB }}{MODES}")).await;
+    proxy
+        .send(put("/seen/1").token(1).body([b'x'; 5000]))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.last().body.len(), 5000);
+    let outcome = [("outcome", "observed-content-too-large")];
+    proxy
+        .until_metric("fencepost_requests_total", &outcome, |count| count >= 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_body_has_to_arrive_in_time_as_a_whole() {
+    let (upstream, proxy) = limited("body: { timeout: 300ms, progress_timeout: 60s }").await;
+    let request = put("/orders/7").token(1).header("Content-Length", "8");
+    let mut slow = proxy.begin(&request, b"half").await;
+    let problem = slow.finish().await.assert_problem(408, "request-timeout");
+    assert_eq!(problem["retry"], "same-token");
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(proxy.token("order:7").await, None);
+    assert_once(&proxy, "body-timeout").await;
+    assert!(reached(&proxy, "body-progress").await < 0.5);
+}
+
+#[tokio::test]
+async fn a_body_may_not_pause_for_long() {
+    let (upstream, proxy) = limited("body: { timeout: 300s, progress_timeout: 300ms }").await;
+    let request = put("/orders/7").token(1).header("Content-Length", "8");
+    let mut slow = proxy.begin(&request, b"half").await;
+    slow.finish().await.assert_problem(408, "request-timeout");
+    assert_eq!(upstream.count(), 0);
+    assert_once(&proxy, "body-progress").await;
+    assert!(reached(&proxy, "body-timeout").await < 0.5);
+}
+
+/// What is streamed has gone in part: the exchange breaks, and what became of it is unknown.
+#[tokio::test]
+async fn a_streamed_body_may_not_pause_for_long_either() {
+    for path in ["/orders/7", "/open/7", "/seen/7"] {
+        let body = "body: { buffer: 1KiB, timeout: 300s, progress_timeout: 300ms }";
+        let (upstream, proxy) = limited(&format!("{body}{MODES}")).await;
+        let request = put(path).token(1).header("Content-Length", "100000");
+        let mut slow = proxy.begin(&request, &[b'x'; 20_000]).await;
+        let problem = slow.finish().await.assert_problem(502, "outcome-unknown");
+        assert_eq!(problem["retry"], "check-first", "{path}");
+        assert!(!upstream.only().whole);
+        assert_once(&proxy, "body-progress").await;
+    }
+}
+
+/// One byte now and then is progress, and no way to keep newer tokens out: the whole has a deadline.
+#[tokio::test]
+async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {
+    let (upstream, proxy) = limited(
+        "barrier: { wait: 25s, drain: 300s, settle: 1s }
+body: { buffer: 1KiB, timeout: 1s, progress_timeout: 60s }",
+    )
+    .await;
+    let request = put("/orders/7")
+        .token(41)
+        .header("Content-Length", "100000");
+    let mut slow = proxy.begin(&request, &[b'x'; 2000]).await;
+    upstream.reached(1).await;
+    let trickle = tokio::spawn(async move {
+        while slow.wire.send(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    assert!(!upstream.arrivals()[0].whole);
+    assert_once(&proxy, "body-timeout").await;
+    soon("the trickle", trickle).await.expect("no panic");
+}
+
+/// Nobody waits for a long upload that is not fenced: it may take as long as it moves.
+#[tokio::test]
+async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
+    for path in ["/open/7", "/seen/7"] {
+        let body = "{ upstream: { timeout: 300ms }, body: { buffer: 1KiB, timeout: 300ms, progress_timeout: 60s } }";
+        let (upstream, proxy) = {
+            let upstream = crate::support::Upstream::start().await;
+            let config = crate::support::Config::new(&upstream, &crate::support::Store::sqlite());
+            let proxy = Proxy::start(&config.with(body).with(MODES)).await;
+            (upstream, proxy)
+        };
+        let request = put(path).token(1).header("Content-Length", "2000");
+        let mut slow = proxy.begin(&request, &[b'x'; 1000]).await;
+        for _ in 0..20 {
+            // Longer than both limits in all.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            slow.wire
+                .send(&[b'x'; 50])
+                .await
+                .expect("the piece is taken");
+        }
+        slow.finish().await.assert_forwarded();
+        assert_eq!(upstream.only().body.len(), 2000, "{path}");
+    }
+}
+
+/// A client of a stream both ways may wait for what it is told before it says more.
+#[tokio::test]
+async fn while_it_is_answered_a_client_may_pause() {
+    let (upstream, proxy) = limited(&format!("body: {{ progress_timeout: 200ms }}{MODES}")).await;
+    upstream.next([
+        Step::Early,
+        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"),
+        Step::Work(Duration::from_secs(1)),
+        Step::raw("done"),
+    ]);
+    let request = post("/open/7")
+        .header("Transfer-Encoding", "chunked")
+        .header("Content-Length", "");
+    let mut head = request.head_bytes();
+    // The builder frames by length; this one is framed by hand.
+    let text = String::from_utf8_lossy(&head).replace("Content-Length: \r\n", "");
+    head = text.into_bytes();
+    let mut both = crate::support::client::Exchange::open(proxy.data(), "POST")
+        .await
+        .expect("a connection");
+    both.wire.send(&head).await.expect("the head is taken");
+    both.wire
+        .send(&chunk(b"first"))
+        .await
+        .expect("a part is taken");
+    let answer = both.finish().await;
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "halfdone"));
+    // Once the answer is over, it may not: nobody tells it anything any more.
+    until_reached(&proxy, "body-progress").await;
+}
+
+#[tokio::test]
+async fn bodies_find_room_or_are_refused_and_give_it_back() {
+    let (upstream, proxy) =
+        limited("{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB } }").await;
+    // More than there is in all.
+    let answer = proxy
+        .send(put("/orders/1").token(1).body([b'x'; 66_000]))
+        .await;
+    answer.assert_problem(503, "overloaded");
+    assert_eq!(answer.retry_after(), Some(1));
+    assert_eq!(upstream.count(), 0);
+    // What one holds, another does not get.
+    let request = put("/orders/2").token(1).header("Content-Length", "30000");
+    let mut holder = proxy.begin(&request, &[b'x'; 29_000]).await;
+    let second = || put("/orders/3").token(1).body([b'x'; 40_000]);
+    eventually("a body without room", || async {
+        let answer = second().attempt(proxy.data()).await.ok()?;
+        (answer.status() == 503).then_some(())
+    })
+    .await;
+    assert!(reached(&proxy, "body-memory").await >= 2.0);
+    holder
+        .wire
+        .send(&[b'x'; 1000])
+        .await
+        .expect("the rest is taken");
+    holder.finish().await.assert_forwarded();
+    proxy.send(second()).await.assert_forwarded();
+    // And what was refused has left nothing behind.
+    proxy
+        .send(put("/orders/4").token(1).body([b'x'; 48_000]))
+        .await
+        .assert_forwarded();
+}

@@ -1,0 +1,142 @@
+//! Connections: in all, of one address, and as many as there are descriptors for.
+
+use std::process::Command;
+
+use super::{limited, reached, until_reached};
+use crate::support::client::Exchange;
+use crate::support::wire::Wire;
+use crate::support::{Config, Proxy, Store, Upstream, get, put, soon};
+
+/// A connection that has been served once, and stays open.
+async fn served(proxy: &Proxy) -> Exchange {
+    let mut exchange = proxy.begin(&get("/"), b"").await;
+    exchange.finish().await.assert_forwarded();
+    exchange
+}
+
+async fn open(proxy: &Proxy, count: f64) {
+    proxy
+        .until_metric("fencepost_connections", &[], |open| {
+            (open - count).abs() < 0.5
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_wait_for_a_place() {
+    let (upstream, proxy) = limited("limits: { connections: 2 }").await;
+    let (first, second) = (served(&proxy).await, served(&proxy).await);
+    until_reached(&proxy, "connections").await;
+    let mut third = proxy.begin(&get("/third"), b"").await;
+    open(&proxy, 2.0).await;
+    assert_eq!(upstream.count(), 2, "the third is not served yet");
+    drop(first);
+    third.finish().await.assert_forwarded();
+    drop((second, third));
+    open(&proxy, 0.0).await;
+}
+
+/// A tunnel has left HTTP, and its descriptor has not left the process.
+#[tokio::test]
+async fn a_tunnel_keeps_its_place() {
+    let (upstream, proxy) = limited("routes: [{ path: /chat, mode: bypass }]").await;
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    upstream.next([
+        crate::support::Step::raw(switch),
+        crate::support::Step::Echo,
+    ]);
+    let upgrade = get("/chat")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "echo");
+    let mut tunnel = proxy.begin(&upgrade, b"").await;
+    assert_eq!(tunnel.any_head().await.word(1), "101");
+    tunnel.wire.send(b"hello").await.expect("taken");
+    assert_eq!(
+        soon("the echo", tunnel.wire.some()).await.expect("bytes"),
+        b"hello"
+    );
+    open(&proxy, 1.0).await;
+    drop(tunnel);
+    open(&proxy, 0.0).await;
+}
+
+#[tokio::test]
+async fn one_address_has_no_more_connections_than_it_may() {
+    let (_upstream, proxy) = limited("limits: { connections_per_peer: 2 }").await;
+    let (first, second) = (served(&proxy).await, served(&proxy).await);
+    let mut third = Wire::connect(proxy.data())
+        .await
+        .expect("the kernel takes it");
+    let closed = soon("the close", third.some()).await;
+    assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
+    assert!((reached(&proxy, "connections-per-peer").await - 1.0).abs() < 0.5);
+    drop(first);
+    open(&proxy, 1.0).await;
+    let fourth = served(&proxy).await;
+    drop((second, fourth));
+}
+
+/// The program by way of a shell that sets a limit on descriptors first.
+async fn with_descriptors(ulimit: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit {ulimit}; exec \"$@\""), "sh"]);
+    let proxy = Proxy::start_under(&Config::new(&upstream, &Store::sqlite()), shell).await;
+    (upstream, proxy)
+}
+
+fn said(proxy: &Proxy, what: &str) -> usize {
+    let says = |line: &serde_json::Value| {
+        line["message"]
+            .as_str()
+            .is_some_and(|text| text.contains(what))
+    };
+    proxy.logs().iter().filter(|line| says(line)).count()
+}
+
+#[tokio::test]
+async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
+    const WANTING: &str = "no connection can be accepted";
+    let (_upstream, proxy) = with_descriptors("-n 64").await;
+    assert_eq!(
+        said(&proxy, "more file descriptors than"),
+        1,
+        "told at the start"
+    );
+    proxy
+        .send(put("/orders/1").token(1))
+        .await
+        .assert_forwarded();
+    let mut crowd = Vec::new();
+    for _ in 0..80 {
+        crowd.push(
+            Wire::connect(proxy.data())
+                .await
+                .expect("the kernel takes it"),
+        );
+    }
+    crate::support::eventually("the want to be told", || async {
+        (said(&proxy, WANTING) > 0).then_some(())
+    })
+    .await;
+    drop(crowd);
+    proxy
+        .send(put("/orders/1").token(2))
+        .await
+        .assert_forwarded();
+    assert!(reached(&proxy, "file-descriptors").await >= 1.0);
+    assert_eq!(said(&proxy, WANTING), 1, "one line, not one per failure");
+}
+
+#[tokio::test]
+async fn a_soft_limit_on_descriptors_is_raised_as_far_as_it_may() {
+    let (_upstream, proxy) = with_descriptors("-S -n 256").await;
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let now = proxy.metrics().await.sum("process_max_fds", &[]);
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "far below 2^53, or as good as none"
+    )]
+    let hard = hard.map_or(f64::INFINITY, |hard| hard as f64);
+    assert!(now >= hard.min(8192.0), "{now} of {hard}");
+}

@@ -1,0 +1,339 @@
+//! Many clients, slow clients, long bodies: the memory stays bounded, and a client that behaves is served throughout.
+//!
+//! Short by default. `FENCEPOST_LONG=1` plays the long form: 10,000 idle connections, 1 GiB bodies, a minute of each
+//! attack (`benches/edge.sh` does that with the release build, and prints the figures). What is measured is printed.
+
+mod plain;
+mod tools;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use self::plain::Plain;
+use crate::support::client::Exchange;
+use crate::support::http2::{Answer, Http2};
+use crate::support::{Config, Proxy, Store, put, soon};
+
+/// The short form's number, or the long one's.
+fn scale<T>(short: T, long: T) -> T {
+    if std::env::var_os("FENCEPOST_LONG").is_some() {
+        long
+    } else {
+        short
+    }
+}
+
+/// Bytes that each idle connection may cost.
+const PER_CONNECTION: u64 = 40 << 10;
+/// What the process may grow by whatever else goes on.
+const ROOM: u64 = 64 << 20;
+
+async fn started(more: &str) -> (Plain, Proxy) {
+    let upstream = Plain::start().await;
+    let config = Config::to(&upstream.url, &Store::sqlite()).with(more);
+    let proxy = Proxy::start(&config).await;
+    (upstream, proxy)
+}
+
+/// A client that sends a fenced request every 100 ms.
+struct Healthy {
+    stop: CancellationToken,
+    task: JoinHandle<(usize, Duration)>,
+}
+
+impl Healthy {
+    fn start(to: SocketAddr) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let (mut served, mut slowest) = (0, Duration::ZERO);
+            let mut tick = tokio::time::interval(Duration::from_millis(100));
+            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            while !stopped.is_cancelled() {
+                tick.tick().await;
+                let began = Instant::now();
+                let answer = put("/orders/healthy").token(served + 1).send(to).await;
+                answer.assert_forwarded();
+                served += 1;
+                slowest = slowest.max(began.elapsed());
+            }
+            (served, slowest)
+        });
+        Self { stop, task }
+    }
+
+    /// Says how it fared.
+    async fn end(self, what: &str, proxy: &mut Proxy, before: u64) -> u64 {
+        self.stop.cancel();
+        let (served, slowest) = self.task.await.expect("every request is served");
+        let process = proxy.process();
+        let grown = process.peak_memory().saturating_sub(before);
+        println!(
+            "load: {what}: {served} healthy requests, all served, the slowest in {} ms; memory at most {} MiB, {} MiB more than before",
+            slowest.as_millis(),
+            process.peak_memory() >> 20,
+            grown >> 20,
+        );
+        grown
+    }
+}
+
+/// This process needs a descriptor for each of its own ends.
+fn many_descriptors() -> usize {
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections() {
+    let count = scale(1_000, 10_000).min(many_descriptors() / 2);
+    let (_upstream, mut proxy) = started(&format!(
+        "limits: {{ connections: {}, idle_timeout: 600s, head_timeout: 600s }}",
+        count + 100
+    ))
+    .await;
+    let healthy = Healthy::start(proxy.data());
+    put("/orders/7")
+        .token(1)
+        .send(proxy.data())
+        .await
+        .assert_forwarded();
+    let before = proxy.process().memory();
+    let mut idle = Vec::new();
+    let mut idle_http2 = Vec::new();
+    for n in 0..count {
+        match n % 4 {
+            // Nothing was ever sent on it.
+            0 => idle.push(
+                Exchange::open(proxy.data(), "PUT")
+                    .await
+                    .expect("it is accepted"),
+            ),
+            1 => {
+                let mut client = Http2::open(proxy.data()).await;
+                let stream = client.head(&fenced("/orders/7"), true).await;
+                assert_eq!(client.answer(stream).await, Answer::Status(200));
+                idle_http2.push(client);
+            }
+            _ => {
+                let mut kept = Exchange::open(proxy.data(), "PUT")
+                    .await
+                    .expect("it is accepted");
+                let asked = kept.wire.send(&put("/orders/7").token(1).bytes()).await;
+                asked.expect("a live connection");
+                kept.finish().await.assert_forwarded();
+                idle.push(kept);
+            }
+        }
+    }
+    let what = format!("{count} idle connections, a quarter of them HTTP/2");
+    let grown = healthy.end(&what, &mut proxy, before).await;
+    let bound = ROOM + PER_CONNECTION * u64::try_from(count).expect("a count");
+    assert!(grown < bound, "{grown} bytes for {count}");
+    // They are all still there, and served.
+    for kept in idle.iter_mut().step_by(50) {
+        let asked = kept.wire.send(&put("/orders/7").token(1).bytes()).await;
+        asked.expect("a live connection");
+        kept.finish().await.assert_forwarded();
+    }
+    for client in idle_http2.iter_mut().step_by(50) {
+        let stream = client.head(&fenced("/orders/7"), true).await;
+        assert_eq!(client.answer(stream).await, Answer::Status(200));
+    }
+}
+
+fn fenced(path: &str) -> Vec<(&str, &[u8])> {
+    vec![
+        (":method", b"PUT"),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", path.as_bytes()),
+        ("x-fencing-token", b"1"),
+    ]
+}
+
+/// A client that sends or reads a byte at a time for as long as it is let.
+async fn slow(to: SocketAddr, kind: usize) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(to).await?;
+    let mut byte = [0];
+    let (head, rest): (&[u8], &[u8]) = match kind {
+        0 => (b"", b"PUT /orders/slow HTTP/1.1\r\nHost: app.test\r\nX-Slow: "),
+        1 => (
+            b"PUT /orders/slow HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 1\r\nContent-Length: 1000000\r\n\r\n",
+            b"",
+        ),
+        _ => (
+            b"GET /orders/slow?size=50000000 HTTP/1.1\r\nHost: app.test\r\n\r\n",
+            b"",
+        ),
+    };
+    stream.write_all(head).await?;
+    let mut rest = rest.iter().chain(std::iter::repeat(&b'x'));
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if kind < 2 {
+            stream.write_all(&[*rest.next().expect("endless")]).await?;
+        } else if stream.read(&mut byte).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_clients() {
+    let count = scale(64, 1_000);
+    let (_upstream, mut proxy) = started(
+        "{ limits: { head_timeout: 3s, write_timeout: 3s }, body: { timeout: 3s, progress_timeout: 3s } }",
+    )
+    .await;
+    let healthy = Healthy::start(proxy.data());
+    put("/orders/7")
+        .token(1)
+        .send(proxy.data())
+        .await
+        .assert_forwarded();
+    let before = proxy.process().memory();
+    let mut clients = JoinSet::new();
+    for n in 0..count {
+        clients.spawn(slow(proxy.data(), n % 3));
+    }
+    tokio::time::sleep(scale(Duration::from_secs(6), Duration::from_secs(60))).await;
+    let what = format!("{count} clients slow with heads, bodies and reading");
+    let grown = healthy.end(&what, &mut proxy, before).await;
+    assert!(
+        grown < ROOM + (512 << 10) * u64::try_from(count).expect("a count"),
+        "{grown} bytes"
+    );
+    clients.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_bodies() {
+    let size: u64 = scale(64 << 20, 1 << 30);
+    let (upstream, mut proxy) = started("body: { timeout: 600s }").await;
+    let healthy = Healthy::start(proxy.data());
+    put("/orders/7")
+        .token(1)
+        .send(proxy.data())
+        .await
+        .assert_forwarded();
+    let before = proxy.process().memory();
+    let mut transfers = JoinSet::new();
+    for n in 0..2 {
+        transfers.spawn(upload(proxy.data(), n, size));
+        transfers.spawn(download(proxy.data(), n, size));
+    }
+    let all = async {
+        while let Some(moved) = transfers.join_next().await {
+            assert_eq!(moved.expect("no panic").expect("a whole transfer"), size);
+        }
+    };
+    let began = Instant::now();
+    tokio::time::timeout(Duration::from_secs(500), all)
+        .await
+        .expect("it ends");
+    let rate =
+        f64::from(u32::try_from(size >> 20).expect("MiB")) * 4.0 / began.elapsed().as_secs_f64();
+    let what = format!(
+        "2 uploads and 2 downloads of {} MiB at once, {rate:.0} MiB/s",
+        size >> 20
+    );
+    let grown = healthy.end(&what, &mut proxy, before).await;
+    assert!(grown < ROOM, "{grown} bytes");
+    assert_eq!(upstream.received(), 2 * size);
+}
+
+async fn upload(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
+    let path = format!("/orders/up-{n}");
+    let head = put(&path)
+        .token(1)
+        .header("Content-Length", size.to_string());
+    let mut exchange = Exchange::begin(to, &head, b"").await;
+    let piece = vec![b'u'; 256 << 10];
+    let mut sent = 0;
+    while sent < size {
+        exchange.wire.send(&piece).await?;
+        sent += piece.len() as u64;
+    }
+    exchange.answer().await?.assert_forwarded();
+    Ok(sent)
+}
+
+async fn download(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
+    let mut stream = TcpStream::connect(to).await?;
+    let head = format!(
+        "GET /orders/down-{n}?size={size} HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 1\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let mut piece = vec![0; 256 << 10];
+    let (mut read, mut head) = (0, Vec::new());
+    loop {
+        let count = stream.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(read);
+        }
+        if head.is_empty() {
+            head = piece[..count].to_vec();
+            let end = head
+                .windows(4)
+                .position(|end| end == b"\r\n\r\n")
+                .expect("a whole head");
+            read += (count - end - 4) as u64;
+        } else {
+            read += count as u64;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_taken_back_again_and_again() {
+    let (upstream, mut proxy) = started("{}").await;
+    let healthy = Healthy::start(proxy.data());
+    put("/orders/7")
+        .token(1)
+        .send(proxy.data())
+        .await
+        .assert_forwarded();
+    let before = proxy.process().memory();
+    let stop = Instant::now() + scale(Duration::from_secs(4), Duration::from_secs(60));
+    let mut clients = JoinSet::new();
+    for _ in 0..4 {
+        let to = proxy.data();
+        clients.spawn(async move {
+            let mut opened = 0;
+            while Instant::now() < stop {
+                let mut client = Http2::open(to).await;
+                // As many as are taken before the proxy ends the connection; then the next one.
+                for _ in 0..5_000 {
+                    let stream = client.head(&fenced("/orders/taken-back"), true).await;
+                    let reset = crate::support::http2::frame(3, 0, stream, &8_u32.to_be_bytes());
+                    if client.send(&reset).await.is_err() {
+                        break;
+                    }
+                    opened += 1;
+                }
+                soon("its end", client.end()).await;
+            }
+            opened
+        });
+    }
+    let opened: usize = clients.join_all().await.into_iter().sum();
+    let reached = upstream.requests();
+    let what = format!(
+        "{opened} HTTP/2 streams opened and reset at once, {reached} requests reached the upstream"
+    );
+    let grown = healthy.end(&what, &mut proxy, before).await;
+    assert!(grown < ROOM, "{grown} bytes");
+}

@@ -1,0 +1,70 @@
+//! Overload: what is over is refused at once, and what was admitted is done.
+
+use std::collections::HashSet;
+
+use tokio::task::JoinSet;
+
+use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, get, post, put, soon};
+
+const PLACES: usize = 8;
+const CLIENTS: usize = 200;
+
+/// All ways in at once: every client of a resource of its own, so that nobody waits at a barrier.
+fn request(number: usize) -> Request {
+    match number % 4 {
+        0 => post("/open/x").body("a body"),
+        1 => get(&format!("/unmatched/{number}")),
+        2 => put(&format!("/seen/{number}")).token(1).body("a body"),
+        _ => put(&format!("/orders/{number}")).token(1).body("a body"),
+    }
+}
+
+#[tokio::test]
+async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_served() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::shut();
+    let script = gate.clone();
+    upstream.otherwise(move |_| vec![Step::Wait(script.clone()), Step::ok()]);
+    let config = Config::new(&upstream, &Store::sqlite()).with(&format!(
+        "
+        limits: {{ in_flight: {PLACES} }}
+        routes:
+          - {{ path: '/orders/{{id}}', resource: 'order:{{id}}' }}
+          - {{ path: '/seen/{{id}}', resource: 'seen:{{id}}', mode: observe }}
+          - {{ path: '/open/{{id}}', mode: bypass }}"
+    ));
+    let proxy = Proxy::start(&config).await;
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let (request, to) = (request(number), proxy.data());
+        clients.spawn(async move { request.send(to).await });
+    }
+    // While the gate is shut nobody who was admitted gets an answer: these are all refusals.
+    for _ in 0..CLIENTS - PLACES {
+        let answer = soon("a refusal", clients.join_next())
+            .await
+            .expect("one is left")
+            .expect("no panic");
+        answer.assert_problem(503, "overloaded");
+        assert!(answer.retry_after().is_some_and(|seconds| seconds > 0));
+    }
+    upstream.reached(PLACES).await;
+    assert_eq!(upstream.count(), PLACES, "as many as there are places");
+    gate.open();
+    while let Some(answer) = soon("the admitted", clients.join_next()).await {
+        answer.expect("no panic").assert_forwarded();
+    }
+    let arrived: HashSet<String> = upstream
+        .arrivals()
+        .iter()
+        .map(|one| one.target().to_owned())
+        .collect();
+    assert!(arrived.len() <= PLACES);
+    let metrics = proxy.metrics().await;
+    let refused = metrics.sum("fencepost_limit_reached_total", &[("limit", "in-flight")]);
+    assert!((refused - 192.0).abs() < 0.5, "{refused}");
+    // All places are free again.
+    for number in 0..PLACES {
+        proxy.send(request(number)).await.assert_forwarded();
+    }
+}

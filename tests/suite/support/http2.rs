@@ -1,0 +1,366 @@
+//! HTTP/2 written by hand, frame by frame: for what no library would send, and for seeing what comes back as it
+//! came. Only as much HPACK as that needs: fields go out as literals, and of an answer the status is read.
+
+use std::collections::HashMap;
+use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::wait::soon;
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+/// Also SETTINGS' and PING's ACK.
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+/// A frame as it came.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+/// The bytes of a frame.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("frames are short");
+    let mut bytes = length.to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// A header block: every field a literal that is not indexed, nothing compressed.
+pub fn block(fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        string(&mut block, name.as_bytes());
+        string(&mut block, value);
+    }
+    block
+}
+
+/// A string literal (RFC 7541, 5.2), its length in a prefix of 7 bits (5.1).
+fn string(block: &mut Vec<u8>, text: &[u8]) {
+    if text.len() < 127 {
+        block.push(u8::try_from(text.len()).expect("it is short"));
+    } else {
+        block.push(127);
+        let mut left = text.len() - 127;
+        while left >= 128 {
+            block.push(u8::try_from(left % 128).expect("7 bits") | 128);
+            left /= 128;
+        }
+        block.push(u8::try_from(left).expect("7 bits"));
+    }
+    block.extend(text);
+}
+
+/// What became of a stream, or of the whole connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Status(u16),
+    /// `RST_STREAM` with this code.
+    Reset(u32),
+    /// GOAWAY with this code, or the end of the connection without one.
+    Gone(Option<u32>),
+}
+
+/// A connection, its preface and SETTINGS sent.
+pub struct Http2 {
+    stream: TcpStream,
+    read: Vec<u8>,
+    /// Whether PINGs and SETTINGS are answered.
+    pub polite: bool,
+    /// The settings that the other side has sent.
+    pub settings: HashMap<u16, u32>,
+    /// What became of the streams, each by the first that was said of it.
+    answers: HashMap<u32, Answer>,
+    next: u32,
+}
+
+impl Http2 {
+    pub async fn open(to: SocketAddr) -> Self {
+        Self::with_settings(to, &[]).await
+    }
+
+    /// As [`Self::open`], with these SETTINGS.
+    pub async fn with_settings(to: SocketAddr, settings: &[(u16, u32)]) -> Self {
+        let mut stream = TcpStream::connect(to).await.expect("the proxy listens");
+        stream
+            .set_nodelay(true)
+            .expect("a live socket takes options");
+        let mut payload = Vec::new();
+        for (id, value) in settings {
+            payload.extend(id.to_be_bytes());
+            payload.extend(value.to_be_bytes());
+        }
+        let mut bytes = PREFACE.to_vec();
+        bytes.extend(frame(SETTINGS, 0, 0, &payload));
+        stream
+            .write_all(&bytes)
+            .await
+            .expect("the preface is taken");
+        Self {
+            stream,
+            read: Vec::new(),
+            polite: true,
+            settings: HashMap::new(),
+            answers: HashMap::new(),
+            next: 1,
+        }
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// The id of the next stream.
+    pub fn id(&mut self) -> u32 {
+        let id = self.next;
+        self.next += 2;
+        id
+    }
+
+    /// Sends a request's head; returns its stream.
+    pub async fn head(&mut self, fields: &[(&str, &[u8])], end: bool) -> u32 {
+        let id = self.id();
+        let flags = END_HEADERS | if end { END_STREAM } else { 0 };
+        // A peer that has gone tells in its own way.
+        let _ = self.send(&frame(HEADERS, flags, id, &block(fields))).await;
+        id
+    }
+
+    pub async fn data(&mut self, stream: u32, data: &[u8], end: bool) {
+        let flags = if end { END_STREAM } else { 0 };
+        let _ = self.send(&frame(DATA, flags, stream, data)).await;
+    }
+
+    async fn fill(&mut self, count: usize) -> Result<()> {
+        while self.read.len() < count {
+            if self.stream.read_buf(&mut self.read).await? == 0 {
+                return Err(Error::from(ErrorKind::UnexpectedEof));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next frame; SETTINGS and PINGs are answered on the way, and windows never close.
+    pub async fn frame(&mut self) -> Result<Frame> {
+        self.fill(9).await?;
+        let length = u32::from_be_bytes([0, self.read[0], self.read[1], self.read[2]]);
+        let length = usize::try_from(length).expect("24 bits");
+        self.fill(9 + length).await?;
+        let bytes: Vec<u8> = self.read.drain(..9 + length).collect();
+        let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
+        let frame_ = Frame {
+            kind: bytes[3],
+            flags: bytes[4],
+            stream: stream & 0x7fff_ffff,
+            payload: bytes[9..].to_vec(),
+        };
+        let acked = frame_.flags & 1 == 1;
+        if frame_.kind == SETTINGS && !acked {
+            for setting in frame_.payload.chunks_exact(6) {
+                let id = u16::from_be_bytes([setting[0], setting[1]]);
+                let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+                self.settings.insert(id, value);
+            }
+        }
+        let answer = match frame_.kind {
+            HEADERS if !self.answers.contains_key(&frame_.stream) => {
+                Some(Answer::Status(status(&frame_.payload)))
+            }
+            RST_STREAM => Some(Answer::Reset(code(&frame_.payload))),
+            _ => None,
+        };
+        if let Some(answer) = answer {
+            self.answers.entry(frame_.stream).or_insert(answer);
+        }
+        if self.polite && !acked && matches!(frame_.kind, SETTINGS | PING) {
+            let payload: &[u8] = if frame_.kind == PING {
+                &frame_.payload
+            } else {
+                &[]
+            };
+            let _ = self.send(&frame(frame_.kind, 1, 0, payload)).await;
+        }
+        Ok(frame_)
+    }
+
+    /// The next frame that `fits`.
+    ///
+    /// # Panics
+    /// If none comes.
+    pub async fn until(&mut self, what: &str, fits: impl Fn(&Frame) -> bool) -> Frame {
+        soon(what, async {
+            loop {
+                let frame = self
+                    .frame()
+                    .await
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                if fits(&frame) {
+                    return frame;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads until it is known what became of `stream`.
+    pub async fn answer(&mut self, stream: u32) -> Answer {
+        soon("an answer", async {
+            loop {
+                if let Some(answer) = self.answers.get(&stream) {
+                    return answer.clone();
+                }
+                match self.frame().await {
+                    Err(_) => return Answer::Gone(None),
+                    // NO_ERROR: a goodbye in good order, the stream may still be answered.
+                    Ok(frame) if frame.kind == GOAWAY && code(&frame.payload[4..]) != 0 => {
+                        return Answer::Gone(Some(code(&frame.payload[4..])));
+                    }
+                    Ok(_) => {}
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads until the other side has closed; returns the codes of its GOAWAYs.
+    pub async fn end(&mut self) -> Vec<u32> {
+        let mut codes = Vec::new();
+        soon("the end of the connection", async {
+            while let Ok(frame) = self.frame().await {
+                if frame.kind == GOAWAY {
+                    codes.push(code(&frame.payload[4..]));
+                }
+            }
+        })
+        .await;
+        codes
+    }
+
+    /// Sends a PING and waits for its answer.
+    pub async fn ping(&mut self) -> Result<()> {
+        self.send(&frame(PING, 0, 0, b"are you?")).await?;
+        loop {
+            let frame = self.frame().await?;
+            if frame.kind == PING && frame.flags & 1 == 1 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends `bytes` once, as far as the other side takes them, and reads to its end; returns the codes of its GOAWAYs.
+    pub async fn pour(self, bytes: Vec<u8>) -> Vec<u32> {
+        self.sink(bytes, false).await
+    }
+
+    /// Sends until the other side does not take it any more, and reads what it says meanwhile; returns the codes of
+    /// its GOAWAYs.
+    pub async fn flood(self, bytes: Vec<u8>) -> Vec<u32> {
+        self.sink(bytes, true).await
+    }
+
+    async fn sink(self, bytes: Vec<u8>, again: bool) -> Vec<u32> {
+        let Self { stream, .. } = self;
+        let (mut from, mut to) = stream.into_split();
+        // Held until the other side has closed: closing first would be an end of our own.
+        let writing = tokio::spawn(async move {
+            while to.write_all(&bytes).await.is_ok() && again {}
+            to
+        });
+        let mut read = Vec::new();
+        let mut codes = Vec::new();
+        let reading = async {
+            while from.read_buf(&mut read).await.is_ok_and(|count| count > 0) {
+                while let Some(length) = whole(&read) {
+                    if read[3] == GOAWAY {
+                        codes.push(code(&read[13..]));
+                    }
+                    read.drain(..length);
+                }
+            }
+        };
+        soon("the end of a flood", reading).await;
+        let _ = writing.await;
+        codes
+    }
+}
+
+/// The length of the first frame, if it is there whole.
+fn whole(read: &[u8]) -> Option<usize> {
+    let length = u32::from_be_bytes([0, *read.first()?, *read.get(1)?, *read.get(2)?]);
+    let length = usize::try_from(length).ok()? + 9;
+    (read.len() >= length).then_some(length)
+}
+
+/// A code in four bytes.
+pub fn code(payload: &[u8]) -> u32 {
+    u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]])
+}
+
+/// The status that a response's header block opens with: indexed, or a literal of three digits, which Huffman's
+/// code (RFC 7541, appendix B) may have made shorter.
+fn status(block: &[u8]) -> u16 {
+    const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
+    // An update of the table's size may come first.
+    let block = match block {
+        [first, rest @ ..] if first >> 5 == 1 => rest,
+        block => block,
+    };
+    match block {
+        [first @ 0x88..=0x8e, ..] => INDEXED[usize::from(first - 0x88)],
+        [0x48 | 0x08 | 0x18, length, rest @ ..] => {
+            let text = &rest[..usize::from(length & 0x7f)];
+            let digits = if length & 0x80 == 0 {
+                text.iter().map(|digit| u16::from(digit - b'0')).collect()
+            } else {
+                huffman_digits(text)
+            };
+            digits.iter().fold(0, |status, digit| status * 10 + digit)
+        }
+        other => panic!("an answer begins with its status: {other:02x?}"),
+    }
+}
+
+fn huffman_digits(text: &[u8]) -> Vec<u16> {
+    let bits: Vec<u16> = text
+        .iter()
+        .flat_map(|byte| (0..8).rev().map(move |bit| u16::from(byte >> bit & 1)))
+        .collect();
+    let take = |at: usize, count: usize| {
+        bits.get(at..at + count)
+            .map(|bits| bits.iter().fold(0, |value, bit| value * 2 + bit))
+    };
+    let mut digits = Vec::new();
+    let mut at = 0;
+    while digits.len() < 3 {
+        let short = take(at, 5).expect("three digits");
+        if short < 3 {
+            digits.push(short);
+            at += 5;
+        } else {
+            digits.push(take(at, 6).expect("three digits") - 22);
+            at += 6;
+        }
+    }
+    digits
+}
