@@ -18,7 +18,7 @@ PIECE = 64 * KIB
 CONNECTIONS, IN_FLIGHT, BODY_MEMORY, HEADER_BYTES = 512, 128, 64 * MIB, 64 * KIB
 MARKS = int(os.environ.get("MARKS", "20000"))
 
-PER_CONNECTION = HEADER_BYTES + PIECE + 16 * KIB
+PER_CONNECTION = HEADER_BYTES + 3 * PIECE + 16 * KIB
 PER_REQUEST = 10 * PIECE
 
 top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -22,7 +22,10 @@ etcd-server:etcd:real:: with etcd
 etcd-client:etcdctl:real:: with etcd
 redis-server:redis-server:real:: with Redis
 redis-tools:redis-cli:real:: with Redis
-nginx-light:nginx:real::
+nginx-light:nginx:real::, echo:: and spelling:: with nginx
+haproxy:haproxy:echo:: with HAProxy
+python3:python3:spelling:: with Python
+nodejs:node:spelling:: with Node
 curl:curl:real::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler

@@ -162,10 +162,11 @@ pub struct BodyFile {
     /// Longer bodies are a 413. `none`: no limit.
     #[schemars(extend("default" = "none"))]
     pub max: Option<Limit>,
-    /// How long a client may take over its whole body.
+    /// How long a client may take over its whole body where the request is judged. Where nothing is fenced
+    /// nobody waits for it, and a long upload that moves is let be.
     #[schemars(extend("default" = "60s"))]
     pub timeout: Option<Time>,
-    /// How long a client may pause within its body.
+    /// How long a client may pause within its body, on any route.
     #[schemars(extend("default" = "15s"))]
     pub progress_timeout: Option<Time>,
     /// A gRPC call whose client has not ended its messages within this is judged, and then streamed: such

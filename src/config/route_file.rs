@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::file::BodyFile;
-use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods};
+use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
 use super::units::{OffOr, Time};
 use crate::fence::TokenFormat;
 
@@ -45,6 +45,11 @@ pub struct RouteFile {
     pub reuse: Option<Reuse>,
     /// How GET, HEAD and OPTIONS are judged. By default as the top level says.
     pub safe_methods: Option<SafeMethods>,
+    /// Whether a request may open a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the opening request is judged
+    /// like a write, whatever its method; the tunnel holds its token's place, and is closed at once when a newer
+    /// token comes. Bypass and observe tunnel in any case.
+    #[schemars(extend("default" = "refuse"))]
+    pub upgrade: Option<Upgrade>,
     /// Spellings of a path that are ambiguous in general and harmless with this upstream: `semicolon`,
     /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`.
     #[schemars(with = "Option<Vec<String>>")]

@@ -8,7 +8,9 @@ use super::parts;
 use super::peer;
 use super::problems::{Report, shown};
 use super::route_file::RouteFile;
-use super::settings::{BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods};
+use super::settings::{
+    BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, Upgrade,
+};
 use super::units::Time;
 use super::validate::{body, positive};
 use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
@@ -185,6 +187,7 @@ fn route(
             .map_or(TokenFormat::Decimal, TokenFormat::from),
         reuse: file.reuse.unwrap_or(Reuse::Allow),
         safe_methods: file.safe_methods.unwrap_or(inherited.safe_methods),
+        upgrade: file.upgrade.unwrap_or(Upgrade::Refuse),
         allow,
         idempotency,
         upstream_timeout,
@@ -250,12 +253,26 @@ fn duration(at: &str, time: Option<Time>, inherited: Duration, report: &mut Repo
     time.map_or(inherited, |time| positive(at, time.0, report))
 }
 
+/// An upstream of HTTP/2 has no upgrades (RFC 9113, 8.6).
+pub(super) fn no_upgrades(routes: &[RouteSettings], report: &mut Report) {
+    for (index, route) in routes.iter().enumerate() {
+        if route.upgrade == Upgrade::Allow {
+            report.error(
+                format!("routes[{index}].upgrade"),
+                "an upstream that speaks HTTP/2 opens no tunnels",
+                "name it by http:// if it speaks HTTP/1.1 too, or refuse upgrades",
+            );
+        }
+    }
+}
+
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
     let given = [
         ("resource", file.resource.is_some()),
         ("token", file.token.is_some()),
         ("reuse", file.reuse.is_some()),
         ("safe_methods", file.safe_methods.is_some()),
+        ("upgrade", file.upgrade.is_some()),
         ("idempotency", file.idempotency.is_some()),
         ("barrier", file.barrier.is_some()),
     ];

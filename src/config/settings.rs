@@ -142,7 +142,7 @@ pub struct BodySettings {
     pub buffer: u64,
     /// Longer bodies are a 413.
     pub max: Option<u64>,
-    /// How long a client may take over its whole body.
+    /// How long a client may take over its whole body where the request is judged.
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,
@@ -239,6 +239,7 @@ pub struct RouteSettings {
     pub token_format: TokenFormat,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
+    pub upgrade: Upgrade,
     /// Spellings that are let through on this route though they are refused by default.
     pub allow: Allow,
     /// `None`: no keys are sent.
@@ -282,6 +283,16 @@ pub enum Reuse {
     Allow,
     /// Each token passes once.
     Once,
+}
+
+/// Whether a fenced request may open a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Upgrade {
+    /// Judged like a write; the tunnel is closed when a newer token comes.
+    Allow,
+    /// A 400.
+    Refuse,
 }
 
 /// What becomes of safe methods (GET, HEAD, OPTIONS).

@@ -89,6 +89,8 @@ label! {
         MalformedToken = "malformed-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
+        /// Refused: the request has passed this proxy before, or too many others.
+        LoopDetected = "loop-detected",
         /// Refused: the head is over `limits.header_bytes` or `limits.header_count`.
         HeadTooLarge = "head-too-large",
         /// Refused: the target is over `limits.target_bytes`.
@@ -113,7 +115,7 @@ label! {
         PeerRefused = "peer-refused",
         /// Forwarded, and no whole answer came back: broken, or too slow.
         OutcomeUnknown = "outcome-unknown",
-        /// Refused: an upgrade (WebSocket …) on a fenced route.
+        /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
         ClientGone = "client-gone",
@@ -135,7 +137,7 @@ label! {
         ObservedContentTooLarge = "observed-content-too-large",
         /// Passed in observe mode while the store could not decide.
         ObservedStoreUnavailable = "observed-store-unavailable",
-        /// Tunnelled in observe mode; an upgrade is refused in enforce mode.
+        /// Tunnelled in observe mode though the route does not allow upgrades.
         ObservedUpgradeRefused = "observed-upgrade-refused",
     }
 }

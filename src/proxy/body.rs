@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::headers;
+use super::headers::trailers::TrailerRules;
 use super::memory::{Memory, NoRoom, Pieces};
 use super::pace::{Flow, Pace};
 use crate::config::BodySettings;
@@ -200,20 +200,26 @@ impl Upload {
 
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of it will be
     /// sent: it has been handed over whole, or was dropped. It has a deadline as a whole: a barrier is held.
-    pub(crate) fn send(self, over: CancellationToken) -> UpstreamBody {
+    pub(crate) fn send(self, trailers: TrailerRules, over: CancellationToken) -> UpstreamBody {
         let pace = |limits: BodySettings| Pace::new(Some(limits.timeout), limits.progress_timeout);
-        self.send_at(pace, over, None)
+        self.send_at(trailers, pace, over, None)
     }
 
     /// The body of a request that nobody judges. It holds nobody up, and a long upload that moves is none of
     /// the proxy's business (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(super) fn send_unfenced(self, over: CancellationToken, flow: Arc<Flow>) -> UpstreamBody {
+    pub(super) fn send_unfenced(
+        self,
+        trailers: TrailerRules,
+        over: CancellationToken,
+        flow: Arc<Flow>,
+    ) -> UpstreamBody {
         let pace = |limits: BodySettings| Pace::new(None, limits.progress_timeout);
-        self.send_at(pace, over, Some(flow))
+        self.send_at(trailers, pace, over, Some(flow))
     }
 
     fn send_at(
         self,
+        trailers: TrailerRules,
         pace: impl FnOnce(BodySettings) -> Pace,
         over: CancellationToken,
         flow: Option<Arc<Flow>>,
@@ -225,6 +231,7 @@ impl Upload {
             pieces: self.pieces,
             rest: self.rest,
             passed: 0,
+            trailers,
             pace: streamed.map(|rules| (pace(rules.settings), rules)),
             over,
             flow,
@@ -246,6 +253,7 @@ pub(crate) struct UpstreamBody {
     exact: Option<u64>,
     ended: bool,
     passed: u64,
+    trailers: TrailerRules,
     /// `None`: the whole body is here.
     pace: Option<(Pace, BodyRules)>,
     /// Cancelled when nothing more of this body will be sent.
@@ -276,6 +284,11 @@ impl UpstreamBody {
             Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
             Some((cut, None)) => cut.is_cancelled(),
         }
+    }
+
+    /// What may not stand in its trailers.
+    pub(crate) fn trailers(&self) -> &TrailerRules {
+        &self.trailers
     }
 
     /// Breaks off by an own limit.
@@ -321,7 +334,7 @@ impl Body for UpstreamBody {
                 this.exact = this.exact.map(|left| left.saturating_sub(length));
             }
             if let Some(trailers) = frame.trailers_mut() {
-                headers::strip_forbidden_trailers(trailers);
+                this.trailers.strip(trailers);
             }
             if let Some(flow) = &this.flow {
                 flow.moved();
@@ -357,7 +370,7 @@ impl Body for UpstreamBody {
                     flow.moved();
                 }
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    this.trailers.strip(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use super::headers;
 use super::peer::Peer;
 use super::respond::Refusal;
 use super::table::{Route, Table};
-use crate::config::{Mode, SafeMethods, Unmatched};
+use super::tunnel;
+use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
 use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value};
 use crate::wire::head::framing_twin;
 
@@ -41,6 +42,8 @@ pub(crate) struct Fenced {
     pub captures: Captures,
     /// The method can change something: its token is spent under `reuse: once`, and it gets a key.
     pub unsafe_method: bool,
+    /// It asks for a tunnel.
+    pub upgrade: bool,
 }
 
 /// Classifies a request by its head.
@@ -96,7 +99,7 @@ pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
 fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
     Class::Pass {
         route,
-        upgrade: wants_upgrade(&head.headers),
+        upgrade: tunnel::wanted(&head.headers),
     }
 }
 
@@ -169,10 +172,12 @@ fn judge(
     if let Some(ambiguity) = path.oddity_not_in(settings.allow) {
         return Err(Refusal::Ambiguous(ambiguity.to_string()));
     }
-    if wants_upgrade(&head.headers) {
-        return Err(Refusal::UpgradeRefused);
+    let upgrade = tunnel::wanted(&head.headers);
+    if upgrade {
+        may_open(settings.upgrade, head)?;
     }
-    let safe = is_safe(head);
+    // A tunnel is no read, whatever the method that opens it.
+    let safe = is_safe(head) && !upgrade;
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
     }
@@ -203,6 +208,7 @@ fn judge(
         path,
         captures,
         unsafe_method: !safe,
+        upgrade,
     }))
 }
 
@@ -216,15 +222,17 @@ pub(crate) fn is_safe(head: &Parts) -> bool {
     is_safe_method(&head.method) && !headers::method_override(&head.headers)
 }
 
-/// The client asks to leave HTTP. `h2c` does not count: RFC 9113 has retired it, and a server may pass
-/// it over (RFC 9110 section 7.8).
-fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers.get_all(header::UPGRADE).iter().any(|line| {
-        line.as_bytes()
-            .split(|byte| *byte == b',')
-            .map(<[u8]>::trim_ascii)
-            .any(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case(b"h2c"))
-    })
+/// Whether a request that names another protocol may open a tunnel to it on a fenced route. One that names it by halves
+/// (without `Connection`, or in HTTP/1.0) is an ordinary request to one server, and an opening to another.
+fn may_open(rule: Upgrade, head: &Parts) -> Result<(), Refusal> {
+    if rule == Upgrade::Refuse {
+        return Err(Refusal::UpgradeRefused);
+    }
+    if head.version != Version::HTTP_11 || !headers::connection_has(&head.headers, "upgrade") {
+        let why = "Upgrade takes HTTP/1.1 and `Connection: upgrade`.";
+        return Err(Refusal::Ambiguous(why.into()));
+    }
+    Ok(())
 }
 
 impl Fenced {

@@ -28,9 +28,13 @@ use tokio_util::task::TaskTracker;
 use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
 use super::headers;
+use super::headers::trailers::TrailerRules;
+use super::headers::via::Via;
 use super::memory::Share;
 use super::respond::Refusal;
-use super::upstream::Upstream;
+use super::tunnel::{End, Opening};
+use super::upstream::{Upstream, send};
+use super::watched;
 use crate::barrier::Permit;
 use crate::metrics::RouteMetrics;
 
@@ -55,6 +59,8 @@ pub(crate) struct Limits {
 /// An exchange that is ready to begin.
 pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
+    /// The tunnel that it asks for.
+    pub opening: Option<Opening>,
     /// Cancelled when nothing more of the request's body will be sent.
     pub sent: CancellationToken,
     /// To be cancelled when nothing more of the request's body may be sent.
@@ -64,6 +70,8 @@ pub(crate) struct Exchange<G> {
     pub metrics: Arc<RouteMetrics>,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    /// What this process calls itself to the client.
+    pub via: Via,
     /// For what is kept of the response.
     pub memory: Share,
     /// Held until the exchange is over: places, guards.
@@ -90,12 +98,14 @@ pub(crate) async fn forward<G: Send + 'static>(
 async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
     let Exchange {
         request,
+        opening,
         sent,
         cut,
         limits,
         upstream,
         metrics,
         spend,
+        via,
         memory,
         held,
     } = exchange;
@@ -120,7 +130,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = client.request(request) => answered.map_err(|error| {
+            answered = send(&client, request) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
@@ -130,8 +140,32 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     let response = match answered {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let why = "The upstream switched protocols unasked";
-            let _ = head.send(Err(Refusal::Broken(why.into())));
+            metrics.upstream(began.elapsed(), response.status().as_u16());
+            let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+                let why = "The upstream switched protocols unasked";
+                let _ = head.send(Err(Refusal::Broken(why.into())));
+                return;
+            };
+            let (answer, tunnel) = opening.switch(response, &via);
+            let _ = head.send(Ok(answer));
+            match tunnel.run(cuts.at_once()).await {
+                End::Upstream(rest) => {
+                    sending.settled();
+                    drop((in_flight, held));
+                    rest.finish().await;
+                }
+                End::Cut => {
+                    if cuts.superseded.is_cancelled() {
+                        tracing::info!(
+                            resource = key.as_str(),
+                            token = token.to_string(),
+                            "a tunnel was closed: a newer token is known"
+                        );
+                    }
+                    drop(upload);
+                    drop(sending);
+                }
+            }
             return;
         }
         Ok(response) => response,
@@ -157,7 +191,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
-    headers::response_for_client(&mut parts.headers, parts.version);
+    let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (frames, receiver) = mpsc::channel(WINDOW);
     let followed = Followed {
@@ -171,7 +205,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         kept: VecDeque::new(),
         memory,
     };
-    let mut whole = pump(&mut body, &mut client, &cuts).await;
+    let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
     if whole && !sent.is_cancelled() {
@@ -217,7 +251,7 @@ enum Failed {
 }
 
 /// Follows the response to its end; `false` if it broke or was cut.
-async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
+async fn pump(body: &mut Incoming, rules: &TrailerRules, client: &mut Client, cuts: &Cuts) -> bool {
     let cut = cuts.due();
     let mut cut = std::pin::pin!(cut);
     loop {
@@ -230,7 +264,7 @@ async fn pump(body: &mut Incoming, client: &mut Client, cuts: &Cuts) -> bool {
             Some(Err(_)) => return false,
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    rules.strip(trailers);
                 }
                 let last = body.is_end_stream();
                 if last {
@@ -273,6 +307,14 @@ impl Cuts {
             () = self.cutoff.cancelled() => Cut::Lease,
         }
     }
+
+    /// Resolves as soon as a newer token is known: a tunnel has no end that one could wait for.
+    async fn at_once(&self) {
+        tokio::select! {
+            () = self.superseded.cancelled() => {}
+            () = self.cutoff.cancelled() => {}
+        }
+    }
 }
 
 impl Cut {
@@ -296,13 +338,15 @@ async fn too_slow(sent: &CancellationToken, limits: Limits) {
     tokio::time::sleep(limits.timeout).await;
 }
 
-/// Whether the request is known not to have begun: no connection was made, or hyper handed it back.
+/// Whether the request is known not to have begun: no connection was made, or one that nothing was written over, or
+/// hyper handed it back.
 pub(super) fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
     let handed_back = error
         .source()
         .and_then(|source| source.downcast_ref::<hyper::Error>())
         .is_some_and(hyper::Error::is_canceled);
-    error.is_connect() || handed_back
+    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    error.is_connect() || handed_back || causes.any(watched::nothing_written)
 }
 
 /// An error with its causes, in one line.
@@ -323,6 +367,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 /// What the pump hands to the client's side.
 enum Piece {
     Frame(Frame<Bytes>),
+    /// The response is whole with this.
+    Last(Frame<Bytes>),
     /// The response was whole.
     End,
 }
@@ -408,12 +454,15 @@ impl Client {
         let Some(frames) = self.frames.filter(|_| whole) else {
             return;
         };
-        for frame in self.kept {
+        let mut kept = self.kept;
+        // With its last frame, so that the request's place is free when its client sees the end.
+        let end = kept.pop_back().map_or(Piece::End, Piece::Last);
+        for frame in kept {
             if frames.send(Piece::Frame(frame)).await.is_err() {
                 return;
             }
         }
-        let _ = frames.send(Piece::End).await;
+        let _ = frames.send(end).await;
     }
 }
 
@@ -438,6 +487,10 @@ impl Body for Followed {
         match self.frames.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(Piece::Last(frame))) => {
+                self.over = true;
+                Poll::Ready(Some(Ok(frame)))
+            }
             Poll::Ready(Some(Piece::End)) => {
                 self.over = true;
                 Poll::Ready(None)

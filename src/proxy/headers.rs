@@ -8,18 +8,23 @@
 //! where one value matters, a second line is malformed, even an equal one ([`single`]).
 //!
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
-//! among the connection's own fields (7.6.1).
+//! among the connection's own fields (7.6.1). What it may say is [`trailers`]' business.
 
 pub mod trace;
+pub mod trailers;
+pub mod via;
 
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, COOKIE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use self::trace::NewTrace;
+use self::trailers::TrailerRules;
+use self::via::Via;
 use super::idempotency::Choice;
 use crate::fence::{KeyError, ResourceKey, Token};
 
@@ -159,17 +164,27 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
+/// Whether `Connection` has this option.
+pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
+    connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
+}
+
 /// Takes off what belongs to one connection: the fields of [`HOP_BY_HOP`] and those that `Connection`
 /// names. A field that is meant for all recipients may not be named there (RFC 9110, 7.6.1), and one
 /// that is (`Connection: host, content-length, if-match`) stays on: see [`end_to_end`].
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = connection_options(headers)
+    let named = connection_named(headers);
+    remove_where(headers, |name| {
+        named.contains(name) || HOP_BY_HOP.contains(name)
+    });
+}
+
+/// The fields that `Connection` names and may name.
+fn connection_named(headers: &HeaderMap) -> Vec<HeaderName> {
+    connection_options(headers)
         .filter_map(|option| HeaderName::from_bytes(option).ok())
         .filter(|name| !end_to_end(name.as_str()))
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
+        .collect()
 }
 
 /// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
@@ -218,25 +233,33 @@ fn end_to_end(name: &str) -> bool {
 
 /// Takes off every `X-Fencing-…`, in dashes, underscores or any mixture.
 pub fn strip_fencing(headers: &mut HeaderMap) {
-    let prefix = b"x-fencing-";
-    remove_where(headers, |name| {
-        name.as_str()
-            .bytes()
-            .map(plain)
-            .take(prefix.len())
-            .eq(prefix.iter().copied())
-    });
+    remove_where(headers, is_fencing);
 }
 
+fn is_fencing(name: &HeaderName) -> bool {
+    let prefix = b"x-fencing-";
+    name.as_str()
+        .bytes()
+        .map(plain)
+        .take(prefix.len())
+        .eq(prefix.iter().copied())
+}
+
+/// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
 fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| unwanted(name))
-        .cloned()
-        .collect();
-    for name in names {
-        headers.remove(name);
+    if !headers.keys().any(&unwanted) {
+        return;
     }
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut current = None;
+    for (name, value) in headers.drain() {
+        // A field's further lines come without its name.
+        current = name.or(current);
+        if let Some(name) = current.as_ref().filter(|name| !unwanted(name)) {
+            kept.append(name, value);
+        }
+    }
+    *headers = kept;
 }
 
 /// Sets a field to one value, and takes off what other servers may know by its name.
@@ -265,6 +288,10 @@ pub struct ForUpstream<'a> {
     pub http2: bool,
     /// The ids for a request that brings no valid `traceparent`.
     pub trace: NewTrace,
+    /// What this process calls itself.
+    pub via: &'a Via,
+    /// What may not stand in the request's trailers.
+    pub trailers: &'a TrailerRules,
 }
 
 /// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
@@ -272,17 +299,21 @@ pub struct ForUpstream<'a> {
 /// - `X-Forwarded-For`: the peer is appended to what is there.
 /// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
 ///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
-/// - `Via`: `1.1 fencepost` is appended (RFC 9110, 7.6.3).
+/// - `Via`: `1.1 fencepost-1a2b3c4d` is appended ([`via`]).
+/// - `Trailer`: what will not be sent is taken out ([`trailers`]).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
-    let trailers = headers.get_all(TE).iter().any(|line| {
+    let wants_trailers = headers.get_all(TE).iter().any(|line| {
         let mut members = line.as_bytes().split(|byte| *byte == b',');
         members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_hop_by_hop(headers);
     strip_fencing(headers);
-    if trailers && add.http2 {
+    if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if add.version == Version::HTTP_2 && !add.http2 {
+        join_cookies(headers);
     }
     if let Some((token, resource)) = add.fenced {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
@@ -311,26 +342,37 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     {
         headers.insert(FORWARDED_HOST, host);
     }
-    append_via(headers, add.version);
+    add.trailers.announce(headers);
+    add.via.append(headers, add.version);
     trace::ensure(headers, add.trace);
 }
 
-/// Makes an upstream's header the client's. `version` is that of the upstream's response.
-pub fn response_for_client(headers: &mut HeaderMap, version: Version) {
-    strip_hop_by_hop(headers);
-    strip_fencing(headers);
-    append_via(headers, version);
+/// One line of cookies: HTTP/2 may split them, HTTP/1 may not (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
+        return;
+    };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    // Joined of valid values, so it is valid.
+    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
-fn append_via(headers: &mut HeaderMap, version: Version) {
-    let received = match version {
-        Version::HTTP_09 => "0.9 fencepost",
-        Version::HTTP_10 => "1.0 fencepost",
-        Version::HTTP_2 => "2 fencepost",
-        Version::HTTP_3 => "3 fencepost",
-        _ => "1.1 fencepost",
-    };
-    append(headers, VIA, received);
+/// Makes an upstream's header the client's. `version` is that of the upstream's response. What is returned
+/// says what may stand in its trailers.
+pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via) -> TrailerRules {
+    let trailers = TrailerRules::of(headers);
+    strip_hop_by_hop(headers);
+    strip_fencing(headers);
+    trailers.announce(headers);
+    via.append(headers, version);
+    trailers
 }
 
 /// Adds a member to a field that is a list, on one line with those before it.
@@ -393,29 +435,6 @@ pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
         Ok(key) => ResourceKey::new(key),
         Err(_) => ResourceKey::new(value),
     }
-}
-
-/// Takes out of a message's trailers what may only stand in its header (RFC 9110, 6.5.1): framing,
-/// routing, authentication, modifiers of the request, controls of the response, and the format of the
-/// content; and whatever this proxy decides by or adds. Digests are what trailers are for (RFC 9530),
-/// and stay, as do `ETag` (RFC 9110,
-/// 8.8.3) and gRPC's status.
-pub fn strip_forbidden_trailers(trailers: &mut HeaderMap) {
-    strip_hop_by_hop(trailers);
-    strip_fencing(trailers);
-    remove_where(trailers, |name| {
-        let dashed: String = name
-            .as_str()
-            .bytes()
-            .map(|byte| char::from(plain(byte)))
-            .collect();
-        let allowed = ["content-digest", "etag"].contains(&name.as_str());
-        let forbidden = end_to_end(&dashed)
-            || dashed.starts_with("proxy-")
-            || HOP_BY_HOP.iter().any(|field| *field == *dashed)
-            || METHOD_OVERRIDES.contains(&&*dashed);
-        forbidden && !allowed
-    });
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 
 use http::header::{COOKIE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, Method, Version};
 
 use crate::config::LimitSettings;
 use crate::wire::head::HeadLimits;
@@ -23,6 +23,10 @@ use crate::wire::request::{RequestError, RequestReader};
 pub(super) fn check(head: &Parts, limits: &LimitSettings) -> Result<(), RequestError> {
     if head.version != Version::HTTP_2 {
         return Ok(());
+    }
+    if head.method == Method::CONNECT {
+        // With `:protocol` or without: it names no path.
+        return Err(RequestError::Connect);
     }
     let limits = HeadLimits {
         bytes: limits.header_bytes,

@@ -116,6 +116,7 @@ impl Proxy {
                         &about,
                         &refusal,
                         "would have been refused",
+                        0,
                     );
                 }
             }

@@ -3,22 +3,21 @@
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::body::{Upload, UpstreamBody, full};
+use super::body::{Upload, UpstreamBody};
 use super::classify;
 use super::forward::{chain, never_sent};
 use super::headers::trace::NewTrace;
+use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
 use super::http2;
 use super::idempotency::Choice;
@@ -26,7 +25,8 @@ use super::pace::Flow;
 use super::places::{self, Place};
 use super::respond::Refusal;
 use super::table::Route;
-use super::upstream::Upstream;
+use super::tunnel::{End, Opening};
+use super::upstream::{Upstream, send};
 use super::{Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
@@ -71,6 +71,8 @@ impl Proxy {
                 version: head.version,
                 http2: upstream.h2,
                 trace,
+                via: &self.via,
+                trailers: body.trailers(),
             },
         );
         if head.version == Version::HTTP_2 && !upstream.h2 {
@@ -97,6 +99,9 @@ impl Proxy {
             Version::HTTP_11
         };
         *request.headers_mut() = head.headers;
+        // How the client spelled the names travels here. Its side of an upgrade is not the upstream's.
+        *request.extensions_mut() = head.extensions;
+        request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>();
         request
     }
 
@@ -137,22 +142,23 @@ impl Proxy {
             place,
         } = passing;
         let mut head = head;
-        let tunnel = upgrade.then(|| take_upgrade(&mut head)).flatten();
         let upstream = &live.upstream;
+        let opening = (upgrade && !upstream.h2)
+            .then(|| Opening::take(&mut head, &self.stopping))
+            .flatten();
         let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
-        let body = upload.send_unfenced(sent.clone(), Arc::clone(&flow));
+        let trailers = TrailerRules::of(&head.headers);
+        let body = upload.send_unfenced(trailers, sent.clone(), Arc::clone(&flow));
         let mut request = self.upstream_request(upstream, head, body, peer, None, None);
-        if let Some((_, protocol)) = &tunnel {
-            request.headers_mut().insert(UPGRADE, protocol.clone());
-            let upgrade = HeaderValue::from_static("upgrade");
-            request.headers_mut().insert(CONNECTION, upgrade);
+        if let Some(opening) = &opening {
+            opening.ask(request.headers_mut());
         }
         let began = Instant::now();
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
         let answered = tokio::select! {
-            answered = upstream.plain.request(request) => answered,
+            answered = send(&upstream.plain, request) => answered,
             () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
         };
         let response = match answered {
@@ -171,19 +177,25 @@ impl Proxy {
         let metrics = route.map_or(&live.table.unmatched_metrics, |route| &route.metrics);
         metrics.upstream(began.elapsed(), response.status().as_u16());
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some((client, _)) = tunnel else {
-                return Err(Refusal::Broken(
-                    "The upstream switched protocols unasked".into(),
-                ));
+            let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+                let why = "The upstream switched protocols unasked";
+                return Err(Refusal::Broken(why.into()));
             };
-            self.tunnel(client, response, place)
+            let (answer, tunnel) = opening.switch(response, &self.via);
+            self.tasks.spawn(async move {
+                let _place = place;
+                if let End::Upstream(rest) = tunnel.run(std::future::pending()).await {
+                    rest.finish().await;
+                }
+            });
+            answer
         } else {
             let (mut parts, body) = response.into_parts();
-            headers::response_for_client(&mut parts.headers, parts.version);
+            let rules = headers::response_for_client(&mut parts.headers, parts.version, &self.via);
             parts.version = Version::default();
-            let body = body.map_frame(|mut frame| {
+            let body = body.map_frame(move |mut frame| {
                 if let Some(trailers) = frame.trailers_mut() {
-                    headers::strip_forbidden_trailers(trailers);
+                    rules.strip(trailers);
                 }
                 frame
             });
@@ -194,40 +206,6 @@ impl Proxy {
             response,
             outcome: Outcome::Unfenced,
         })
-    }
-
-    /// Joins the two connections that have left HTTP, until one of them ends or the process stops.
-    fn tunnel(
-        &self,
-        client: OnUpgrade,
-        mut response: Response<Incoming>,
-        place: Place,
-    ) -> Response<super::ClientBody> {
-        let upstream = hyper::upgrade::on(&mut response);
-        let stopping = self.stopping.clone();
-        self.tasks.spawn(async move {
-            let _place = place;
-            let joined = async {
-                let (client, upstream) = tokio::try_join!(client, upstream).ok()?;
-                let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                tokio::io::copy_bidirectional(&mut client, &mut upstream)
-                    .await
-                    .ok()
-            };
-            tokio::select! {
-                _ = joined => {}
-                () = stopping.cancelled() => {}
-            }
-        });
-        let (mut parts, _) = response.into_parts();
-        let protocol = parts.headers.get(UPGRADE).cloned();
-        headers::response_for_client(&mut parts.headers, parts.version);
-        if let Some(protocol) = protocol {
-            parts.headers.insert(UPGRADE, protocol);
-        }
-        let upgrade = HeaderValue::from_static("upgrade");
-        parts.headers.insert(CONNECTION, upgrade);
-        Response::from_parts(parts, full(bytes::Bytes::new()))
     }
 }
 
@@ -245,10 +223,4 @@ fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
     } else if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-}
-
-/// The client's side of a tunnel to come, and the protocol it asks for.
-fn take_upgrade(head: &mut Parts) -> Option<(OnUpgrade, HeaderValue)> {
-    let protocol = head.headers.get(UPGRADE)?.clone();
-    Some((head.extensions.remove::<OnUpgrade>()?, protocol))
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
+use super::headers::via::Loop;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 use crate::wire::request::{Kind, RequestError};
@@ -31,6 +32,8 @@ pub(crate) enum Refusal {
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
+    /// The request has been here before.
+    Loop(Loop),
     HeadTooLarge(String),
     TargetTooLong(String),
     VersionNotSupported,
@@ -120,13 +123,14 @@ impl Refusal {
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
+            Self::Loop(_) => Outcome::LoopDetected,
             Self::TargetTooLong(_) => Outcome::TargetTooLong,
             Self::VersionNotSupported => Outcome::VersionNotSupported,
             Self::NoRoute => Outcome::NoRoute,
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
-            Self::PeerRefused => Outcome::PeerRefused,
             Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
+            Self::PeerRefused => Outcome::PeerRefused,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -156,6 +160,7 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Self::PeerRefused => StatusCode::FORBIDDEN,
+            Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
             Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
@@ -179,6 +184,7 @@ impl Refusal {
         const RESOURCE_EXHAUSTED: u8 = 8;
         const FAILED_PRECONDITION: u8 = 9;
         const UNIMPLEMENTED: u8 = 12;
+        const INTERNAL: u8 = 13;
         const UNAVAILABLE: u8 = 14;
         const UNKNOWN: u8 = 2;
         match self {
@@ -188,6 +194,7 @@ impl Refusal {
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
             Self::PeerRefused => PERMISSION_DENIED,
+            Self::Loop(_) => INTERNAL,
             Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
             Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
                 RESOURCE_EXHAUSTED
@@ -210,12 +217,13 @@ impl Refusal {
             Self::Ambiguous(_) => "The request can be read in two ways",
             Self::TargetTooLong(_) => "The target is too long",
             Self::VersionNotSupported => "This version of HTTP is not spoken here",
+            Self::Loop(_) => "The request goes round in a loop",
             Self::NoRoute => "No route matches",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
-            Self::PeerRefused => "The client is not let in here",
             Self::HeadTooLarge(_) => "The head of the request is too large",
-            Self::UpgradeRefused => "Upgrades are refused on fenced routes",
+            Self::PeerRefused => "The client is not let in here",
+            Self::UpgradeRefused => "Upgrades are refused here",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
             Self::OlderInFlight { .. } => "Older work is still in flight",
@@ -233,13 +241,14 @@ impl Refusal {
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
+            | Self::Loop(_)
             | Self::TargetTooLong(_)
             | Self::VersionNotSupported
             | Self::NoRoute
             | Self::MethodNotAllowed(_)
             | Self::TooLarge(_)
-            | Self::PeerRefused
             | Self::HeadTooLarge(_)
+            | Self::PeerRefused
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -278,6 +287,9 @@ impl Refusal {
                 .into(),
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
+            Self::Loop(why) => format!(
+                "{why}. Nothing was forwarded. Look for an upstream.url that leads back here."
+            ),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
@@ -293,8 +305,9 @@ impl Refusal {
             Self::PeerRefused => "This route takes requests of certain peers only (require_peer), and no name in \
                  the client's certificate, if it showed one, is among them. Nothing was forwarded."
                 .into(),
-            Self::UpgradeRefused => "A tunnel cannot be fenced request by request. Use a route in \
-                 bypass mode for it."
+            Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
+                 `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
+                 comes; in bypass mode nothing is fenced."
                 .into(),
             Self::Overloaded(why) => (*why).into(),
             Self::StoreUnavailable { why, spent, .. } => {

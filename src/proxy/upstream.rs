@@ -13,18 +13,20 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Request, Response, Uri, Version};
+use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{
     FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
 };
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
+use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -32,6 +34,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 use super::body::{BoxError, UpstreamBody};
+use super::tunnel;
+use super::watched::Watch;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 
@@ -52,7 +56,24 @@ pub enum UpstreamError {
 /// the longest piece of one.
 const BUFFER: usize = 64 << 10;
 
-type HttpClient = Client<Connecting, UpstreamBody>;
+pub(crate) type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
+
+/// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
+/// write HTTP/1.0 there from then on, in which a body has a length or is not there, and leaves a body without
+/// one out, without a word.
+pub(crate) async fn send(
+    client: &HttpClient,
+    mut request: Request<UpstreamBody>,
+) -> Result<Response<Incoming>, ClientError> {
+    let connection = capture_connection(&mut request);
+    let response = client.request(request).await?;
+    if response.version() < Version::HTTP_11
+        && let Some(connected) = connection.connection_metadata().as_ref()
+    {
+        connected.poison();
+    }
+    Ok(response)
+}
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -99,10 +120,13 @@ impl Setup {
             .timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .http2_only(self.h2)
+            // There are services that know `Content-Type` and not `content-type`.
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
             .http1_max_buf_size(BUFFER)
             // Only what hyper hands back as never begun; see the module's page.
             .retry_canceled_requests(true)
-            .build(connector)
+            .build(Watch::new(connector, self.h2))
     }
 
     fn secured(&self, config: ClientConfig, sockets: Connector) -> HttpsConnector<Connector> {
@@ -286,7 +310,7 @@ impl Service<Uri> for Connector {
             let guard = connector.guard;
             if let Some(path) = &connector.socket {
                 let stream = UnixStream::connect(path).await?;
-                return Ok(Socket::Unix(TokioIo::new(stream), guard));
+                return Ok(Socket::new(Io::Unix(TokioIo::new(stream)), guard));
             }
             let host = uri.host().unwrap_or("localhost");
             let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -298,7 +322,8 @@ impl Service<Uri> for Connector {
             let port = uri.port_u16().unwrap_or(default);
             let stream = TcpStream::connect((host, port)).await?;
             stream.set_nodelay(true)?;
-            Ok(Socket::Tcp(TokioIo::new(stream), guard))
+            tunnel::keep_alive(&stream);
+            Ok(Socket::new(Io::Tcp(TokioIo::new(stream)), guard))
         })
     }
 }
@@ -319,17 +344,53 @@ impl LeaseGuard {
     }
 }
 
+/// Has a fenced connection closed with a reset: what the kernel has not sent by then is not to arrive later on, when
+/// nobody waits for it any longer. It comes with every response, among its extensions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ResetSwitch(Arc<AtomicBool>);
+
+impl ResetSwitch {
+    pub(crate) fn reset_on_close(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A connection to the upstream.
-pub(crate) enum Socket {
-    Tcp(TokioIo<TcpStream>, Option<LeaseGuard>),
-    Unix(TokioIo<UnixStream>, Option<LeaseGuard>),
+pub(crate) struct Socket {
+    io: Io,
+    guard: Option<LeaseGuard>,
+    reset: ResetSwitch,
+}
+
+enum Io {
+    Tcp(TokioIo<TcpStream>),
+    Unix(TokioIo<UnixStream>),
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // What nobody fences may arrive at any time.
+        if self.guard.is_some()
+            && self.reset.0.load(Ordering::Acquire)
+            && let Io::Tcp(stream) = &self.io
+        {
+            let _ = stream.inner().set_zero_linger();
+        }
+    }
 }
 
 impl Socket {
+    fn new(io: Io, guard: Option<LeaseGuard>) -> Self {
+        Self {
+            io,
+            guard,
+            reset: ResetSwitch::default(),
+        }
+    }
+
     /// Refuses a write under a lapsed lease. hyper then drops the connection, which resets it.
     fn may_write(&self) -> io::Result<()> {
-        let (Self::Tcp(_, guard) | Self::Unix(_, guard)) = self;
-        match guard {
+        match &self.guard {
             Some(guard) if !guard.lease.holds(guard.generation) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the lease has lapsed; nothing more is written upstream",
@@ -341,7 +402,7 @@ impl Socket {
 
 impl Connection for Socket {
     fn connected(&self) -> Connected {
-        Connected::new()
+        Connected::new().extra(self.reset.clone())
     }
 }
 
@@ -351,9 +412,9 @@ impl Read for Socket {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_read(cx, buf),
-            Self::Unix(io, _) => Pin::new(io).poll_read(cx, buf),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_read(cx, buf),
+            Io::Unix(io) => Pin::new(io).poll_read(cx, buf),
         }
     }
 }
@@ -365,23 +426,23 @@ impl Write for Socket {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_write(cx, buf),
-            Self::Unix(io, _) => Pin::new(io).poll_write(cx, buf),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            Io::Unix(io) => Pin::new(io).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_flush(cx),
-            Self::Unix(io, _) => Pin::new(io).poll_flush(cx),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_flush(cx),
+            Io::Unix(io) => Pin::new(io).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_shutdown(cx),
-            Self::Unix(io, _) => Pin::new(io).poll_shutdown(cx),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            Io::Unix(io) => Pin::new(io).poll_shutdown(cx),
         }
     }
 
@@ -395,9 +456,9 @@ impl Write for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match self.get_mut() {
-            Self::Tcp(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Self::Unix(io, _) => Pin::new(io).poll_write_vectored(cx, bufs),
+        match &mut self.get_mut().io {
+            Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         }
     }
 }
@@ -408,7 +469,7 @@ mod tests {
     use crate::marks::InstanceId;
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
-    use http::Request;
+    use crate::proxy::headers::trailers::TrailerRules;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
 
@@ -434,7 +495,7 @@ mod tests {
     }
 
     fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-        let body = Upload::empty().send(CancellationToken::new());
+        let body = Upload::empty().send(TrailerRules::default(), CancellationToken::new());
         let mut request = Request::new(body);
         *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
         request

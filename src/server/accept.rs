@@ -65,13 +65,13 @@ impl Acceptor {
                 Ok(stream) => {
                     self.wanting = false;
                     let ip = stream.ip();
-                    match self.slots.of(place, ip) {
-                        Some(slot) => return (stream, slot),
-                        None => tracing::debug!(
-                            peer = ip.map(|ip| ip.to_string()),
-                            "closed: its address has limits.connections_per_peer connections"
-                        ),
+                    if let Some(slot) = self.slots.of(place, ip) {
+                        return (stream, slot);
                     }
+                    tracing::debug!(
+                        peer = ip.map(|ip| ip.to_string()),
+                        "closed: its address has limits.connections_per_peer connections"
+                    );
                 }
                 Err(error) => self.failed(&error).await,
             }

@@ -14,13 +14,16 @@ use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
 
-/// Requests that a client may take back before their answer, however few it lets be answered.
+/// Requests that a client may take back at once, however few it lets be answered.
 const TAKEN_BACK: u64 = 256;
+/// Taken back before this is at once; later it is a client that has waited for long enough.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The two steps in which the process leaves.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +43,7 @@ struct Counts {
     /// At work now.
     open: usize,
     begun: u64,
-    /// Taken back by the client before there was an answer.
+    /// Taken back by the client at once.
     taken_back: u64,
     /// Known with the first request.
     version: Option<Version>,
@@ -50,6 +53,7 @@ struct Counts {
 #[must_use]
 pub(super) struct AtWork {
     activity: Activity,
+    began: Instant,
     answered: bool,
 }
 
@@ -67,6 +71,7 @@ impl Activity {
         });
         AtWork {
             activity: self.clone(),
+            began: Instant::now(),
             answered: false,
         }
     }
@@ -87,7 +92,7 @@ impl Drop for AtWork {
     fn drop(&mut self) {
         self.activity.0.send_modify(|counts| {
             counts.open -= 1;
-            counts.taken_back += u64::from(!self.answered);
+            counts.taken_back += u64::from(!self.answered && self.began.elapsed() < AT_ONCE);
         });
     }
 }
@@ -259,7 +264,13 @@ mod tests {
             drop(activity.begin(Version::HTTP_2));
             answer(&activity).await;
         }
+        let slow = activity.begin(Version::HTTP_2);
         assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
+        drop(slow);
+        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
+        answer(&activity).await;
+        drop(activity.begin(Version::HTTP_2));
+        drop(activity.begin(Version::HTTP_2));
         drop(activity.begin(Version::HTTP_2));
         assert_eq!(due.await, Due::TakenBack);
     }

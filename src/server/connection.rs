@@ -52,6 +52,9 @@ impl Connections {
         // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.
         builder
             .http1()
+            // Names go on as they were spelled; ours, and those of HTTP/2, as people write them.
+            .preserve_header_case(true)
+            .title_case_headers(true)
             .timer(TokioTimer::new())
             .max_buf_size(BUFFER.max(limits.header_bytes))
             .header_read_timeout(None);
@@ -147,8 +150,8 @@ impl Connections {
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let serving: Served = Box::pin(serving);
-        let (leave, limits, metrics) = (&self.leave, &self.limits, &self.metrics);
-        let served = activity::drive(serving, &activity, leave, limits, metrics);
+        let (leave, limits) = (&self.leave, &self.limits);
+        let served = activity::drive(serving, &activity, leave, limits, &self.metrics);
         if let Err(error) = served.await {
             tracing::debug!(%error, "a connection ended early");
         }

@@ -35,6 +35,7 @@ impl Socket for TcpStream {
     fn prepare(&self) {
         // Either fails only on a socket that is gone already.
         let _ = self.set_nodelay(true);
+        crate::proxy::keep_alive(self);
         let _ = SockRef::from(self).set_tcp_notsent_lowat(UNSENT);
     }
 

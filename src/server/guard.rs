@@ -31,6 +31,8 @@ use crate::wire::request::{Kind, RequestError};
 /// What hyper gets in place of a refused head. The service knows that it is one; if it did not, asterisk-form
 /// would be refused all the same.
 const STAND_IN: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: invalid\r\nConnection: close\r\n\r\n";
+/// As [`STAND_IN`], for a HEAD: no content may answer it, not even a refusal's (RFC 9110, 9.3.2).
+const STAND_IN_FOR_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nHost: invalid\r\nConnection: close\r\n\r\n";
 /// How long a client that is still sending may take to read its answer and close: closing before would
 /// reset the connection, and the answer might be lost (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
@@ -110,6 +112,7 @@ impl<S> Guarded<S> {
 
     fn take(&mut self, verdict: Result<(), Violation>) {
         let Err(violation) = verdict else { return };
+        let stand_in = stand_in(&self.held[self.released..]);
         self.held.truncate(self.released);
         match violation {
             Violation::Head(number, error) => {
@@ -120,11 +123,11 @@ impl<S> Guarded<S> {
                     Kind::Slow => Some(Limit::HeadTimeout),
                     Kind::Malformed | Kind::Method | Kind::Version => None,
                 };
-                limit
-                    .into_iter()
-                    .for_each(|limit| self.metrics.limit(limit));
+                if let Some(limit) = limit {
+                    self.metrics.limit(limit);
+                }
                 self.talk.refuse(number, error);
-                self.end = Some(End::Refused(STAND_IN));
+                self.end = Some(End::Refused(stand_in));
             }
             Violation::Body(error) => {
                 tracing::debug!(%error, "the body of a request is malformed");
@@ -174,14 +177,17 @@ impl<S> Guarded<S> {
             self.take(Err(violation));
             return Poll::Ready(());
         }
-        let idle = !self.follow.is_through()
-            && !self.follow.is_in_body()
-            && !self.follow.is_held()
-            && self.talk.ended() >= number;
-        if !idle {
+        if self.follow.is_through() {
             return Poll::Pending;
         }
         ready!(self.clock.poll(cx, self.active + self.idle_timeout));
+        let at_work =
+            self.follow.is_in_body() || self.follow.is_held() || self.talk.ended() < number;
+        if at_work {
+            // hyper does not ask again when the response is over: it waits for the client. So the clock runs
+            // all the time, and finds out.
+            ready!(self.clock.poll(cx, Instant::now() + self.idle_timeout));
+        }
         self.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
         self.end = Some(End::Idle);
@@ -386,4 +392,22 @@ impl Clock {
             *armed = deadline;
         }
     }
+}
+
+/// What hyper gets in place of the head that these bytes begin.
+fn stand_in(refused: &[u8]) -> &'static [u8] {
+    let line = refused.strip_prefix(b"\r\n").unwrap_or(refused);
+    if line.starts_with(b"HEAD ") {
+        STAND_IN_FOR_HEAD
+    } else {
+        STAND_IN
+    }
+}
+
+#[test]
+fn a_head_that_is_refused_is_answered_as_one() {
+    assert_eq!(stand_in(b"HEAD / HTTP/1.1\nHost"), STAND_IN_FOR_HEAD);
+    assert_eq!(stand_in(b"\r\nHEAD  / "), STAND_IN_FOR_HEAD);
+    assert_eq!(stand_in(b"HEADER / "), STAND_IN);
+    assert_eq!(stand_in(b""), STAND_IN);
 }

@@ -8,7 +8,8 @@
 //!   that are counted by [`super::activity`]. Streams that this side resets because the client breaks the rules
 //!   (CVE-2025-8671, "made you reset") are [`BROKEN_STREAMS`] at most, over the connection's whole life.
 //! - *Received data*: [`CONNECTION_WINDOW`] for a connection, of which one stream takes [`STREAM_WINDOW`] at most,
-//!   so that an upload that waits at the barrier does not stop the others beside it.
+//!   so that uploads that wait at the barrier do not stop the others beside them. A stream of 64 KiB to a round trip
+//!   is plenty between neighbours, and every connection may have its window full.
 //! - *Data to send*: [`SEND_BUFFER`] for each stream that its client does not read.
 //! - *Heads*: `limits.header_bytes` with HTTP/2's own 32 bytes for each line (RFC 9113, 6.5.2), in as many
 //!   CONTINUATION frames as that needs (CVE-2024-27316); HPACK's table has its 4,096 bytes.
@@ -23,8 +24,8 @@ use hyper_util::server::conn::auto;
 
 use crate::config::LimitSettings;
 
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
 const SEND_BUFFER: usize = 64 << 10;
 /// The smallest that the protocol knows, and its default.
 const FRAME: u32 = 16 << 10;

@@ -2,8 +2,8 @@
 //!
 //! A stream whose window stays closed is not seen at the socket: the client takes the other streams. hyper
 //! waits for the window without asking the response's body for more, so the body cannot end it; but both run in
-//! the stream's own task, and there it shows: a frame was handed out and the next one not asked for. After
-//! `limits.write_timeout` of that the task is dropped, and h2 resets the stream.
+//! the stream's own task, and there it shows: a frame was handed out and the next one not asked for, or data has not
+//! left h2. After `limits.write_timeout` of that the task is dropped, and h2 resets the stream.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 use tokio::time::Instant;
 
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::ClientBody;
+use crate::proxy::{BoxError, ClientBody};
 
 tokio::task_local! {
     /// The stream whose task this is.
@@ -96,40 +97,159 @@ async fn taking(mut stream: Pin<&mut impl Future>, taken: &Taken, limit: Duratio
     .await
 }
 
+/// Longer data is handed out in parts of this length (the default frame of RFC 9113, 4.2): a slow client is
+/// seen to take one.
+const PART: usize = 16 << 10;
+
 /// A response's body that tells its stream what was asked for. On HTTP/1 there is no stream: the socket tells.
 pub(super) struct Told {
     body: ClientBody,
-    taken: Option<Arc<Taken>>,
+    stream: Option<Box<Stream>>,
+}
+
+/// What there is to know of a response on HTTP/2.
+struct Stream {
+    taken: Arc<Taken>,
+    /// Data on its way, somewhere in h2.
+    sent: Arc<Sent>,
+    /// What is left of a frame that is handed out in parts.
+    rest: Bytes,
+    end: End,
+    begun: bool,
+}
+
+/// How a body ends; told only when all data has gone. h2 takes the end together with data that no window is open
+/// for, and keeps it: the stream's task would be over, and the data there.
+enum End {
+    Unknown,
+    Known,
+    Trailers(Frame<Bytes>),
+}
+
+/// Data that h2 holds: how many pieces, and who waits for them to go.
+#[derive(Default)]
+struct Sent {
+    pieces: AtomicU64,
+    waiter: AtomicWaker,
+}
+
+/// One of them.
+struct Piece {
+    data: Bytes,
+    sent: Arc<Sent>,
+}
+
+impl Piece {
+    fn of(data: Bytes, sent: &Arc<Sent>) -> Bytes {
+        sent.pieces.fetch_add(1, Ordering::AcqRel);
+        let sent = Arc::clone(sent);
+        Bytes::from_owner(Self { data, sent })
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.sent.pieces.fetch_sub(1, Ordering::AcqRel);
+        self.sent.waiter.wake();
+    }
+}
+
+impl Sent {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // Registered before the look: a piece that goes after it wakes.
+        self.waiter.register(cx.waker());
+        if self.pieces.load(Ordering::Acquire) == 0 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
 }
 
 impl Told {
     /// To be called in the request's own future.
     pub(super) fn new(body: ClientBody) -> Self {
-        let taken = STREAM.try_with(Arc::clone).ok();
-        Self { body, taken }
+        let stream = STREAM.try_with(|taken| {
+            Box::new(Stream {
+                taken: Arc::clone(taken),
+                sent: Arc::default(),
+                rest: Bytes::new(),
+                end: End::Unknown,
+                begun: false,
+            })
+        });
+        Self {
+            body,
+            stream: stream.ok(),
+        }
+    }
+}
+
+impl Stream {
+    fn part(&mut self) -> Frame<Bytes> {
+        let length = self.rest.len().min(PART);
+        let part = self.rest.split_to(length);
+        self.taken.handed();
+        Frame::data(Piece::of(part, &self.sent))
+    }
+
+    fn poll_frame(
+        &mut self,
+        body: &mut ClientBody,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.begun = true;
+        if matches!(self.end, End::Unknown) {
+            self.taken.asked();
+            if !self.rest.is_empty() {
+                return Poll::Ready(Some(Ok(self.part())));
+            }
+            match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        self.rest = data;
+                        return Poll::Ready(Some(Ok(self.part())));
+                    }
+                    Err(trailers) => self.end = End::Trailers(trailers),
+                },
+                None => self.end = End::Known,
+            }
+            // As if it were handed out: what it waits for is the client.
+            self.taken.handed();
+        }
+        ready!(self.sent.poll_gone(cx));
+        Poll::Ready(match std::mem::replace(&mut self.end, End::Known) {
+            End::Trailers(trailers) => Some(Ok(trailers)),
+            End::Known | End::Unknown => None,
+        })
     }
 }
 
 impl Body for Told {
     type Data = Bytes;
-    type Error = <ClientBody as Body>::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(taken) = &self.taken {
-            taken.asked();
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        match &mut this.stream {
+            None => Pin::new(&mut this.body).poll_frame(cx),
+            Some(stream) => stream.poll_frame(&mut this.body, cx),
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(taken) = &self.taken {
-            taken.handed();
-        }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        let begun = self.stream.as_ref().is_some_and(|stream| stream.begun);
+        !begun && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

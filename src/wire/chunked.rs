@@ -171,12 +171,13 @@ impl Chunks {
             (State::Size(_), b'\r') => Ok(State::SizeLf),
             (State::Size(_), b';') => Ok(State::NameStart),
             (State::Size(_), b' ' | b'\t') => Ok(State::Blank),
-            (State::Size(_), b'\n') => Err(ChunkError::LineEnd),
             (State::SizeLf, b'\n') if self.left == 0 => Ok(State::Line),
             (State::SizeLf, b'\n') => Ok(State::Data),
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::Size(0)),
-            (State::SizeLf | State::DataCr | State::DataLf, _) => Err(ChunkError::LineEnd),
+            (State::Size(_), b'\n') | (State::SizeLf | State::DataCr | State::DataLf, _) => {
+                Err(ChunkError::LineEnd)
+            }
             _ => Err(ChunkError::Size),
         }
     }

@@ -6,10 +6,12 @@
 //! whatever else a library would mend, skip or guess at is refused. Bytes are never changed: what
 //! passes is what was sent.
 
+pub mod answers;
 pub mod chunked;
 pub mod follow;
 pub mod head;
 pub mod request;
+pub mod response;
 
 #[cfg(test)]
 mod tests;

@@ -296,6 +296,9 @@ impl StartLine {
         else {
             return Err(RequestError::StartLine);
         };
+        if method == b"CONNECT" {
+            return Err(RequestError::Connect);
+        }
         if !is_token(method) || target.is_empty() {
             return Err(RequestError::StartLine);
         }
@@ -322,9 +325,6 @@ impl StartLine {
 
 /// Returns where the authority of an absolute-form target stands in it.
 fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, RequestError> {
-    if method == b"CONNECT" {
-        return Err(RequestError::Connect);
-    }
     let asterisk = target == b"*";
     if asterisk && method == b"OPTIONS" {
         return Ok(None);

@@ -36,7 +36,10 @@ const ROOM: u64 = 64 << 20;
 
 async fn started(more: &str) -> (Plain, Proxy) {
     let upstream = Plain::start().await;
-    let config = Config::to(&upstream.url, &Store::sqlite()).with(more);
+    // Each healthy request is a commit, and the disk may be somebody else's for a while.
+    let config = Config::to(&upstream.url, &Store::sqlite())
+        .with("store: { timeout: 25s }")
+        .with(more);
     let proxy = Proxy::start(&config).await;
     (upstream, proxy)
 }

@@ -1,10 +1,13 @@
 //! Overload: what is over is refused at once, and what was admitted is done.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, get, post, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, post, put, soon,
+};
 
 const PLACES: usize = 8;
 const CLIENTS: usize = 200;
@@ -34,6 +37,7 @@ async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_serve
           - {{ path: '/open/{{id}}', mode: bypass }}"
     ));
     let proxy = Proxy::start(&config).await;
+    let began = Instant::now();
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         let (request, to) = (request(number), proxy.data());
@@ -63,7 +67,19 @@ async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_serve
     let metrics = proxy.metrics().await;
     let refused = metrics.sum("fencepost_limit_reached_total", &[("limit", "in-flight")]);
     assert!((refused - 192.0).abs() < 0.5, "{refused}");
+    // A line for each would cost more than the refusal: the first of each second are said.
+    let lines = proxy.logs();
+    let said = lines
+        .iter()
+        .filter(|line| line["outcome"] == "overloaded")
+        .count();
+    let most = usize::try_from(began.elapsed().as_secs()).expect("few") * 10 + 20;
+    assert!((1..=most).contains(&said), "{said} lines");
     // All places are free again.
+    eventually("the checks beside the observed to end", || async {
+        (proxy.send(request(3)).await.status() == 200).then_some(())
+    })
+    .await;
     for number in 0..PLACES {
         proxy.send(request(number)).await.assert_forwarded();
     }

@@ -196,6 +196,11 @@ const ERRORS: [(&str, &str, &str); 85] = [
         "did you mean `enforce`?",
     ),
     (
+        "routes:\n- path: /a\n  resource: a\n  upgrade: allowed",
+        "routes[0].upgrade",
+        "did you mean `allow`?",
+    ),
+    (
         "routes:\n- path: /a\n  resource: a\n  methods: []",
         "routes[0].methods",
         "no method",
@@ -499,6 +504,14 @@ bogus: 1
         "{problems}"
     );
     assert_eq!(problems.errors(), 10, "{problems}");
+}
+
+#[test]
+fn an_upstream_of_http2_opens_no_tunnels() {
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upgrade: allow }]";
+    let problems = bad(&format!("upstream: {{ url: 'h2c://a:1' }}\n{routes}\n"));
+    assert_eq!(problems.list[0].path, "routes[1].upgrade");
+    good(&format!("{BASE}{routes}\n"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::marks::double::{Double, Rig, clock, key, token};
 use crate::marks::lane::Want;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
+use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::memory::Memory;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -75,12 +76,13 @@ impl Bench {
     fn exchange(&self, upload: Upload, drain: Duration) -> Exchange<()> {
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         // No deadline for the upload: nothing but the cut may end one.
-        let body = upload.send(sent.clone());
+        let body = upload.send(TrailerRules::default(), sent.clone());
         let mut request = Request::new(body.cut_by(cut.clone()));
         *request.method_mut() = http::Method::PUT;
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
         Exchange {
             request,
+            opening: None,
             sent,
             cut,
             limits: Limits {
@@ -91,6 +93,7 @@ impl Bench {
             upstream: Arc::clone(&self.upstream),
             metrics: self.gate.metrics.route("r"),
             spend: None,
+            via: Via::new(1),
             memory: Memory::new(64 << 20, Arc::clone(&self.gate.metrics)).share(),
             held: (),
         }

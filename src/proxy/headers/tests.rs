@@ -1,6 +1,7 @@
 //! What arrives is given line by line; what is left is compared line by line.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
@@ -26,6 +27,8 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn add<'a>() -> ForUpstream<'a> {
+    static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(10));
+    static RULES: LazyLock<TrailerRules> = LazyLock::new(TrailerRules::default);
     ForUpstream {
         fenced: None,
         idempotency: None,
@@ -38,6 +41,8 @@ fn add<'a>() -> ForUpstream<'a> {
             trace_id: 0xa,
             parent_id: 0xb,
         },
+        via: &VIA,
+        trailers: &RULES,
     }
 }
 
@@ -49,6 +54,67 @@ const ALWAYS: [&str; 5] = [
     "x-forwarded-host",
     "x-forwarded-proto",
 ];
+
+fn in_order(headers: &HeaderMap) -> Vec<String> {
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    };
+    headers.iter().map(line).collect()
+}
+
+#[test]
+fn what_stays_on_stays_in_its_order() {
+    let mut headers = map(&[
+        ("host", "app.example"),
+        ("x-fencing-token", "7"),
+        ("connection", "x-hop"),
+        ("x-b", "1"),
+        ("x-hop", "1"),
+        ("x-a", "1"),
+        ("x-a", "2"),
+        ("te", "trailers"),
+        ("x-b", "2"),
+        ("x-c", ""),
+        ("accept", "*/*"),
+    ]);
+    request_for_upstream(&mut headers, add());
+    let expected = [
+        "host: app.example",
+        "x-b: 1",
+        "x-b: 2",
+        "x-a: 1",
+        "x-a: 2",
+        "x-c: ",
+        "accept: */*",
+    ];
+    assert_eq!(in_order(&headers)[..expected.len()], expected);
+    assert_eq!(headers.len(), expected.len() + ALWAYS.len());
+}
+
+#[test]
+fn cookies_that_http_2_has_split_are_one_line_again() {
+    let crumbs = [
+        ("cookie", "a=1"),
+        ("x-a", "1"),
+        ("cookie", "b=2"),
+        ("cookie", "c=3; d=4"),
+    ];
+    for (version, http2, expected) in [
+        (Version::HTTP_2, false, vec!["a=1; b=2; c=3; d=4"]),
+        (Version::HTTP_2, true, vec!["a=1", "b=2", "c=3; d=4"]),
+        (Version::HTTP_11, false, vec!["a=1", "b=2", "c=3; d=4"]),
+    ] {
+        let mut headers = map(&crumbs);
+        let add = ForUpstream {
+            version,
+            http2,
+            ..add()
+        };
+        request_for_upstream(&mut headers, add);
+        let lines: Vec<&HeaderValue> = headers.get_all(COOKIE).iter().collect();
+        assert_eq!(lines, expected, "{version:?} {http2}");
+    }
+}
 
 #[test]
 fn every_line_of_connection_counts() {
@@ -281,7 +347,7 @@ fn a_fenced_request() {
             "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "tracestate: a=b",
             "tracestate: c=d",
-            "via: 2 edge, 1.1 fencepost",
+            "via: 2 edge, 1.1 fencepost-0000000a",
             "x-fencing-resource: order:%C3%A9%207%3A",
             "x-fencing-token: 42",
             "x-forwarded-for: 198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7",
@@ -299,7 +365,7 @@ fn a_bare_request() {
         lines(&headers),
         [
             "traceparent: 00-0000000000000000000000000000000a-000000000000000b-01",
-            "via: 1.1 fencepost",
+            "via: 1.1 fencepost-0000000a",
             "x-forwarded-for: 192.0.2.7",
             "x-forwarded-host: app.example:7080",
             "x-forwarded-proto: http",
@@ -393,7 +459,7 @@ fn a_response() {
         ("trailer", "x-checksum"),
         ("via", "1.0 app"),
     ]);
-    response_for_client(&mut headers, Version::HTTP_2);
+    response_for_client(&mut headers, Version::HTTP_2, &Via::new(10));
     assert_eq!(
         lines(&headers),
         [
@@ -401,7 +467,7 @@ fn a_response() {
             "set-cookie: a=1",
             "set-cookie: b=2",
             "trailer: x-checksum",
-            "via: 1.0 app, 2 fencepost"
+            "via: 1.0 app, 2 fencepost-0000000a"
         ]
     );
 }
@@ -461,7 +527,7 @@ fn trailers() {
     ] {
         headers.insert(kept, HeaderValue::from_static("1"));
     }
-    strip_forbidden_trailers(&mut headers);
+    TrailerRules::default().strip(&mut headers);
     assert_eq!(
         lines(&headers),
         [

@@ -15,7 +15,9 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
     let codes = polite.end().await;
     // Two steps: nothing more, please; and then: this was the last one (RFC 9113, 6.8).
     assert_eq!(codes, [0, 0]);
-    // One that does not even say hello, and one that does not answer.
+    // One that has never asked for anything, and one that does not even answer pings.
+    let mut unused = Http2::open(proxy.data()).await;
+    assert_eq!(unused.end().await, [0, 0]);
     let mut silent = Http2::open(proxy.data()).await;
     silent.polite = false;
     silent.end().await;

@@ -38,7 +38,9 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
         if let Ok(answer) = longer {
             answer.assert_problem(502, "outcome-unknown");
         }
-        assert!(!upstream.last().whole);
+        let arrivals = upstream.arrivals();
+        assert!(arrivals.iter().all(|one| one.body.len() <= 4096));
+        assert!(arrivals[1..].iter().all(|one| !one.whole));
         proxy
             .until_metric(super::SERIES, &[("limit", "body-max")], |times| {
                 times >= 2.0

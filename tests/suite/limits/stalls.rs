@@ -108,6 +108,57 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
     }
 }
 
+/// One byte of window is enough for hyper to hand a whole small answer over to h2, with its end: it is watched all
+/// the same, whoever answers.
+#[tokio::test]
+async fn an_answer_that_waits_for_its_last_bytes_is_watched_too() {
+    for (way, token) in [
+        ("/orders/7", Some("41")),
+        ("/elsewhere", None),
+        ("/orders/8", Some("x")),
+    ] {
+        let (_upstream, proxy) = limited(STRICT).await;
+        let mut client = H2::with_window(&proxy, 1).await;
+        client.ask(1, "PUT", way, token).await;
+        assert_eq!(
+            client.next_of(1).await.0,
+            HEADERS,
+            "{way}: the answer's head"
+        );
+        let (kind, payload) = client.next_of(1).await;
+        assert_eq!((kind, payload.len()), (DATA, 1), "{way}");
+        let (kind, payload) = client.next_of(1).await;
+        assert_eq!(
+            (kind, payload),
+            (RST_STREAM, vec![0, 0, 0, 8]),
+            "{way}: CANCEL"
+        );
+        until_reached(&proxy, "write-timeout").await;
+    }
+}
+
+/// What is granted later is taken later, up to the end.
+#[tokio::test]
+async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
+    let (upstream, proxy) = limited("limits: { write_timeout: 20s }").await;
+    upstream.next([Step::answer("200 OK", "", &"x".repeat(50_000))]);
+    let mut client = H2::with_window(&proxy, 1).await;
+    client.ask(1, "PUT", "/orders/7", Some("41")).await;
+    assert_eq!(client.next_of(1).await.0, HEADERS);
+    let mut read = 0;
+    while read < 50_000 {
+        let (kind, payload) = client.next_of(1).await;
+        assert_eq!(kind, DATA);
+        read += payload.len();
+        client
+            .send(WINDOW_UPDATE, 0, 1, &5000_u32.to_be_bytes())
+            .await;
+    }
+    assert_eq!(client.next_of(1).await, (DATA, Vec::new()), "the end");
+}
+
+const DATA: u8 = 0;
+const WINDOW_UPDATE: u8 = 8;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -117,6 +168,11 @@ struct H2(TcpStream);
 
 impl H2 {
     async fn connect(proxy: &Proxy) -> Self {
+        Self::with_window(proxy, 0).await
+    }
+
+    /// Grants each stream so many bytes.
+    async fn with_window(proxy: &Proxy, bytes: u8) -> Self {
         let stream = TcpStream::connect(proxy.data())
             .await
             .expect("a connection");
@@ -127,7 +183,7 @@ impl H2 {
             .await
             .expect("taken");
         // SETTINGS_INITIAL_WINDOW_SIZE: 0.
-        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]).await;
+        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, bytes]).await;
         client
     }
 

@@ -152,12 +152,13 @@ impl Request {
 /// A connection in the middle of one request; drop it to leave.
 pub struct Exchange {
     pub wire: Wire,
-    method: String,
+    /// Decides how the answer is framed.
+    pub method: String,
     interim: Vec<Head>,
 }
 
 impl Exchange {
-    /// Connects; `method` decides how the answer is framed.
+    /// Connects.
     pub async fn open(to: SocketAddr, method: &str) -> std::io::Result<Self> {
         let wire = Wire::connect(to).await?;
         Ok(Self {

@@ -92,6 +92,8 @@ pub struct Http2 {
     pub settings: HashMap<u16, u32>,
     /// What became of the streams, each by the first that was said of it.
     answers: HashMap<u32, Answer>,
+    /// The codes of the GOAWAYs that have come.
+    goodbyes: Vec<u32>,
     next: u32,
 }
 
@@ -123,6 +125,7 @@ impl Http2 {
             polite: true,
             settings: HashMap::new(),
             answers: HashMap::new(),
+            goodbyes: Vec::new(),
             next: 1,
         }
     }
@@ -190,6 +193,9 @@ impl Http2 {
             RST_STREAM => Some(Answer::Reset(code(&frame_.payload))),
             _ => None,
         };
+        if frame_.kind == GOAWAY {
+            self.goodbyes.push(code(&frame_.payload[4..]));
+        }
         if let Some(answer) = answer {
             self.answers.entry(frame_.stream).or_insert(answer);
         }
@@ -243,18 +249,13 @@ impl Http2 {
         .await
     }
 
-    /// Reads until the other side has closed; returns the codes of its GOAWAYs.
+    /// Reads until the other side has closed; returns the codes of all its GOAWAYs.
     pub async fn end(&mut self) -> Vec<u32> {
-        let mut codes = Vec::new();
         soon("the end of the connection", async {
-            while let Ok(frame) = self.frame().await {
-                if frame.kind == GOAWAY {
-                    codes.push(code(&frame.payload[4..]));
-                }
-            }
+            while self.frame().await.is_ok() {}
         })
         .await;
-        codes
+        self.goodbyes.clone()
     }
 
     /// Sends a PING and waits for its answer.

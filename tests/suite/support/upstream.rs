@@ -30,7 +30,7 @@ pub enum Step {
     Send(Vec<u8>),
     /// Write these bytes again and again, until the caller leaves.
     Endless(Vec<u8>),
-    /// Send back whatever comes, byte for byte.
+    /// Send back whatever comes, byte for byte, until the caller leaves; it is noted as the body.
     Echo,
     /// Close with a reset.
     Reset,
@@ -474,8 +474,12 @@ impl Seen {
                 Step::Echo => {
                     while let Ok(bytes) = wire.some().await
                         && !bytes.is_empty()
-                        && wire.send(&bytes).await.is_ok()
-                    {}
+                    {
+                        self.note(|arrival| arrival.body.extend_from_slice(&bytes));
+                        if wire.send(&bytes).await.is_err() {
+                            break;
+                        }
+                    }
                     open = false;
                 }
                 Step::Reset => {

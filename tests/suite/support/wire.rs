@@ -150,6 +150,11 @@ impl Wire {
         }
     }
 
+    /// The connection, without what has been read and not used.
+    pub fn into_io(self) -> Io {
+        self.io
+    }
+
     pub async fn connect(address: std::net::SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -181,6 +186,14 @@ impl Wire {
             self.fill().await?;
         }
         Ok(std::mem::take(&mut self.buffer))
+    }
+
+    /// The next byte, which stays unread; `None` at the end of the stream.
+    pub async fn peek(&mut self) -> Result<Option<u8>> {
+        if self.buffer.is_empty() {
+            self.fill().await?;
+        }
+        Ok(self.buffer.first().copied())
     }
 
     async fn line(&mut self) -> Result<Option<String>> {

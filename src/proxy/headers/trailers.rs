@@ -1,0 +1,146 @@
+//! Trailers: what may stand there, and what `Trailer` may announce.
+//!
+//! A server may merge trailers into the header it has acted on already, or acts on later. So what may only
+//! stand in a header is taken out (RFC 9110, 6.5.1), and what this one message's `Connection` names or its
+//! key is made of as well; and `Trailer` never promises a field that is taken out.
+
+use http::header::TRAILER;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{
+    HOP_BY_HOP, METHOD_OVERRIDES, connection_named, end_to_end, is_fencing, plain, remove_where,
+    same_name,
+};
+
+/// What may not stand in one message's trailers.
+#[derive(Clone, Debug, Default)]
+pub struct TrailerRules {
+    /// Besides what never may.
+    barred: Vec<HeaderName>,
+}
+
+impl TrailerRules {
+    /// Of a message with this header, as it came: `Connection` names trailers too (RFC 9110, 7.6.1).
+    #[must_use]
+    pub fn of(headers: &HeaderMap) -> Self {
+        Self {
+            barred: connection_named(headers),
+        }
+    }
+
+    /// Takes out this one as well.
+    pub fn bar(&mut self, name: HeaderName) {
+        self.barred.push(name);
+    }
+
+    fn forbids(&self, name: &HeaderName) -> bool {
+        forbidden(name)
+            || self
+                .barred
+                .iter()
+                .any(|barred| same_name(name, barred.as_str()))
+    }
+
+    /// Takes out of a message's trailers what may not stand there.
+    pub fn strip(&self, trailers: &mut HeaderMap) {
+        remove_where(trailers, |name| self.forbids(name));
+    }
+
+    /// Takes out of `Trailer` what [`Self::strip`] will take out of the trailers.
+    pub fn announce(&self, headers: &mut HeaderMap) {
+        let members = || {
+            headers
+                .get_all(TRAILER)
+                .iter()
+                .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+                .map(<[u8]>::trim_ascii)
+                .filter(|member| !member.is_empty())
+        };
+        let stays =
+            |member: &&[u8]| HeaderName::from_bytes(member).is_ok_and(|name| !self.forbids(&name));
+        if members().all(|member| stays(&member)) {
+            return;
+        }
+        let kept: Vec<&[u8]> = members().filter(stays).collect();
+        let line = HeaderValue::from_bytes(&kept.join(&b", "[..]));
+        match line {
+            Ok(line) if !kept.is_empty() => headers.insert(TRAILER, line),
+            _ => headers.remove(TRAILER),
+        };
+    }
+}
+
+/// What may only stand in a header (RFC 9110, 6.5.1): framing, routing, authentication, modifiers of the
+/// request, controls of the response, and the format of the content; and whatever this proxy decides by
+/// or adds. Digests are what trailers are for (RFC 9530), and stay, as do `ETag` (RFC 9110, 8.8.3) and
+/// gRPC's status.
+fn forbidden(name: &HeaderName) -> bool {
+    if ["content-digest", "etag"].contains(&name.as_str()) {
+        return false;
+    }
+    let dashed: String = name
+        .as_str()
+        .bytes()
+        .map(|byte| char::from(plain(byte)))
+        .collect();
+    is_fencing(name)
+        || end_to_end(&dashed)
+        || dashed.starts_with("proxy-")
+        || HOP_BY_HOP.iter().any(|field| *field == *dashed)
+        || METHOD_OVERRIDES.contains(&&*dashed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn announced(header: &[(&str, &str)]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in header {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        TrailerRules::of(&headers).announce(&mut headers);
+        let lines = headers.get_all(TRAILER).iter();
+        lines
+            .map(|line| line.to_str().expect("text").to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn nothing_is_announced_that_will_not_come() {
+        assert_eq!(announced(&[]), [""; 0]);
+        assert_eq!(announced(&[("trailer", "x-fencing-token")]), [""; 0]);
+        assert_eq!(
+            announced(&[("trailer", "X-Checksum,X_Fencing_Token , content_length")]),
+            ["X-Checksum"]
+        );
+        assert_eq!(
+            announced(&[
+                ("trailer", "a, X-Hop"),
+                ("trailer", "no name, b"),
+                ("connection", "x_hop")
+            ]),
+            ["a, b"]
+        );
+        // What is in order stays as it was written.
+        assert_eq!(
+            announced(&[("trailer", "X-A,,x-b"), ("trailer", " ETag")]),
+            ["X-A,,x-b", " ETag"]
+        );
+    }
+
+    #[test]
+    fn what_connection_or_the_key_names_is_no_trailer() {
+        let mut headers = HeaderMap::new();
+        headers.insert("connection", HeaderValue::from_static("X-Hop, close"));
+        let mut rules = TrailerRules::of(&headers);
+        rules.bar(HeaderName::from_static("x-tenant"));
+        let mut trailers = HeaderMap::new();
+        for name in ["x-hop", "x_hop", "x_tenant", "x-tenant", "x-other"] {
+            trailers.insert(name, HeaderValue::from_static("1"));
+        }
+        rules.strip(&mut trailers);
+        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-other"]);
+    }
+}

@@ -1,0 +1,139 @@
+//! `Via`: what this process calls itself there, and the loops which that gives away (RFC 9110, 7.6.3).
+//!
+//! The name is a pseudonym of this one process, `fencepost-` and eight hexadecimal digits, so that two
+//! fenceposts may stand in a row, and a request that comes back to the first is known all the same. In
+//! a loop every round would wait at the barrier for the round before, or pass with an equal token for
+//! ever: so what carries our name is refused before anything else is looked at.
+
+use std::sync::Arc;
+
+use http::header::VIA;
+use http::{HeaderMap, Version};
+
+use super::append;
+
+/// How many intermediaries a request may have passed. A loop through several proxies that each have a
+/// new name on every round (restarts, replicas behind one balancer) ends here.
+const MOST_MEMBERS: usize = 32;
+
+/// This process's name.
+#[derive(Clone, Debug)]
+pub struct Via(Arc<str>);
+
+/// Why a request is taken for one that goes round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loop {
+    #[error("Via names this proxy: the request has passed it before")]
+    Own,
+    #[error("Via names more than {MOST_MEMBERS} intermediaries: the request goes round")]
+    TooLong,
+}
+
+impl Via {
+    #[must_use]
+    pub fn new(bits: u32) -> Self {
+        Self(format!("fencepost-{bits:08x}").into())
+    }
+
+    /// Looks for this process in what a request has passed. The name is looked for anywhere, in either
+    /// case: whatever an intermediary does to the members, nobody else has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Loop`] where the request goes round.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Loop> {
+        let mut members = 0;
+        for line in headers.get_all(VIA) {
+            let line = line.as_bytes();
+            let name = self.0.as_bytes();
+            if line
+                .windows(name.len())
+                .any(|part| part.eq_ignore_ascii_case(name))
+            {
+                return Err(Loop::Own);
+            }
+            members += count(line);
+        }
+        if members > MOST_MEMBERS {
+            return Err(Loop::TooLong);
+        }
+        Ok(())
+    }
+
+    /// Adds this process to what a message has passed. `version`: of the message as it came here.
+    pub(super) fn append(&self, headers: &mut HeaderMap, version: Version) {
+        let received = match version {
+            Version::HTTP_09 => "0.9",
+            Version::HTTP_10 => "1.0",
+            Version::HTTP_2 => "2",
+            Version::HTTP_3 => "3",
+            _ => "1.1",
+        };
+        append(headers, VIA, &format!("{received} {}", self.0));
+    }
+}
+
+/// The members of one line. A comma in a comment is part of it.
+fn count(line: &[u8]) -> usize {
+    let (mut members, mut depth, mut within) = (0, 0_usize, false);
+    for byte in line {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                members += usize::from(within);
+                within = false;
+                continue;
+            }
+            _ => {}
+        }
+        within |= !matches!(byte, b' ' | b'\t');
+    }
+    members + usize::from(within)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn checked(lines: &[&str]) -> Result<(), Loop> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let value = HeaderValue::from_str(line).expect("a value");
+            headers.append(VIA, value);
+        }
+        Via::new(0x1a2b_3c4d).check(&headers)
+    }
+
+    #[test]
+    fn knows_its_own_name_wherever_it_stands() {
+        for lines in [
+            &["1.1 fencepost-1a2b3c4d"][..],
+            &["1.0 a, 2 FENCEPOST-1A2B3C4D (x, y)"],
+            &["1.1 a", "1.1 fencepost-00000001,1.1 fencepost-1a2b3c4d"],
+            &["1.1 a (through fencepost-1a2b3c4d)"],
+        ] {
+            assert_eq!(checked(lines), Err(Loop::Own), "{lines:?}");
+        }
+        for lines in [
+            &[][..],
+            &["1.1 fencepost"],
+            &["1.1 fencepost-1a2b3c4e, 1.1 fencepost-1a2b3c4"],
+        ] {
+            assert_eq!(checked(lines), Ok(()), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn counts_members_over_all_lines() {
+        let line = vec!["1.1 a (b, c)"; 16].join(", ");
+        assert_eq!(checked(&[&line, ", ,", &line]), Ok(()));
+        assert_eq!(checked(&[&line, &line, "1.1 d"]), Err(Loop::TooLong));
+        // A parenthesis that never closes is no hiding place for our name.
+        assert_eq!(
+            checked(&["1.1 a (", "1.1 fencepost-1a2b3c4d"]),
+            Err(Loop::Own)
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! Tunnels: two connections that have left HTTP (RFC 9110, 7.8), joined until one of them ends.
+//!
+//! What goes through a tunnel cannot be judged message by message. On a fenced route the tunnel as a whole is
+//! one exchange: its opening request is judged, its permit is held for as long as it lives, and it is cut at
+//! once when a newer token is known. Nothing in it is ever whole that one could wait for, so there is no
+//! `barrier.drain` for it.
+//!
+//! The permit ends as settled only where the upstream has ended its side first, by itself. If its client
+//! has ended it, or the proxy has cut it, the upstream may go on acting on what it has read: the outcome
+//! is unknown and settles. A client that ends only its own side is no different: to the upstream that looks
+//! the same as one that has gone.
+//!
+//! There is no idle timeout: whether a silent tunnel is alive only its own protocol knows (`WebSocket` has
+//! pings for it), and one that is not holds nobody up, since a newer token closes it. That the machine at
+//! the other end is gone, TCP's keep-alive finds out.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::body::{ClientBody, full};
+use super::headers;
+use super::headers::via::Via;
+use super::upstream::ResetSwitch;
+
+/// How long a client may take to end its side after the upstream has ended the other.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The client's side of a tunnel to come.
+pub(crate) struct Opening {
+    client: OnUpgrade,
+    /// What it asks for, as one line.
+    protocols: HeaderValue,
+    /// Cancelled when the process stops.
+    stopping: CancellationToken,
+}
+
+impl Opening {
+    /// Takes off a request what it takes to open its tunnel; `None` where it asks for none.
+    pub(crate) fn take(head: &mut Parts, stopping: &CancellationToken) -> Option<Self> {
+        if !headers::connection_has(&head.headers, "upgrade") {
+            return None;
+        }
+        let wanted: Vec<&[u8]> = protocols(&head.headers).collect();
+        let protocols = HeaderValue::from_bytes(&wanted.join(&b", "[..])).ok()?;
+        if wanted.is_empty() {
+            return None;
+        }
+        Some(Self {
+            client: head.extensions.remove::<OnUpgrade>()?,
+            protocols,
+            stopping: stopping.clone(),
+        })
+    }
+
+    /// Asks the upstream for the same.
+    pub(crate) fn ask(&self, headers: &mut HeaderMap) {
+        headers.insert(UPGRADE, self.protocols.clone());
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+
+    /// Whether a 101 with this header switches to what was asked for: to one protocol or several, in layers.
+    pub(crate) fn allows(&self, headers: &HeaderMap) -> bool {
+        let mut chosen = members(headers, &UPGRADE).peekable();
+        let asked = |protocol: &[u8]| {
+            let mut asked = self.protocols.as_bytes().split(|byte| *byte == b',');
+            asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol))
+        };
+        chosen.peek().is_some() && chosen.all(asked)
+    }
+
+    /// The upstream has switched. Returns the client's 101, and the tunnel that follows it.
+    pub(crate) fn switch(
+        self,
+        mut response: Response<Incoming>,
+        via: &Via,
+    ) -> (Response<ClientBody>, Tunnel) {
+        let tunnel = Tunnel {
+            client: self.client,
+            upstream: hyper::upgrade::on(&mut response),
+            stopping: self.stopping,
+            reset: response.extensions_mut().remove(),
+        };
+        let (mut parts, _) = response.into_parts();
+        let protocol = parts.headers.get_all(UPGRADE).iter().cloned();
+        let protocols: Vec<HeaderValue> = protocol.collect();
+        headers::response_for_client(&mut parts.headers, parts.version, via);
+        // A 101 has no content (RFC 9110, 8.6).
+        parts.headers.remove(CONTENT_LENGTH);
+        parts.headers.remove(TRANSFER_ENCODING);
+        for protocol in protocols {
+            parts.headers.append(UPGRADE, protocol);
+        }
+        let upgrade = HeaderValue::from_static("upgrade");
+        parts.headers.insert(CONNECTION, upgrade);
+        let mut answer = Response::new(full(bytes::Bytes::new()));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *answer.version_mut() = Version::HTTP_11;
+        *answer.headers_mut() = parts.headers;
+        (answer, tunnel)
+    }
+}
+
+/// Has the kernel find out whether the other end of a connection is still there, for as long as nothing is said.
+pub(crate) fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_mins(1))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    // Without it a tunnel to a machine that is gone stays open until a newer token comes, or the process stops.
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        tracing::debug!(%error, "a connection has no keep-alive");
+    }
+}
+
+/// The client asks to leave HTTP.
+pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+    protocols(headers).next().is_some()
+}
+
+/// The protocols that a client may ask for. Other versions of HTTP, with TLS or without, do not count: a server may
+/// pass such a wish over (RFC 9110, 7.8; RFC 9113 has retired `h2c`), and in a tunnel they would carry
+/// requests that nobody has judged.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    members(headers, &UPGRADE).filter(|protocol| {
+        let name = protocol.split(|byte| *byte == b'/').next();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        !matches!(&*name, b"h2c" | b"h2" | b"http" | b"tls")
+    })
+}
+
+/// The members of a list, over all its lines.
+fn members<'a>(
+    headers: &'a HeaderMap,
+    name: &http::HeaderName,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let lines = headers.get_all(name).iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|member| !member.is_empty())
+}
+
+/// A tunnel that has been granted by the upstream, and whose client is being told.
+pub(crate) struct Tunnel {
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+    stopping: CancellationToken,
+    reset: Option<ResetSwitch>,
+}
+
+/// How a tunnel has ended. The upstream's connection is closed in either case.
+pub(crate) enum End {
+    /// The upstream has ended its side, before anybody else.
+    Upstream(Rest),
+    /// In any other way.
+    Cut,
+}
+
+/// What is left of a tunnel: the client, who has been sent everything.
+pub(crate) struct Rest(TokioIo<Upgraded>);
+
+impl Tunnel {
+    /// Carries what comes either way, until one side ends, `cut` resolves, or the process stops.
+    pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> End {
+        let Self {
+            client,
+            upstream,
+            stopping,
+            reset,
+        } = self;
+        let cut = async {
+            tokio::select! {
+                () = cut => {}
+                () = stopping.cancelled() => {}
+            }
+        };
+        let mut cut = std::pin::pin!(cut);
+        // It has switched, so this takes no longer than handing it over does; and then it is ours to close.
+        let handed = tokio::select! {
+            biased;
+            upstream = upstream => upstream.ok(),
+            () = &mut cut => None,
+        };
+        let Some(upstream) = handed else {
+            return End::Cut;
+        };
+        let mut upstream = TokioIo::new(upstream);
+        let ended = tokio::select! {
+            biased;
+            () = &mut cut => None,
+            client = client => match client {
+                Ok(client) => {
+                    let mut client = TokioIo::new(client);
+                    tokio::select! {
+                        biased;
+                        () = &mut cut => None,
+                        whole = join(&mut client, &mut upstream) => whole.then_some(client),
+                    }
+                }
+                Err(_) => None,
+            },
+        };
+        let Some(client) = ended else {
+            // What the kernel has not sent yet is not to arrive later on.
+            if let Some(reset) = reset {
+                reset.reset_on_close();
+            }
+            return End::Cut;
+        };
+        End::Upstream(Rest(client))
+    }
+}
+
+impl Rest {
+    /// Lets the client end its side too: a close with unread bytes would reset the connection, and with it
+    /// what the client has not read yet.
+    pub(crate) async fn finish(self) {
+        let Self(mut client) = self;
+        let _ = tokio::time::timeout(LINGER, async {
+            client.shutdown().await?;
+            tokio::io::copy(&mut client, &mut tokio::io::sink()).await
+        })
+        .await;
+    }
+}
+
+/// Copies both ways. `true`: the upstream has ended its side, before the client had ended its own, and the
+/// client has been given everything.
+async fn join(
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    upstream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> bool {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
+    let up = async {
+        tokio::io::copy(&mut from_client, &mut to_upstream).await?;
+        to_upstream.shutdown().await
+    };
+    let down = tokio::io::copy(&mut from_upstream, &mut to_client);
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    tokio::select! {
+        biased;
+        down = &mut down => return down.is_ok(),
+        up = &mut up => if up.is_err() {
+            return false;
+        },
+    }
+    let _ = down.await;
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, duplex};
+
+    fn map(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_str(value).expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn http_in_a_tunnel_is_not_asked_for() {
+        for (lines, expected) in [
+            (&["websocket"][..], &["websocket"][..]),
+            (&["h2c", "WebSocket, tls/1.0"], &["WebSocket"]),
+            (&["HTTP/2.0, a/1,,b"], &["a/1", "b"]),
+            (&["h2c, TLS/1.2 , HTTP"], &[]),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("upgrade", *line)).collect();
+            let headers = map(&lines);
+            let found: Vec<_> = protocols(&headers).map(String::from_utf8_lossy).collect();
+            assert_eq!(found, expected);
+            assert_eq!(wanted(&headers), !expected.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_upstreams_own_end_is_one() {
+        // The upstream ends first.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.write_all(b"hello").await.expect("room");
+        upstream.write_all(b"bye").await.expect("room");
+        upstream.shutdown().await.expect("open");
+        assert!(join(&mut a, &mut b).await);
+        let mut got = [0; 3];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"bye");
+
+        // The client ends first, and the upstream answers to the end.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.shutdown().await.expect("open");
+        let served = async {
+            let mut all = Vec::new();
+            upstream.read_to_end(&mut all).await.expect("an end");
+            upstream.write_all(b"rest").await.expect("room");
+            upstream.shutdown().await.expect("open");
+        };
+        let (whole, ()) = tokio::join!(join(&mut a, &mut b), served);
+        assert!(!whole);
+        let mut got = [0; 4];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"rest");
+
+        // The client is gone, and the upstream has not noticed.
+        let (client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        drop(client);
+        upstream.write_all(b"x").await.expect("room");
+        let joined = tokio::time::timeout(Duration::from_secs(20), join(&mut a, &mut b));
+        assert!(!joined.await.expect("it ends"));
+    }
+}

@@ -1,0 +1,223 @@
+//! One exchange: what the client sends, and what the upstream answers, byte for byte.
+
+use super::servers::Kind;
+use crate::support::wire::chunk;
+
+pub type Bytes = Vec<u8>;
+
+/// One exchange.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: String,
+    pub method: String,
+    pub version: &'static str,
+    /// It carries a token.
+    pub fenced: bool,
+    pub query: &'static str,
+    pub lines: Vec<Bytes>,
+    pub body: Body,
+    /// What the upstream sends.
+    pub answer: Bytes,
+    /// The upstream closes behind its answer.
+    pub closes: bool,
+    pub not_by: Option<Kind>,
+    pub number: usize,
+}
+
+/// A request's body.
+#[derive(Clone, Debug)]
+pub enum Body {
+    None,
+    Sized(Bytes),
+    Chunked { pieces: Vec<Bytes>, trailers: Bytes },
+}
+
+/// Bytes of all values, always the same ones.
+pub fn noise(length: usize) -> Bytes {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_be_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Cuts bytes into pieces of these sizes, again and again.
+pub fn pieces(bytes: &[u8], sizes: &[usize]) -> Vec<Bytes> {
+    let mut left = bytes;
+    let mut pieces = Vec::new();
+    for size in sizes.iter().cycle() {
+        if left.is_empty() {
+            break;
+        }
+        let (piece, rest) = left.split_at((*size).min(left.len()));
+        pieces.push(piece.to_vec());
+        left = rest;
+    }
+    pieces
+}
+
+pub fn chunked(pieces: &[Bytes], trailers: &[u8]) -> Bytes {
+    let mut bytes: Bytes = pieces.iter().flat_map(|piece| chunk(piece)).collect();
+    bytes.extend_from_slice(b"0\r\n");
+    bytes.extend_from_slice(trailers);
+    bytes.extend_from_slice(b"\r\n");
+    bytes
+}
+
+/// An answer with a length.
+pub fn sized(status: &str, lines: &[u8], body: &[u8]) -> Bytes {
+    let mut bytes = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    bytes.extend_from_slice(lines);
+    bytes.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+impl Case {
+    pub fn new(name: impl Into<String>, method: &str) -> Self {
+        Self {
+            name: name.into(),
+            method: method.to_owned(),
+            version: "HTTP/1.1",
+            fenced: true,
+            query: "",
+            lines: Vec::new(),
+            body: Body::None,
+            answer: sized("200 OK", b"Content-Type: text/plain\r\n", b"done\n"),
+            closes: false,
+            not_by: None,
+            number: 0,
+        }
+    }
+
+    pub fn line(mut self, line: impl AsRef<[u8]>) -> Self {
+        self.lines.push(line.as_ref().to_vec());
+        self
+    }
+
+    pub fn lines(self, lines: &[&str]) -> Self {
+        lines.iter().fold(self, Self::line)
+    }
+
+    pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
+        self.body = Body::Sized(body.as_ref().to_vec());
+        self
+    }
+
+    pub fn chunks(mut self, pieces: Vec<Bytes>, trailers: &str) -> Self {
+        let trailers = trailers.as_bytes().to_vec();
+        self.body = Body::Chunked { pieces, trailers };
+        self
+    }
+
+    pub fn answer(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.answer = bytes.as_ref().to_vec();
+        self
+    }
+
+    pub fn closes(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    pub fn not_by(mut self, kind: Kind) -> Self {
+        self.not_by = Some(kind);
+        self
+    }
+
+    /// Whether this server makes something else of it by itself, or refuses it.
+    pub fn is_not_by(&self, kind: Kind) -> bool {
+        self.not_by
+            .is_some_and(|not| not.is_nginx() == kind.is_nginx())
+    }
+
+    /// Gives each its number.
+    pub fn numbered(mut cases: Vec<Self>) -> Vec<Self> {
+        for (number, case) in cases.iter_mut().enumerate() {
+            case.number = number;
+        }
+        cases
+    }
+
+    /// The case that a target is of.
+    pub fn of<'a>(cases: &'a [Self], target: &str) -> Option<&'a Self> {
+        let path = target.split('?').next().unwrap_or(target);
+        cases.get(path.strip_prefix("/e/")?.parse::<usize>().ok()?)
+    }
+
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    pub fn body_length(&self) -> usize {
+        match &self.body {
+            Body::None => 0,
+            Body::Sized(bytes) => bytes.len(),
+            Body::Chunked { pieces, .. } => pieces.iter().map(Vec::len).sum(),
+        }
+    }
+
+    /// The client waits for `100 Continue`.
+    pub fn expects(&self) -> bool {
+        self.has_line("expect:")
+    }
+
+    /// Whether the request has a field that starts so, in lower case.
+    pub fn has_line(&self, start: &str) -> bool {
+        let mut lines = self.lines.iter();
+        lines.any(|line| line.to_ascii_lowercase().starts_with(start.as_bytes()))
+    }
+
+    /// The status of the upstream's answer, behind interim ones.
+    pub fn status(&self) -> u16 {
+        let mut lines = self.answer.split(|byte| *byte == b'\n');
+        let last = lines
+            .by_ref()
+            .filter(|line| line.starts_with(b"HTTP/1.") && !line[9..].starts_with(b"1"))
+            .find_map(|line| std::str::from_utf8(&line[9..12]).ok()?.parse().ok());
+        last.expect("a status line")
+    }
+
+    /// Whether the upstream's answer has this field.
+    pub fn answers_with(&self, name: &str) -> bool {
+        let head = self.answer.split(|byte| *byte == b'\n');
+        let mut head = head.take_while(|line| *line != b"\r");
+        head.any(|line| line.to_ascii_lowercase().starts_with(name.as_bytes()))
+    }
+
+    pub fn head_bytes(&self) -> Bytes {
+        let (method, query) = (&self.method, self.query);
+        let start = format!("{method} /e/{}{query} {}\r\n", self.number, self.version);
+        let mut bytes = start.into_bytes();
+        bytes.extend_from_slice(b"Host: app.test\r\n");
+        if self.fenced {
+            bytes.extend_from_slice(b"X-Fencing-Token: 1\r\n");
+        }
+        for line in &self.lines {
+            bytes.extend_from_slice(line);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        match &self.body {
+            Body::None => {}
+            Body::Sized(body) => {
+                bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
+            }
+            Body::Chunked { .. } => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes
+    }
+
+    pub fn body_bytes(&self) -> Bytes {
+        match &self.body {
+            Body::None => Vec::new(),
+            Body::Sized(body) => body.clone(),
+            Body::Chunked { pieces, trailers } => chunked(pieces, trailers),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What the proxy may change, and nothing else: an exchange through it is held against the same exchange
+//! without it. Each rule here is one that the documentation names.
+//!
+//! - Off: the fields of one connection only, and those that `Connection` names; `X-Fencing-…`.
+//! - On, toward the upstream: `X-Fencing-Token`, `X-Fencing-Resource`, `Idempotency-Key`, `X-Forwarded-…`, `Via`,
+//!   trace context. Toward the client: `Via`; `Date` where there is none.
+//! - Lines of one name stand together, where the first of them stood, in their order.
+//! - HTTP/1.1 on either side, whatever the other one speaks. A body without a length is chunked; an empty one
+//!   needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204 and 304, and
+//!   no trailers to HTTP/1.0.
+//! - Interim responses are the connection's own: `100 Continue` is the proxy's, others end there.
+//! - A reason that is not ASCII is left out. Names of trailer fields are in title case.
+
+use super::cases::Case;
+use super::scribe::Arrival;
+use super::servers::Kind;
+use crate::support::Answer;
+use crate::support::wire::{Framing, Head};
+
+type Lines = Vec<(String, String)>;
+
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "http2-settings",
+];
+
+const ADDED: [&str; 9] = [
+    "x-fencing-token",
+    "x-fencing-resource",
+    "idempotency-key",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "via",
+    "traceparent",
+    "tracestate",
+];
+
+fn check<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, wanted: &T) -> Result<(), String> {
+    if got == wanted {
+        Ok(())
+    } else {
+        Err(format!("{what}\n  is     {got:?}\n  not    {wanted:?}"))
+    }
+}
+
+/// The lines that are left without those of one connection and those `but`, each name's together.
+fn lines(head: &Head, but: impl Fn(&str) -> bool) -> Lines {
+    let named: Vec<String> = head
+        .all("connection")
+        .iter()
+        .flat_map(|line| line.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .collect();
+    let mut left = head.headers.clone();
+    left.retain(|(name, _)| {
+        let name = name.to_ascii_lowercase();
+        !HOP_BY_HOP.contains(&&*name) && !named.contains(&name) && !but(&name)
+    });
+    together(left)
+}
+
+/// Each name's lines together, where the first of them stood.
+fn together(lines: Lines) -> Lines {
+    let mut groups: Vec<Lines> = Vec::new();
+    for line in lines {
+        let of = |group: &&mut Lines| group[0].0.eq_ignore_ascii_case(&line.0);
+        match groups.iter_mut().find(of) {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
+    }
+    groups.concat()
+}
+
+fn title_case(name: &str) -> String {
+    let words = name.split('-').map(|word| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_ascii_uppercase() + rest
+    });
+    words.collect::<Vec<_>>().join("-")
+}
+
+fn trailers(plain: &Lines, through: &Lines) -> Result<(), String> {
+    let fold = |lines: &Lines| -> Lines {
+        let each = lines.iter();
+        let each =
+            each.map(|(name, value)| (title_case(&name.to_ascii_lowercase()), value.clone()));
+        together(each.collect())
+    };
+    check("trailers", &fold(through), &fold(plain))
+}
+
+/// A list's members with one more.
+fn appended(head: &Head, name: &str, member: &str) -> String {
+    let mut members = head.all(name);
+    members.retain(|line| !line.is_empty());
+    members.push(member);
+    members.join(", ")
+}
+
+fn bodies(through: &[u8], plain: &[u8]) -> Result<(), String> {
+    if through == plain {
+        return Ok(());
+    }
+    let at = through.iter().zip(plain).position(|(a, b)| a != b);
+    Err(format!(
+        "body: {} bytes, not {}; they differ from byte {at:?} on",
+        through.len(),
+        plain.len()
+    ))
+}
+
+/// What arrived by way of the proxy (`through`), and without it (`plain`).
+///
+/// `by`: whose server was in the way. nginx frames a body by its length if it had it all when it began.
+pub fn arrivals(
+    case: &Case,
+    by: Option<Kind>,
+    plain: &Arrival,
+    through: &Arrival,
+) -> Result<(), String> {
+    let (was, is) = (&plain.head, &through.head);
+    for (word, what) in ["method", "target"].iter().enumerate() {
+        check(what, &is.word(word), &was.word(word))?;
+    }
+    if by != Some(Kind::NginxAsInstalled) {
+        check("version", &is.word(2), &"HTTP/1.1")?;
+    }
+
+    let unframed = plain.body.is_empty() && plain.trailers.is_empty();
+    let reframed = unframed && (through.framing == Framing::Length(0));
+    let reframed = reframed || by.is_some_and(Kind::is_nginx);
+    if !reframed {
+        check("framing", &through.framing, &plain.framing)?;
+    }
+    let but = |name: &str| ADDED.contains(&name) || (reframed && name == "content-length");
+    check("headers", &lines(is, but), &lines(was, but))?;
+    bodies(&through.body, &plain.body)?;
+    trailers(&plain.trailers, &through.trailers)?;
+    ours(case, by, was, is)
+}
+
+/// The fields that the proxy adds.
+fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), String> {
+    let host = was.get("host").unwrap_or_default();
+    let given = |name, otherwise| was.get(name).unwrap_or(otherwise).to_owned();
+    // A server in front has spoken its own version.
+    let old = case.version == "HTTP/1.0" || by == Some(Kind::NginxAsInstalled);
+    let old = old
+        && is
+            .all("via")
+            .iter()
+            .all(|line| line.ends_with("1.0 fencepost"));
+    let received = if old {
+        "1.0 fencepost"
+    } else {
+        "1.1 fencepost"
+    };
+    for (name, wanted) in [
+        ("via", appended(was, "via", received)),
+        (
+            "x-forwarded-for",
+            appended(was, "x-forwarded-for", "127.0.0.1"),
+        ),
+        ("x-forwarded-proto", given("x-forwarded-proto", "http")),
+        ("x-forwarded-host", given("x-forwarded-host", host)),
+    ] {
+        check(name, &is.all(name), &vec![&*wanted])?;
+    }
+    let token = case.fenced.then_some("1");
+    check("x-fencing-token", &is.get("x-fencing-token"), &token)?;
+    let key = case.fenced.then(|| format!("e:{}", case.number()));
+    check(
+        "x-fencing-resource",
+        &is.get("x-fencing-resource"),
+        &key.as_deref(),
+    )?;
+    if let Some(given) = was.get("idempotency-key") {
+        check("idempotency-key", &is.get("idempotency-key"), &Some(given))?;
+    } else {
+        let safe = ["GET", "HEAD", "OPTIONS"].contains(&&*case.method);
+        let short = case.body_length() <= 1 << 20;
+        let wanted = case.fenced && !safe && short;
+        check(
+            "whether there is an idempotency-key",
+            &is.get("idempotency-key").is_some(),
+            &wanted,
+        )?;
+    }
+    let valid = |trace: &str| trace.len() == 55 && trace.starts_with("00-");
+    let trace = is.get("traceparent").unwrap_or_default();
+    match was.get("traceparent").filter(|trace| valid(trace)) {
+        Some(given) => check("traceparent", &trace, &given)?,
+        None if valid(trace) => {}
+        None => return Err(format!("traceparent: {trace}")),
+    }
+    Ok(())
+}
+
+/// What the client was answered by way of the proxy, and without it.
+pub fn answers(
+    case: &Case,
+    by: Option<Kind>,
+    plain: &Answer,
+    through: &Answer,
+) -> Result<(), String> {
+    let (was, is) = (&plain.head, &through.head);
+    if let Some(own) = is.get("x-fencing-outcome") {
+        return Err(format!("refused: {own}: {}", through.text()));
+    }
+    if is.word(0) != case.version {
+        check("version", &is.word(0), &"HTTP/1.1")?;
+    }
+    check("status", &is.word(1), &was.word(1))?;
+    let reason = |head: &Head| {
+        let mut words = head.start.splitn(3, ' ');
+        words.nth(2).unwrap_or_default().to_owned()
+    };
+    if was.start.is_ascii() {
+        check("reason", &reason(is), &reason(was))?;
+    } else {
+        check("reason", &reason(is), &String::new())?;
+    }
+
+    let head = case.method == "HEAD";
+    let (plain_framing, framing) = (was.response_framing(head), is.response_framing(head));
+    // The length of nothing stands last.
+    let bodiless = matches!(was.word(1), "204" | "304") || framing == Framing::Length(0) && !head;
+    let close_delimited = plain_framing == Framing::ToEnd && framing == Framing::Chunked;
+    if !close_delimited && (case.version == "HTTP/1.1" || plain_framing != Framing::Chunked) {
+        check("framing", &framing, &plain_framing)?;
+    }
+    let old = case.version == "HTTP/1.0" || by == Some(Kind::NginxAsInstalled);
+    let own_date = !case.answers_with("date");
+    let but = |name: &str| {
+        name == "via"
+            || name.starts_with("x-fencing-")
+            || (own_date && name == "date")
+            || (old && name == "trailer")
+            || (bodiless && name == "content-length")
+    };
+    check("headers", &lines(is, but), &lines(was, but))?;
+    bodies(&through.body, &plain.body)?;
+    trailers(&plain.trailers, &through.trailers)?;
+    let via = is.all("via").join(", ");
+    let before = was.all("via").join(", ");
+    if !via.starts_with(&before) || !via.ends_with(" fencepost") {
+        return Err(format!("via: {via}, behind {before}"));
+    }
+    let asked = case.expects();
+    let interim: Vec<&str> = through.interim.iter().map(|head| head.word(1)).collect();
+    if asked {
+        check("interim responses", &interim, &vec!["100"])
+    } else {
+        Ok(())
+    }
+}

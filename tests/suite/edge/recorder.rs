@@ -1,0 +1,122 @@
+//! The upstream behind the corpus. It keeps every byte that comes, reads it by [`strict`], says in its
+//! answer which request it was (`X-Saw`), and gives up a connection at the first byte out of place: what a
+//! lenient server might make of the rest, nobody needs to guess.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::strict::{self, Message};
+
+/// What is said of a request that its sender gave up.
+pub const BROKEN_OFF: &str = "broken off";
+
+/// One request that came, or what came in place of one.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub raw: Vec<u8>,
+    /// The request, or what is wrong with it.
+    pub read: Result<Message, String>,
+}
+
+impl Arrival {
+    /// Method and target.
+    pub fn line(&self) -> String {
+        match &self.read {
+            Ok(message) => format!("{} {}", message.method, message.target),
+            Err(why) => format!("({why})"),
+        }
+    }
+
+    /// Whether a case's name is in it.
+    pub fn names(&self, id: &str) -> bool {
+        self.raw.windows(id.len()).any(|part| part == id.as_bytes())
+    }
+}
+
+/// The server. Ends when dropped.
+pub struct Recorder {
+    url: String,
+    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Recorder {
+    /// Starts on a free port of the loopback.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("the loopback has free ports");
+        let address = listener.local_addr().expect("it is bound");
+        let arrivals = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        let kept = Arc::clone(&arrivals);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(connection(stream, Arc::clone(&kept)));
+            }
+        });
+        Self {
+            url: format!("http://{address}"),
+            arrivals,
+            _tasks: tasks,
+        }
+    }
+
+    /// What the proxy's `upstream.url` says.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// All that has come so far.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.arrivals.lock().expect("no panic under it").clone()
+    }
+}
+
+async fn connection(mut stream: TcpStream, kept: Arc<Mutex<Vec<Arrival>>>) {
+    let keep = |raw: &[u8], read| {
+        let raw = raw.to_vec();
+        let mut kept = kept.lock().expect("no panic under it");
+        kept.push(Arrival { raw, read });
+    };
+    let mut buffer = Vec::new();
+    loop {
+        let more = stream.read_buf(&mut buffer).await.unwrap_or(0);
+        if more == 0 {
+            if !buffer.is_empty() {
+                keep(&buffer, Err(BROKEN_OFF.into()));
+            }
+            return;
+        }
+        let message = match strict::message(&buffer) {
+            Ok(None) => continue,
+            Ok(Some((message, used))) if used == buffer.len() => message,
+            Ok(Some((_, used))) => {
+                keep(&buffer, Err(format!("bytes behind its end, after {used}")));
+                return;
+            }
+            Err(why) => {
+                keep(&buffer, Err(why));
+                return;
+            }
+        };
+        let content = if message.method == "HEAD" {
+            ""
+        } else {
+            "seen\n"
+        };
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nX-Saw: {} {}\r\nContent-Length: 5\r\n\r\n{content}",
+            message.method, message.target
+        );
+        keep(&buffer, Ok(message));
+        buffer.clear();
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The notation of `tests/edge` (its README says it for people): text in which one character is one byte,
+//! and a few names in braces stand for more.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The head of a fenced write that nothing is wrong with, without its empty line.
+const PUT: &str = "PUT /orders/{id} HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 7\r\n";
+/// As [`PUT`], for a read that passes unfenced.
+const GET: &str = "GET /orders/{id} HTTP/1.1\r\nHost: app.test\r\n";
+
+/// Puts in what the names in braces stand for: `{id}`, `{put}`, `{get}` and `{70000*text}`.
+pub fn expand(text: &str, id: &str) -> String {
+    let mut text = text.replace("{put}", PUT).replace("{get}", GET);
+    let mut from = 0;
+    while let Some(at) = text[from..].find('{').map(|at| from + at) {
+        from = at + 1;
+        let Some(end) = text[at..].find('}').map(|end| at + end) else {
+            break;
+        };
+        let repeated = text[at + 1..end]
+            .split_once('*')
+            .and_then(|(count, piece)| {
+                let count = count.parse::<usize>().ok()?;
+                Some(piece.repeat(count))
+            });
+        if let Some(repeated) = repeated {
+            text.replace_range(at..=end, &repeated);
+            from = at + repeated.len();
+        }
+    }
+    text.replace("{id}", id)
+}
+
+/// The bytes of a text: one character, one byte.
+///
+/// # Panics
+/// If a character has no byte of its number.
+pub fn bytes(text: &str) -> Vec<u8> {
+    let byte = |sign| u8::try_from(sign).unwrap_or_else(|_| panic!("{sign:?} is not one byte"));
+    text.chars().map(byte).collect()
+}
+
+/// The bytes of a set such as `01-20 7f`.
+///
+/// # Panics
+/// If it is not one.
+pub fn byte_set(text: &str) -> Vec<u8> {
+    let byte = |digits: &str| u8::from_str_radix(digits, 16).expect("two hexadecimal digits");
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        byte(first)..=byte(last)
+    };
+    text.split_whitespace().flat_map(range).collect()
+}
+
+/// One thing, or a list of them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Listed<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl<T> Listed<T> {
+    pub fn list(self) -> Vec<T> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// A case of a file, with what its group says laid under it.
+pub struct Entry {
+    /// File and name.
+    pub name: String,
+    /// What stands for it on the wire. All are of one length, so that none is part of another.
+    pub id: String,
+    pub table: toml::Table,
+}
+
+/// The cases of a file. `short`: what a case says that is no table. `from`: how many there were before.
+///
+/// # Panics
+/// If it has no groups with cases, or one without a basis.
+pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec<Entry> {
+    let groups = table["group"].as_array().expect("[[group]]");
+    let mut entries = Vec::new();
+    for group in groups {
+        let mut shared = group.as_table().expect("a table").clone();
+        let named = shared.remove("case").expect("[group.case]");
+        for (name, said) in named.as_table().expect("a table") {
+            let mut table = shared.clone();
+            if let toml::Value::Table(said) = said {
+                table.extend(said.clone());
+            } else {
+                table.insert(short.into(), said.clone());
+            }
+            let name = format!("{file}/{name}");
+            let basis = table
+                .get("basis")
+                .and_then(toml::Value::as_str)
+                .unwrap_or_default();
+            assert!(
+                basis.starts_with("RFC ") || basis.starts_with("policy: "),
+                "{name}: {basis:?}"
+            );
+            let id = format!("k{:04}", from + entries.len());
+            entries.push(Entry { name, id, table });
+        }
+    }
+    entries
+}
+
+/// Every TOML file of a directory, by its name.
+///
+/// # Panics
+/// If there is none, or one cannot be read.
+pub fn files(dir: &str) -> BTreeMap<String, toml::Table> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+    let listed =
+        std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let paths = listed.map(|entry| entry.expect("the directory stays").path());
+    let toml = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    };
+    let files: BTreeMap<String, toml::Table> = paths.filter(toml).map(|path| file(&path)).collect();
+    assert!(!files.is_empty(), "no files in {}", dir.display());
+    files
+}
+
+fn file(path: &Path) -> (String, toml::Table) {
+    let name = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let text = std::fs::read_to_string(path).expect("a file that is listed can be read");
+    let table = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    (name, table)
+}
+
+#[test]
+fn names_in_braces_are_put_in_and_nothing_else_is() {
+    assert_eq!(expand("{3*ab}{id}{x}{2*\r\n}{", "k"), "abababk{x}\r\n\r\n{");
+    assert!(expand("{put}\r\n", "k").starts_with("PUT /orders/k HTTP/1.1\r\n"));
+    assert_eq!(bytes("a\u{0}\u{ff}"), [b'a', 0, 0xff]);
+    assert_eq!(byte_set("01-03 7f"), [1, 2, 3, 0x7f]);
+}

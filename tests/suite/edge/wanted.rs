@@ -1,0 +1,118 @@
+//! What must reach the upstream of a case, and the mark that must be left.
+
+use super::recorder::Arrival;
+use super::strict::{Ends, Message};
+use super::template::{Listed, bytes, expand};
+
+/// What a case says of its arrivals.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Method and target of each request that must arrive, in order; no other may.
+    pub lines: Vec<String>,
+    bodies: Vec<Vec<u8>>,
+    framing: Option<Ends>,
+    /// Lines that the first arrival must have, each once and no other of that name.
+    with: Vec<String>,
+    /// Names that it must not have.
+    without: Vec<String>,
+    /// The mark that must be left; else none, if nothing may arrive.
+    mark: Option<u64>,
+}
+
+impl Wanted {
+    /// Takes its part out of a case.
+    pub fn take(table: &mut toml::Table, id: &str) -> Self {
+        let mut texts = |name: &str| -> Vec<String> {
+            let listed: Option<Listed<String>> = value_of(table, name);
+            let texts = listed.unwrap_or_default().list();
+            texts.iter().map(|text| expand(text, id)).collect()
+        };
+        let (lines, bodies) = (texts("arrives"), texts("body"));
+        let (with, without, framing) = (texts("with"), texts("without"), texts("framing"));
+        let framing = framing.first().map(|word| match &**word {
+            "none" => Ends::None,
+            "length" => Ends::Length,
+            "chunked" => Ends::Chunked,
+            other => panic!("the framing {other}"),
+        });
+        Self {
+            bodies: bodies.iter().map(|text| bytes(text)).collect(),
+            mark: value_of(table, "mark"),
+            lines,
+            framing,
+            with,
+            without,
+        }
+    }
+
+    /// Whether the arrivals that name the case, and its mark, are what they must be.
+    pub fn settle(
+        &self,
+        id: &str,
+        arrivals: &[Arrival],
+        marks: &[(String, u64)],
+    ) -> Result<(), String> {
+        let probe = format!("GET /probe/{id}");
+        let of_it = arrivals.iter().filter(|arrival| arrival.names(id));
+        let mine: Vec<&Arrival> = of_it.filter(|arrival| arrival.line() != probe).collect();
+        let lines: Vec<String> = mine.iter().map(|arrival| arrival.line()).collect();
+        if lines != self.lines {
+            return Err(format!("{lines:?} arrived, instead of {:?}", self.lines));
+        }
+        for (arrival, body) in mine.iter().zip(&self.bodies) {
+            let came = arrival.read.as_ref().map(|message| &message.body);
+            if came != Ok(body) {
+                return Err(format!(
+                    "the body {:?}",
+                    came.map(|body| body.escape_ascii().to_string())
+                ));
+            }
+        }
+        if let Some(Ok(first)) = mine.first().map(|arrival| &arrival.read) {
+            if self.framing.is_some_and(|framing| framing != first.ends) {
+                return Err(format!("framed by {:?}", first.ends));
+            }
+            for wanted in &self.with {
+                let (name, value) = wanted.split_once(": ").unwrap_or((wanted, ""));
+                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
+                if came != [value] {
+                    return Err(format!("{name}: {came:?}, instead of {value:?}"));
+                }
+            }
+            for name in &self.without {
+                let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
+                if !came.is_empty() {
+                    return Err(format!("{name}: {came:?}, where none may be"));
+                }
+            }
+        }
+        let marked = marks
+            .iter()
+            .find(|(key, _)| key.contains(id))
+            .map(|(_, mark)| *mark);
+        if (self.mark.is_some() || self.lines.is_empty()) && marked != self.mark {
+            return Err(format!(
+                "left the mark {marked:?}, instead of {:?}",
+                self.mark
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn value_of<T: serde::de::DeserializeOwned>(table: &mut toml::Table, name: &str) -> Option<T> {
+    let value = table.remove(name)?;
+    Some(
+        value
+            .try_into()
+            .unwrap_or_else(|error| panic!("{name}: {error}")),
+    )
+}
+
+fn trailers<'a>(message: &'a Message, name: &str) -> impl Iterator<Item = &'a str> {
+    let named = message
+        .trailers
+        .iter()
+        .filter(move |(key, _)| key.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.as_str())
+}

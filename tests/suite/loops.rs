@@ -1,0 +1,157 @@
+//! Requests that come back to a proxy they have passed, and trailers that may not go over.
+
+use crate::support::{Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, get, put};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+/// The name that a proxy goes by in `Via`, as its upstream sees it.
+fn name(via: &str) -> &str {
+    via.rsplit(' ').next().unwrap_or_default()
+}
+
+const ROUTES: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
+     { path: '/open/{*rest}', mode: bypass }, \
+     { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }]";
+
+/// One of each kind: fenced, unfenced on a fenced route, bypassed, observed, unmatched; a claim.
+fn every_kind() -> Vec<Request> {
+    vec![
+        put("/orders/7").token(1),
+        get("/orders/7"),
+        put("/open/x"),
+        put("/seen/7").token(1),
+        get("/elsewhere"),
+        crate::support::post("/.well-known/fencing/claim")
+            .token(1)
+            .header("X-Fencing-Resource", "order:7"),
+    ]
+}
+
+#[tokio::test]
+async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
+    let (upstream, proxy) = fenced(ROUTES).await;
+    proxy
+        .send(put("/orders/1").token(1))
+        .await
+        .assert_forwarded();
+    let seen = upstream.only();
+    let own = name(seen.head.get("via").expect("one line")).to_owned();
+    assert!(own.starts_with("fencepost-") && own.len() == 18, "{own}");
+    let kinds = every_kind().len();
+    let many = ["1.1 a"; 33].join(", ");
+    for via in [&format!("1.0 a, 1.1 {}", own.to_uppercase()), &many] {
+        for request in every_kind() {
+            let answer = proxy.send(request.header("Via", via)).await;
+            let problem = answer.assert_problem(508, "loop-detected");
+            assert_eq!(problem["retry"], "never");
+        }
+    }
+    // Another line, another member.
+    let other = put("/orders/7")
+        .token(1)
+        .header("Via", "1.1 a, 1.1 fencepost-00000000")
+        .header("Via", format!("1.1 {own}"));
+    proxy.send(other).await.assert_problem(508, "loop-detected");
+    assert_eq!(upstream.count(), 1, "nothing goes over");
+    assert_eq!(proxy.token("order:7").await, None, "nothing is marked");
+    let labels = [("outcome", "loop-detected")];
+    let counted = proxy
+        .metrics()
+        .await
+        .sum("fencepost_requests_total", &labels);
+    assert!((counted - (2 * kinds + 1) as f64).abs() < 0.5, "{counted}");
+}
+
+#[tokio::test]
+async fn two_proxies_in_a_row_both_pass_it() {
+    let (upstream, inner) = fenced(ROUTES).await;
+    let outer = format!("http://{}", inner.data());
+    let outer = Proxy::start(&Config::to(&outer, &Store::sqlite()).with(ROUTES)).await;
+    for request in every_kind().into_iter().take(5) {
+        let answer = outer.send(request.header("Via", "1.1 fencepost")).await;
+        answer.assert_forwarded();
+        let arrival = upstream.last();
+        let via = arrival.head.get("via").expect("one line").to_owned();
+        let names: Vec<&str> = via.split(", ").map(name).collect();
+        assert_eq!((names.len(), names[0]), (3, "fencepost"), "{via}");
+        assert_ne!(names[1], names[2], "{via}");
+        let back = answer.header("via").expect("one line");
+        let back: Vec<&str> = back.split(", ").map(name).collect();
+        assert_eq!(back, [names[2], names[1]]);
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_leads_back_here_is_found_out_at_the_second_round() {
+    let upstream = Upstream::start().await;
+    let store = Store::sqlite();
+    let config = Config::new(&upstream, &store).with(ROUTES);
+    let proxy = Proxy::start(&config).await;
+    let here = format!("upstream: {{ url: 'http://{}' }}", proxy.data());
+    proxy.rewrite(&config.with(&here));
+    proxy.hang_up();
+    let round: Answer = eventually("the new upstream", || async {
+        let answer = proxy.send(put("/orders/7").token(2)).await;
+        (answer.status() != 200).then_some(answer)
+    })
+    .await;
+    assert_eq!(
+        (round.status(), round.outcome()),
+        (508, None),
+        "{}",
+        round.text()
+    );
+    let said = round.json();
+    assert_eq!(said["type"], "urn:fencepost:problem:loop-detected");
+    // The first round has its answer: nothing is left in flight, newer tokens pass on to the same end.
+    let newer = proxy.send(put("/orders/7").token(3)).await;
+    assert_eq!(newer.status(), 508);
+    let mark = proxy.mark("order:7").await.expect("a mark");
+    assert_eq!(mark["in_flight"], 0, "{mark}");
+}
+
+#[tokio::test]
+async fn trailers_that_may_not_go_over_are_not_announced_either() {
+    let (upstream, proxy) =
+        fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}:{header.x-tenant}' }]")
+            .await;
+    let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\n\
+         Trailer: X-Sum, X-Hop, X-Fencing-Mark, Set-Cookie\r\n\r\n3\r\nabc\r\n0\r\n\
+         X-Sum: 1\r\nX_Hop: 1\r\nX-Hop: 1\r\nX_Fencing_Mark: 1\r\nSet-Cookie: a=1\r\nX-More: 1\r\n\r\n";
+    upstream.next([Step::raw(response)]);
+    let request = put("/orders/7")
+        .token(1)
+        .header("X-Tenant", "a")
+        .header("TE", "trailers")
+        .header("Connection", "x-hop, te")
+        .header("Trailer", "X-Sum, x_tenant, X-Tenant, x-fencing-token")
+        .header(
+            "Trailer",
+            "content_length, x-hop, Idempotency-Key, Content-Digest",
+        )
+        .chunks(
+            &[b"abc"],
+            "X-Sum: 1\r\nX_Tenant: b\r\nX-Tenant: b\r\nX-Fencing-Token: 9\r\nContent_Length: 9\r\n\
+             X-Hop: 1\r\nIdempotency-Key: x\r\nContent-Digest: d\r\n",
+        );
+    let answer = proxy.send(request).await;
+    answer.assert_forwarded();
+    assert_eq!(answer.header("trailer"), Some("X-Sum"));
+    let names = |trailers: &[(String, String)]| {
+        let mut names: Vec<String> = trailers
+            .iter()
+            .map(|(name, _)| name.to_ascii_lowercase())
+            .collect();
+        names.sort();
+        names
+    };
+    // hyper sends the trailers that are announced, and no other.
+    assert_eq!(names(&answer.trailers), ["x-sum"]);
+    let seen = upstream.only();
+    assert_eq!(seen.head.get("trailer"), Some("X-Sum, Content-Digest"));
+    assert_eq!(names(&seen.trailers), ["content-digest", "x-sum"]);
+}

@@ -1,0 +1,385 @@
+//! What an upstream may send, byte for byte: what is framed badly becomes a 502 or breaks off, its connection is
+//! never used again, and the next request gets its own answer. Nothing is ever sent twice.
+
+use std::time::Duration;
+
+use crate::support::client::Exchange;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, request, soon,
+};
+
+/// What the client sees of a response.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    /// This status, this body, whole.
+    Whole(u16, &'static str),
+    /// The proxy's own 502.
+    Refused,
+    /// A head, and a body that breaks off.
+    Broken,
+}
+
+/// What becomes of the upstream's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The next request goes over it.
+    Used,
+    /// It is closed at once, by the proxy.
+    Given,
+}
+
+use Seen::{Broken, Refused, Whole};
+use Then::{Given, Used};
+
+/// The method, what the upstream sends, what the client sees, and what becomes of the connection.
+const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
+    // In order.
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200 \r\ncontent-length:2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 799 Odd\r\nContent-Length: 2\r\n\r\nok", Whole(799, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200 caf\xe9\r\nX-A: \xff\tb\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 002\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Whole(204, ""), Used),
+    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("PUT", b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Whole(200, ""), Used),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Whole(200, ""), Used),
+    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", Whole(304, ""), Used),
+    // Heads that are not to the letter.
+    ("PUT", b"220 mail.test ESMTP ready\r\n", Refused, Given),
+    ("PUT", b"\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"http/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 O\0K\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\n X-A: b\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A : b\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\n: b\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-\xe9: b\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\0c\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\x0bc\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nX-A: b\x7fc\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    // Lengths and codings.
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551618\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent_Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer_Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 103 Early Hints\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Refused, Given),
+    ("PUT", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", Refused, Given),
+    // Bodies.
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nx\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : 1\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: \0\r\n\r\n", Broken, Given),
+    // More than was asked for: the response stands.
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n", Whole(200, "ok"), Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(200, "ok"), Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n\r\n", Whole(200, "ok"), Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(200, ""), Given),
+    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nok", Whole(204, ""), Given),
+    ("PUT", b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(204, ""), Given),
+    ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok", Whole(304, ""), Given),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, ""), Given),
+    ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, ""), Given),
+];
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+/// Sends a request whose response the proxy has no right to pass on as it is.
+async fn exchanged(proxy: &Proxy, method: &str, path: &str, seen: Seen, case: &str) {
+    let mut exchange = proxy.begin(&request(method, path).token(1), b"").await;
+    match seen {
+        Whole(status, body) => {
+            let answer = exchange.finish().await;
+            assert_eq!(
+                (answer.status(), &*answer.text(), answer.outcome()),
+                (status, body, None),
+                "{case}"
+            );
+        }
+        Refused => {
+            let answer = exchange.finish().await;
+            assert_eq!(answer.outcome(), Some("outcome-unknown"), "{case}");
+            if method != "HEAD" {
+                answer.assert_problem(502, "outcome-unknown");
+            }
+        }
+        Broken => {
+            let broken = soon("the end", exchange.answer()).await;
+            let status = broken.as_ref().map(crate::support::Answer::status);
+            assert!(status.is_err(), "{case}: {status:?}");
+        }
+    }
+}
+
+/// One after the other over one proxy, each on a resource of its own.
+#[tokio::test]
+async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again() {
+    let (upstream, proxy) = fenced("upstream: { idle_timeout: 60s }").await;
+    let mut connections = 0;
+    for (number, (method, bytes, seen, then)) in RESPONSES.iter().enumerate() {
+        let case = format!("{method} {}", bytes.escape_ascii());
+        // A connection of which nothing is to be said yet, so that it is told whose end is whose.
+        let warm = format!("/orders/warm{number}");
+        proxy.send(put(&warm).token(1)).await.assert_forwarded();
+        connections = connections.max(upstream.connections());
+        let before = upstream.count();
+        let still = Gate::shut();
+        // It stays open: only the proxy closes it.
+        upstream.next([Step::Send(bytes.to_vec()), Step::Wait(still.clone())]);
+        exchanged(&proxy, method, &format!("/orders/{number}"), *seen, &case).await;
+        if *then == Given {
+            upstream
+                .until(&format!("the close after {case}"), |all| all[before].left)
+                .await;
+        }
+        still.open();
+        upstream
+            .until("the upstream to be done", |all| all[before].ended.is_some())
+            .await;
+        let next = proxy
+            .send(put(&format!("/orders/next{number}")).token(1))
+            .await;
+        next.assert_forwarded();
+        assert_eq!(next.text(), "done\n", "its own answer, after {case}");
+        assert_eq!(upstream.count(), before + 2, "nothing twice: {case}");
+        let opened = upstream.connections() - connections;
+        assert_eq!(opened, usize::from(*then == Given), "connections: {case}");
+        connections += opened;
+        if matches!(seen, Refused | Broken) {
+            // What became of it is unknown, and stays in flight.
+            let mark = proxy
+                .mark(&format!("order:{number}"))
+                .await
+                .expect("a mark");
+            assert_eq!(
+                mark["unknown"].as_array().map(Vec::len),
+                Some(1),
+                "{case}: {mark}"
+            );
+        }
+    }
+}
+
+/// The bytes come when the response has long been passed on.
+#[tokio::test]
+async fn what_comes_late_closes_an_idle_connection() {
+    for late in [
+        &b"\r\n"[..],
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother",
+        b"x",
+    ] {
+        let (upstream, proxy) = fenced("upstream: { idle_timeout: 60s }").await;
+        let (gate, still) = (Gate::shut(), Gate::shut());
+        upstream.next([
+            Step::answer("200 OK", "", "mine"),
+            Step::Wait(gate.clone()),
+            Step::Send(late.to_vec()),
+            Step::Wait(still.clone()),
+        ]);
+        let answer = proxy.send(put("/orders/1").token(1)).await;
+        assert_eq!(answer.text(), "mine");
+        gate.open();
+        upstream.until("the close", |all| all[0].left).await;
+        still.open();
+        let next = proxy.send(put("/orders/1").token(1)).await;
+        assert_eq!(next.assert_forwarded().text(), "done\n");
+        assert_eq!((upstream.count(), upstream.connections()), (2, 2));
+    }
+}
+
+/// A request that was given up is not to arrive from the kernel's buffers later on, when newer tokens have been let in.
+#[tokio::test]
+async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("an option");
+    socket
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("free ports");
+    let listener = socket.listen(16).expect("it listens");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let config = Config::to(&url, &Store::sqlite());
+    let more = "{ body: { buffer: 16MiB, timeout: 2s }, upstream: { timeout: 1s } }";
+    let proxy = Proxy::start(&config.with(more)).await;
+    let large = vec![b'x'; 8 << 20];
+    let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
+    let (mut socket, _) = soon("a connection", listener.accept())
+        .await
+        .expect("it comes");
+    let answer = soon("an answer", sent).await.expect("no panic");
+    answer.assert_problem(504, "outcome-unknown");
+    let error = eventually("the reset", || {
+        std::future::ready(socket.take_error().expect("a socket"))
+    })
+    .await;
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    let mut read = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;
+    // As much as had arrived; what waited to be sent is megabytes.
+    assert!(read.len() < 512 << 10, "{}", read.len());
+}
+
+/// A server that speaks first speaks another protocol: nothing is sent to it.
+#[tokio::test]
+async fn what_comes_before_a_request_is_no_answer_to_it() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let proxy = Proxy::start(&Config::to(&url, &Store::sqlite())).await;
+    let sent = proxy.start_request(put("/orders/1").token(1));
+    let (mut socket, _) = soon("a connection", listener.accept())
+        .await
+        .expect("it comes");
+    let greeting = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
+    tokio::io::AsyncWriteExt::write_all(&mut socket, greeting)
+        .await
+        .expect("taken");
+    let answer = soon("an answer", sent).await.expect("no panic");
+    // Which of the two came first, the proxy may see either way; what it says has to be true.
+    let mut read = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;
+    match answer.outcome() {
+        Some("upstream-unreachable") => assert!(read.is_empty(), "nothing was sent"),
+        Some(_) => panic!("{}", answer.text()),
+        None => assert!(!read.is_empty(), "it was sent"),
+    }
+}
+
+#[tokio::test]
+async fn interim_responses_are_bounded() {
+    let (upstream, proxy) = fenced("{}").await;
+    let interim = "HTTP/1.1 102 Processing\r\n\r\n";
+    upstream.next([
+        Step::raw(&interim.repeat(100)),
+        Step::answer("200 OK", "", "ok"),
+    ]);
+    let answer = proxy.send(put("/orders/1").token(1)).await;
+    assert_eq!(answer.assert_forwarded().text(), "ok");
+    upstream.next([Step::Endless(interim.as_bytes().to_vec())]);
+    proxy
+        .send(put("/orders/2").token(1))
+        .await
+        .assert_problem(502, "outcome-unknown");
+    upstream.until("the close", |all| all[1].left).await;
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let (upstream, proxy) = fenced("{}").await;
+    let fields = |count: usize| "X-A: b\r\n".repeat(count);
+    upstream.next([Step::answer("200 OK", &fields(99), "ok")]);
+    proxy
+        .send(put("/orders/1").token(1))
+        .await
+        .assert_forwarded();
+    let long = |bytes: usize| format!("X-A: {}\r\n", "b".repeat(bytes));
+    upstream.next([Step::answer("200 OK", &long(60_000), "ok")]);
+    let answer = proxy.send(put("/orders/1").token(1)).await;
+    assert_eq!(
+        answer.assert_forwarded().header("x-a").map(str::len),
+        Some(60_000)
+    );
+    for (number, headers) in [fields(101), long(66_000), long(1_000_000)]
+        .iter()
+        .enumerate()
+    {
+        upstream.next([Step::answer("200 OK", headers, "ok")]);
+        let path = format!("/orders/big{number}");
+        proxy
+            .send(put(&path).token(1))
+            .await
+            .assert_problem(502, "outcome-unknown");
+    }
+}
+
+/// A head that never ends is not waited for longer than for any other answer.
+#[tokio::test]
+async fn half_a_head_is_none() {
+    let (upstream, proxy) = fenced("upstream: { timeout: 1s }").await;
+    let still = Gate::shut();
+    upstream.next([
+        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
+        Step::Wait(still),
+    ]);
+    proxy
+        .send(put("/orders/1").token(1))
+        .await
+        .assert_problem(504, "outcome-unknown");
+    upstream.next([
+        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
+        Step::Close,
+    ]);
+    proxy
+        .send(put("/orders/2").token(1))
+        .await
+        .assert_problem(502, "outcome-unknown");
+}
+
+#[tokio::test]
+async fn what_only_the_close_ends_is_whole_with_a_clean_one() {
+    let (upstream, proxy) = fenced("{}").await;
+    for (number, (last, whole)) in [(Step::Close, true), (Step::Reset, false)]
+        .into_iter()
+        .enumerate()
+    {
+        upstream.next([
+            Step::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall\r\nof it"),
+            Step::Work(Duration::from_millis(50)),
+            last,
+        ]);
+        let path = format!("/orders/{number}");
+        let mut exchange: Exchange = proxy.begin(&put(&path).token(1), b"").await;
+        let answer = soon("the end", exchange.answer()).await;
+        assert_eq!(answer.is_ok(), whole, "{answer:?}");
+        if let Ok(answer) = answer {
+            assert_eq!(answer.assert_forwarded().text(), "all\r\nof it");
+        }
+        let mark = proxy
+            .mark(&format!("order:{number}"))
+            .await
+            .expect("a mark");
+        let unknown = mark["unknown"].as_array().map(Vec::len);
+        assert_eq!(unknown, Some(usize::from(!whole)), "{mark}");
+    }
+    // The same for what nobody fences.
+    upstream.next([Step::raw("HTTP/1.1 200 OK\r\n\r\nhalf"), Step::Reset]);
+    let mut exchange = proxy.begin(&get("/orders/1"), b"").await;
+    assert!(soon("the end", exchange.answer()).await.is_err());
+}

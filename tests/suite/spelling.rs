@@ -1,0 +1,325 @@
+//! One thing, one key: whatever spelling of a target the proxy accepts, nginx, Python and Node act on another
+//! thing wherever the key is another. The rules of the keys (`fencepost::fence`) are asked directly about all
+//! spellings; the real program about a part of them, which shows that it goes by the same rules and sends on
+//! what it has judged.
+
+mod readers;
+mod spellings;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fencepost::fence::{Allow, CheckedPath, KeyTemplate, Pattern, Router, query_value};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use self::readers::Things;
+use crate::support::wait::soon;
+use crate::support::wire::Wire;
+use crate::support::{Config, Proxy, Store, Upstream};
+
+/// A route, and the resource it names.
+const RULES: [(&str, &str); 4] = [
+    ("/{*path}", "{path}"),
+    ("/things/{id}", "order:{id}"),
+    ("/things/{*rest}", "order:{rest}"),
+    ("/things/{id}/{*rest}", "{id}-{rest}:{path}"),
+];
+
+/// A target and its key.
+type Keyed = (Vec<u8>, String);
+
+/// How one route makes keys.
+struct Rule {
+    router: Router,
+    template: KeyTemplate,
+}
+
+impl Rule {
+    fn new((path, resource): (&str, &str)) -> Self {
+        let pattern = Pattern::parse(path).expect("a pattern");
+        Self {
+            template: KeyTemplate::parse(resource, &pattern).expect("a template"),
+            router: Router::new(vec![pattern]).expect("one pattern does not conflict"),
+        }
+    }
+
+    /// The key of a target; `None` if it is refused, or another route's.
+    fn key(&self, target: &[u8]) -> Option<String> {
+        let target = std::str::from_utf8(target).ok()?;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let path = CheckedPath::parse(path).ok()?;
+        if path.oddity_not_in(Allow::default()).is_some() {
+            return None;
+        }
+        let (_, captures) = self.router.find(&path)?;
+        let key = self
+            .template
+            .render(&captures, &path, &mut |_| query_value(query, "q"));
+        Some(key.ok()?.as_str().to_owned())
+    }
+}
+
+/// What a target is written as in a message.
+fn shown(target: &[u8]) -> String {
+    target.escape_ascii().to_string()
+}
+
+/// Fails where a reader acts on one thing for two targets with two keys.
+fn assert_one_key(reader: &str, keyed: &[Keyed], answers: &[Things]) {
+    let mut known: HashMap<(usize, &[u8]), &Keyed> = HashMap::new();
+    let mut wrong = Vec::new();
+    for (one, things) in keyed.iter().zip(answers) {
+        for (way, thing) in things.iter().enumerate() {
+            let Some(thing) = thing else { continue };
+            let other = known.entry((way, thing)).or_insert(one);
+            if other.1 != one.1 {
+                wrong.push(format!(
+                    "{reader}, way {way}: {} ({}) and {} ({}) are both {}",
+                    shown(&one.0),
+                    one.1,
+                    shown(&other.0),
+                    other.1,
+                    shown(thing)
+                ));
+            }
+        }
+    }
+    let ways = answers.first().map_or(0, Vec::len);
+    for way in 0..ways {
+        let read = answers.iter().filter(|things| things[way].is_some());
+        assert!(
+            read.count() > 100,
+            "{reader} reads hardly anything in way {way}"
+        );
+    }
+    wrong.truncate(40);
+    assert!(
+        wrong.is_empty(),
+        "one thing, two keys:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// All targets that a rule accepts, with their keys.
+fn accepted(rule: &Rule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Keyed> {
+    let keyed = targets.into_iter().filter_map(|target| {
+        let key = rule.key(&target)?;
+        Some((target, key))
+    });
+    keyed.collect()
+}
+
+fn targets(keyed: &[Keyed]) -> Vec<Vec<u8>> {
+    keyed.iter().map(|(target, _)| target.clone()).collect()
+}
+
+#[test]
+fn what_is_one_path_to_python_has_one_key() {
+    let test = "spelling::what_is_one_path_to_python_has_one_key";
+    for rule in RULES {
+        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        if let Some(answers) = readers::python(&targets(&keyed), test) {
+            let answers: Vec<Things> = answers.into_iter().map(|one| one[..8].to_vec()).collect();
+            assert_one_key("Python", &keyed, &answers);
+        }
+    }
+}
+
+#[test]
+fn what_is_one_path_to_node_has_one_key() {
+    let test = "spelling::what_is_one_path_to_node_has_one_key";
+    for rule in RULES {
+        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        if let Some(answers) = readers::node(&targets(&keyed), test) {
+            let answers: Vec<Things> = answers.into_iter().map(|one| one[..8].to_vec()).collect();
+            assert_one_key("Node", &keyed, &answers);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_one_path_to_nginx_has_one_key() {
+    let test = "spelling::what_is_one_path_to_nginx_has_one_key";
+    for rule in RULES {
+        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        let Some(answers) = readers::nginx(&targets(&keyed), test).await else {
+            return;
+        };
+        assert_one_key("nginx", &keyed, &answers);
+        // And the other way round: two paths have one key only where they differ in a slash at the end.
+        let mut known: HashMap<&str, Vec<u8>> = HashMap::new();
+        for ((target, key), things) in keyed.iter().zip(&answers) {
+            let Some(path) = &things[1] else { continue };
+            let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+            let other = known.entry(key).or_insert_with(|| path.clone());
+            assert_eq!(*other, path, "{} has the key {key} too", shown(target));
+        }
+    }
+}
+
+#[test]
+fn what_is_one_parameter_has_one_key() {
+    let test = "spelling::what_is_one_parameter_has_one_key";
+    let rule = Rule::new(("/things", "q:{query.q}"));
+    // A bare byte that no URL has is refused before: with it there is no query to speak of.
+    let bare = |target: &Vec<u8>| {
+        target
+            .iter()
+            .all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#')
+    };
+    let keyed = accepted(&rule, spellings::queries().into_iter().filter(bare));
+    assert!(keyed.len() > 1000, "only {} are accepted", keyed.len());
+    for (reader, answers) in [
+        ("Python", readers::python(&targets(&keyed), test)),
+        ("Node", readers::node(&targets(&keyed), test)),
+    ] {
+        let Some(answers) = answers else { continue };
+        let answers: Vec<Things> = answers.into_iter().map(|one| one[8..].to_vec()).collect();
+        assert_one_key(reader, &keyed, &answers);
+        for ((target, key), things) in keyed.iter().zip(&answers) {
+            let first = things.first().and_then(Option::as_ref);
+            for thing in things {
+                assert_eq!(
+                    thing.as_ref(),
+                    first,
+                    "{reader}: {} ({key}) is read in two ways",
+                    shown(target)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_paths_are_accepted() {
+    let rule = Rule::new(("/things/{id}", "{id}"));
+    let refused: Vec<String> = spellings::plain()
+        .into_iter()
+        .filter(|path| rule.key(path.as_bytes()).is_none())
+        // In whole segments these are the dot segments.
+        .filter(|path| !["/things/.", "/things/..", "/things/%2E"].contains(&&**path))
+        .collect();
+    assert_eq!(refused, Vec::<String>::new());
+    for (plain, others) in [
+        (
+            "/things/a-b_c.d~e",
+            &[
+                "/things/%61%2D%62%5F%63%2E%64%7E%65",
+                "/%74hings/a%2db_c%2ed%7ee",
+            ] as &[&str],
+        ),
+        ("/things/a:b@c", &["/things/a%3Ab%40c", "/things/a%3ab@c"]),
+        ("/things/a%20b", &["/things/%61%20%62"]),
+        ("/things/%C3%A9", &["/things/%c3%a9", "/things/%C3%a9"]),
+    ] {
+        for other in others {
+            assert_eq!(
+                rule.key(other.as_bytes()),
+                rule.key(plain.as_bytes()),
+                "{other}"
+            );
+        }
+    }
+}
+
+/// Sends a write to every target; those that arrive, as they were sent, as they arrived, and with their keys.
+async fn arrivals(
+    proxy: &Proxy,
+    upstream: &Upstream,
+    targets: &[Vec<u8>],
+) -> Vec<(Vec<u8>, Vec<u8>, String)> {
+    let places = Arc::new(Semaphore::new(24));
+    let to = proxy.data();
+    let mut sending = JoinSet::new();
+    for (number, target) in targets.iter().enumerate() {
+        let place = Arc::clone(&places)
+            .acquire_owned()
+            .await
+            .expect("it is open");
+        let head = format!(
+            " HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 1\r\nX-Number: {number}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        let request = [b"PUT ", &target[..], head.as_bytes()].concat();
+        sending.spawn(async move {
+            let exchanged = async {
+                let mut wire = Wire::connect(to).await?;
+                wire.send(&request).await?;
+                while !wire.some().await?.is_empty() {}
+                Ok::<_, std::io::Error>(())
+            };
+            // Refused with or without an answer: what arrives is what counts.
+            let _ = soon("an answer", exchanged).await;
+            drop(place);
+        });
+    }
+    while let Some(sent) = sending.join_next().await {
+        sent.expect("no panic");
+    }
+    let arrived = upstream.arrivals().into_iter().filter_map(|arrival| {
+        let number: usize = arrival.head.get("x-number")?.parse().ok()?;
+        let target = arrival.target().bytes().collect();
+        let key = arrival.resource()?.to_owned();
+        Some((targets[number].clone(), target, key))
+    });
+    arrived.collect()
+}
+
+/// A key as it stands in a header.
+fn in_a_header(key: &str) -> String {
+    let plain = |byte: u8| {
+        if byte.is_ascii_graphic() {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    key.bytes().map(plain).collect()
+}
+
+#[tokio::test]
+async fn the_program_goes_by_these_rules_and_sends_on_what_it_has_judged() {
+    for (at, rule) in RULES.iter().enumerate() {
+        let (path, resource) = rule;
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &Store::sqlite()).with(&format!(
+            "routes: [{{ path: '{path}', resource: '{resource}' }}]"
+        ));
+        let proxy = Proxy::start(&config).await;
+        // Another part of them with each rule, and every raw byte with the first.
+        let escaped = |target: &Vec<u8>| target.contains(&b'%');
+        let part: Vec<Vec<u8>> = spellings::paths()
+            .into_iter()
+            .enumerate()
+            .filter(|(i, target)| i % 31 == at || (at == 0 && !escaped(target) && i % 3 == 0))
+            .map(|(_, target)| target)
+            .collect();
+        let arrived = arrivals(&proxy, &upstream, &part).await;
+        assert_eq!(
+            arrived.len(),
+            upstream.count(),
+            "something else has arrived"
+        );
+        let rule = Rule::new(*rule);
+        for (sent, got, key) in &arrived {
+            let cut = sent.split(|byte| *byte == b'#').next().unwrap_or(sent);
+            assert_eq!(shown(got), shown(cut), "what is sent on");
+            let expected = rule.key(got).as_deref().map(in_a_header);
+            assert_eq!(expected.as_ref(), Some(key), "{}", shown(sent));
+        }
+        let expected = accepted(&rule, part.clone());
+        for (target, _) in &expected {
+            assert!(
+                arrived.iter().any(|(sent, ..)| sent == target),
+                "{} is plain and was refused",
+                shown(target)
+            );
+        }
+        assert!(
+            expected.len() > 50,
+            "only {} of {}",
+            expected.len(),
+            part.len()
+        );
+    }
+}
