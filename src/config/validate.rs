@@ -74,8 +74,10 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
+    unguarded(unmatched, routes.as_deref().unwrap_or_default(), report);
     if let (Some(routes), Some(upstream)) = (&routes, &upstream)
-        && matches!(upstream.url, UpstreamUrl::H2c(_))
+        && (matches!(upstream.url, UpstreamUrl::H2c(_)) || upstream.http2)
     {
         routes::no_upgrades(routes, report);
     }
@@ -85,16 +87,6 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
             let at = format!("routes[{index}].body");
             roomless(&at, route.body, limits.body_memory, report);
         }
-    }
-    let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
-    let guarded = |routes: &Vec<RouteSettings>| routes.iter().any(|r| !r.require_peer.is_empty());
-    if unmatched == Unmatched::SafeOnly && routes.as_ref().is_some_and(guarded) {
-        report.warn(
-            "unmatched",
-            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
-             one (with a slash behind it, say) for a route's that has a require_peer",
-            "unmatched: refuse",
-        );
     }
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
@@ -133,6 +125,19 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         routes: routes?,
         sources: report.sources(),
     })
+}
+
+/// Warns of paths without a route beside routes that let certain peers in only.
+fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report) {
+    let guarded = routes.iter().any(|route| !route.require_peer.is_empty());
+    if guarded && unmatched == Unmatched::SafeOnly {
+        report.warn(
+            "unmatched",
+            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
+             one (with a slash behind it, say) for a route's that has a require_peer",
+            "unmatched: refuse",
+        );
+    }
 }
 
 /// A duration that must not be zero.
