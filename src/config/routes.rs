@@ -260,7 +260,7 @@ pub(super) fn no_upgrades(routes: &[RouteSettings], report: &mut Report) {
             report.error(
                 format!("routes[{index}].upgrade"),
                 "an upstream that speaks HTTP/2 opens no tunnels",
-                "name it by http:// if it speaks HTTP/1.1 too, or refuse upgrades",
+                "name it by http://, or leave upstream.http2 out, if it speaks HTTP/1.1 too; or refuse upgrades",
             );
         }
     }

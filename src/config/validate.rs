@@ -74,8 +74,10 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let routes = file.routes.unwrap_or_default();
     let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
+    unguarded(unmatched, routes.as_deref().unwrap_or_default(), report);
     if let (Some(routes), Some(upstream)) = (&routes, &upstream)
-        && matches!(upstream.url, UpstreamUrl::H2c(_))
+        && (matches!(upstream.url, UpstreamUrl::H2c(_)) || upstream.http2)
     {
         routes::no_upgrades(routes, report);
     }
@@ -86,7 +88,6 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
             roomless(&at, route.body, limits.body_memory, report);
         }
     }
-    let unmatched = unmatched(file.unmatched, routes.as_deref(), report);
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -126,14 +127,10 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     })
 }
 
-fn unmatched(
-    given: Option<Unmatched>,
-    routes: Option<&[RouteSettings]>,
-    report: &mut Report,
-) -> Unmatched {
-    let unmatched = given.unwrap_or(Unmatched::SafeOnly);
-    let mut routes = routes.unwrap_or_default().iter();
-    if unmatched == Unmatched::SafeOnly && routes.any(|route| !route.require_peer.is_empty()) {
+/// Warns of paths without a route beside routes that let certain peers in only.
+fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report) {
+    let guarded = routes.iter().any(|route| !route.require_peer.is_empty());
+    if guarded && unmatched == Unmatched::SafeOnly {
         report.warn(
             "unmatched",
             "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
@@ -141,7 +138,6 @@ fn unmatched(
             "unmatched: refuse",
         );
     }
-    unmatched
 }
 
 /// A duration that must not be zero.

@@ -96,6 +96,10 @@ pub(crate) async fn forward<G: Send + 'static>(
 }
 
 /// The whole of an exchange: spend the token, send, follow the response to its end.
+#[expect(
+    clippy::too_many_lines,
+    reason = "an exchange's life in one piece: what is dropped where decides when it counts as ended"
+)]
 async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
     let Exchange {
         request,
@@ -153,23 +157,23 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
             return through(tunnel, sending, upload, &cuts, (&key, token), counted).await;
         }
         Ok(response) => response,
-        Err(Failed::NotSent(why)) => {
-            sending.settled();
-            let given = match spend {
-                Some(name) => gate.give_back(&key, token, name).await,
-                None => true,
+        Err(failed) => {
+            let refusal = match failed {
+                Failed::NotSent(why) => {
+                    sending.settled();
+                    let given = match spend {
+                        Some(name) => gate.give_back(&key, token, name).await,
+                        None => true,
+                    };
+                    let why = format!("The upstream cannot be reached: {why}");
+                    Refusal::Unreachable { why, spent: !given }
+                }
+                Failed::Broken(why) => {
+                    Refusal::Broken(format!("The exchange with the upstream broke: {why}"))
+                }
+                Failed::Cut(cut) => cut.refusal(limits),
             };
-            let why = format!("The upstream cannot be reached: {why}");
-            let _ = head.send(Err(Refusal::Unreachable { why, spent: !given }));
-            return;
-        }
-        Err(Failed::Broken(why)) => {
-            let why = format!("The exchange with the upstream broke: {why}");
-            let _ = head.send(Err(Refusal::Broken(why)));
-            return;
-        }
-        Err(Failed::Cut(cut)) => {
-            let _ = head.send(Err(cut.refusal(limits)));
+            let _ = head.send(Err(refusal));
             return;
         }
     };

@@ -294,7 +294,7 @@ impl Refusal {
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
             | Self::TargetTooLong(why) => why.clone(),
-            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2.".into(),
+            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2; over TLS, the one agreed on by ALPN.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without one. Add a route for it to the configuration."
                 .into(),

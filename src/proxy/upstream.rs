@@ -28,8 +28,8 @@ use hyper_rustls::{
 use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig};
 use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
@@ -255,16 +255,12 @@ impl Service<Uri> for Connecting {
             let connect = async {
                 match way {
                     Way::Plain(mut sockets) => Ok(MaybeHttpsStream::Http(sockets.call(uri).await?)),
-                    Way::Tls(mut connector, h2) => {
-                        let stream = connector.call(uri).await?;
-                        if h2 && !speaks_h2(&stream) {
-                            // One that knows no ALPN has let the handshake pass.
-                            return Err(
-                                "it does not offer HTTP/2 by ALPN; see upstream.http2".into()
-                            );
-                        }
-                        Ok(stream)
-                    }
+                    Way::Tls(mut connector, h2) => match connector.call(uri).await {
+                        Err(error) if h2 && agrees_on_nothing(&*error) => Err(NO_H2.into()),
+                        // One that knows no ALPN has let the handshake pass.
+                        Ok(stream) if h2 && !speaks_h2(&stream) => Err(NO_H2.into()),
+                        called => called,
+                    },
                 }
             };
             tokio::time::timeout(timeout, connect)
@@ -275,6 +271,17 @@ impl Service<Uri> for Connecting {
                 })
         })
     }
+}
+
+const NO_H2: &str = "it does not offer HTTP/2 by ALPN; see upstream.http2";
+
+fn agrees_on_nothing(error: &(dyn std::error::Error + 'static)) -> bool {
+    let tls = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let nothing = AlertDescription::NoApplicationProtocol;
+    matches!(tls, Some(rustls::Error::AlertReceived(alert)) if *alert == nothing)
 }
 
 fn speaks_h2(stream: &MaybeHttpsStream<Socket>) -> bool {

@@ -20,6 +20,7 @@ use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::{Peer, Proxy};
+use crate::wire::request::RequestError;
 
 /// What hyper may hold of one connection in each direction; a head that may be longer has room for itself.
 const BUFFER: usize = 64 << 10;
@@ -76,24 +77,18 @@ impl Connections {
     pub(super) fn serve<S: Io + 'static>(self: &Arc<Self>, stream: S, peer: Peer) {
         let connections = Arc::clone(self);
         self.open.spawn(async move {
-            let builder = connections.builder.clone();
             let Some(tls) = connections.proxy.tls() else {
-                return connections.http(stream, peer, builder).await;
+                return connections.http(stream, peer, None).await;
             };
             let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
                 return;
             };
-            // What was agreed on by ALPN is what is spoken.
-            let builder = if secured.http2 {
-                builder.http2_only()
-            } else {
-                builder.http1_only()
-            };
+            let agreed = Some(secured.http2);
             let peer = Peer {
                 tls: Some(secured.names),
                 ..peer
             };
-            connections.http(secured.stream, peer, builder).await;
+            connections.http(secured.stream, peer, agreed).await;
         });
     }
 
@@ -115,7 +110,8 @@ impl Connections {
         None
     }
 
-    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, builder: auto::Builder<Streams>) {
+    /// `http2`: whether that is what the two have agreed on by ALPN; `None`: they have not.
+    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, http2: Option<bool>) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(
@@ -131,7 +127,9 @@ impl Connections {
             let (version, announced) = (request.version(), announced.clone());
             let (call, at_work) = (talk.call(), counts.begin(version));
             async move {
-                let mut response = match call.refused() {
+                let spoken = http2.is_none_or(|http2| http2 == (version == Version::HTTP_2));
+                let refused = call.refused();
+                let mut response = match refused.or((!spoken).then_some(RequestError::Version)) {
                     Some(error) => proxy.refuse(error, &peer),
                     None => proxy.handle(request, &peer).await,
                 };
@@ -146,7 +144,8 @@ impl Connections {
                 )
             }
         });
-        let serving = builder
+        let serving = self
+            .builder
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let serving: Served = Box::pin(serving);

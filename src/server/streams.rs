@@ -282,7 +282,7 @@ mod tests {
                 taken.asked();
                 tokio::time::sleep(LIMIT * 5).await;
                 taken.handed();
-                tokio::time::sleep(LIMIT - Duration::from_secs(1)).await;
+                tokio::time::sleep(LIMIT * 9 / 10).await;
             }
         };
         assert!(taking(pin!(stream), &taken, LIMIT).await);

@@ -177,13 +177,26 @@ async fn alpn_decides_what_is_spoken() {
         // HTTP/2 has not been agreed on.
         let before = rig.upstream.count();
         let answer = over_http_2(&client, &proxy, http_2_request("PUT", "/orders/7", 3)).await;
-        assert!(answer.is_err(), "{offered:?}: {answer:?}");
+        let answer = answer.expect("an answer");
+        assert_eq!(
+            (
+                answer.status().as_u16(),
+                &answer.headers()["x-fencing-outcome"]
+            ),
+            (
+                505,
+                &http::HeaderValue::from_static("version-not-supported")
+            ),
+            "{offered:?}"
+        );
         assert_eq!(rig.upstream.count(), before);
     }
 
     // Nor, where it has, HTTP/1.1.
     let before = rig.upstream.count();
-    assert!(!is_let_in(&rig.client().offering(&["h2"]), &proxy).await);
+    let client = rig.client().offering(&["h2"]);
+    let answer = send(&client, &proxy, &put("/orders/7").token(3)).await;
+    answer.assert_problem(505, "version-not-supported");
     assert_eq!(rig.upstream.count(), before);
 
     // And nothing else is there to agree on.

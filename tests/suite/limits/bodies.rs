@@ -24,15 +24,15 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
             limited(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
         let request = || post(path).token(1);
         proxy
-            .send(request().body([b'x'; 4096]))
+            .send(request().body(vec![b'x'; 4096]))
             .await
             .assert_forwarded();
-        let long = proxy.send(request().body([b'x'; 4097])).await;
+        let long = proxy.send(request().body(vec![b'x'; 4097])).await;
         long.assert_problem(413, "content-too-large");
         assert_eq!(upstream.count(), 1);
         assert_once(&proxy, "body-max").await;
         // Of unknown length: found out on the way, and broken off.
-        let piece = [b'x'; 1000];
+        let piece = vec![b'x'; 1000];
         let chunks: Vec<&[u8]> = vec![&piece; 10];
         let longer = request().chunks(&chunks, "").attempt(proxy.data()).await;
         if let Ok(answer) = longer {
@@ -54,7 +54,7 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
 async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
     let (upstream, proxy) = limited(&format!("body: {{ max: 4KiB }}{MODES}")).await;
     proxy
-        .send(put("/seen/1").token(1).body([b'x'; 5000]))
+        .send(put("/seen/1").token(1).body(vec![b'x'; 5000]))
         .await
         .assert_forwarded();
     assert_eq!(upstream.last().body.len(), 5000);
@@ -95,7 +95,7 @@ async fn a_streamed_body_may_not_pause_for_long_either() {
         let body = "body: { buffer: 1KiB, timeout: 300s, progress_timeout: 300ms }";
         let (upstream, proxy) = limited(&format!("{body}{MODES}")).await;
         let request = put(path).token(1).header("Content-Length", "100000");
-        let mut slow = proxy.begin(&request, &[b'x'; 20_000]).await;
+        let mut slow = proxy.begin(&request, &vec![b'x'; 20_000]).await;
         let problem = slow.finish().await.assert_problem(502, "outcome-unknown");
         assert_eq!(problem["retry"], "check-first", "{path}");
         assert!(!upstream.only().whole);
@@ -114,7 +114,7 @@ body: { buffer: 1KiB, timeout: 1s, progress_timeout: 60s }",
     let request = put("/orders/7")
         .token(41)
         .header("Content-Length", "100000");
-    let mut slow = proxy.begin(&request, &[b'x'; 2000]).await;
+    let mut slow = proxy.begin(&request, &vec![b'x'; 2000]).await;
     upstream.reached(1).await;
     let trickle = tokio::spawn(async move {
         while slow.wire.send(b"x").await.is_ok() {
@@ -143,12 +143,12 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
             (upstream, proxy)
         };
         let request = put(path).token(1).header("Content-Length", "2000");
-        let mut slow = proxy.begin(&request, &[b'x'; 1000]).await;
+        let mut slow = proxy.begin(&request, &vec![b'x'; 1000]).await;
         for _ in 0..20 {
             // Longer than both limits in all.
             tokio::time::sleep(Duration::from_millis(50)).await;
             slow.wire
-                .send(&[b'x'; 50])
+                .send(&vec![b'x'; 50])
                 .await
                 .expect("the piece is taken");
         }
@@ -194,15 +194,15 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
         limited("{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB } }").await;
     // More than there is in all.
     let answer = proxy
-        .send(put("/orders/1").token(1).body([b'x'; 66_000]))
+        .send(put("/orders/1").token(1).body(vec![b'x'; 66_000]))
         .await;
     answer.assert_problem(503, "overloaded");
     assert_eq!(answer.retry_after(), Some(1));
     assert_eq!(upstream.count(), 0);
     // What one holds, another does not get.
     let request = put("/orders/2").token(1).header("Content-Length", "30000");
-    let mut holder = proxy.begin(&request, &[b'x'; 29_000]).await;
-    let second = || put("/orders/3").token(1).body([b'x'; 40_000]);
+    let mut holder = proxy.begin(&request, &vec![b'x'; 29_000]).await;
+    let second = || put("/orders/3").token(1).body(vec![b'x'; 40_000]);
     eventually("a body without room", || async {
         let answer = second().attempt(proxy.data()).await.ok()?;
         (answer.status() == 503).then_some(())
@@ -211,14 +211,14 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
     assert!(reached(&proxy, "body-memory").await >= 2.0);
     holder
         .wire
-        .send(&[b'x'; 1000])
+        .send(&vec![b'x'; 1000])
         .await
         .expect("the rest is taken");
     holder.finish().await.assert_forwarded();
     proxy.send(second()).await.assert_forwarded();
     // And what was refused has left nothing behind.
     proxy
-        .send(put("/orders/4").token(1).body([b'x'; 48_000]))
+        .send(put("/orders/4").token(1).body(vec![b'x'; 48_000]))
         .await
         .assert_forwarded();
 }

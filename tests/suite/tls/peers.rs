@@ -105,6 +105,7 @@ async fn it_holds_where_nothing_is_fenced() {
             put("/orders/7").token(1),
             put("/orders/7"),
             get("/orders/7"),
+            get("/orders/7;a"),
             get("/orders/7")
                 .header("Connection", "upgrade")
                 .header("Upgrade", "websocket"),
@@ -113,7 +114,7 @@ async fn it_holds_where_nothing_is_fenced() {
             assert_refused(&answer, &rig.upstream, 0);
         }
         // Spellings that the upstream may take for the guarded path, though no route enforces.
-        for target in ["//orders/7", "/x/../orders/7", "/orders%2F7", "/orders/7;a"] {
+        for target in ["//orders/7", "/x/../orders/7", "/orders%2F7"] {
             let answer = send(&other, &proxy, &put(target).token(1)).await;
             answer.assert_problem(400, "ambiguous-request");
             let answer = send(&other, &proxy, &get(target)).await;
@@ -147,18 +148,18 @@ async fn a_claim_has_to_satisfy_the_route_it_names() {
         rig.named(&["worker.pay.svc"]),
         rig.named(&["other.pay.svc"]),
     );
-    for (header, value) in [
-        ("X-Fencing-Target", "PUT /orders/7"),
-        ("X-Fencing-Resource", "order:7"),
+    for (header, value, key) in [
+        ("X-Fencing-Target", "PUT /orders/7", "order:7"),
+        ("X-Fencing-Resource", "order:8", "order:8"),
         // A guarded route can yield this key, too.
-        ("X-Fencing-Resource", "open:7"),
+        ("X-Fencing-Resource", "open:7", "open:7"),
     ] {
         let answer = send(&other, &proxy, &claim(header, value, 5)).await;
         assert_refused(&answer, &rig.upstream, 0);
-        let key = value.rsplit(' ').next().expect("a word");
         assert_eq!(proxy.token(key).await, None);
         let answer = send(&worker, &proxy, &claim(header, value, 5)).await;
         assert_eq!(answer.status(), 204, "{}", answer.text());
+        assert_eq!(proxy.token(key).await, Some(5));
     }
     let answer = send(&other, &proxy, &claim("X-Fencing-Target", "PUT /open/7", 6)).await;
     assert_eq!(answer.status(), 204, "{}", answer.text());
