@@ -148,7 +148,7 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
             // Longer than both limits in all.
             tokio::time::sleep(Duration::from_millis(50)).await;
             slow.wire
-                .send(&vec![b'x'; 50])
+                .send(&[b'x'; 50])
                 .await
                 .expect("the piece is taken");
         }
