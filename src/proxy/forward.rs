@@ -31,6 +31,7 @@ use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
+use super::reset::Hold;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening};
 use super::upstream::{Upstream, send};
@@ -122,6 +123,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     // However this ends, an upload that still runs ends before the settling starts: it is declared later, and so
     // dropped earlier, than the permit.
     let upload = cut.drop_guard();
+    let mut request = request;
+    let (hold, connection) = Hold::on(&mut request, upstream.h2);
     let cuts = Cuts {
         superseded: sending.superseded(),
         cutoff: sending.cutoff(),
@@ -130,7 +133,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = send(&client, request) => answered.map_err(|error| {
+            answered = send(&client, request, &connection) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
@@ -150,6 +153,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
             let _ = head.send(Ok(answer));
             match tunnel.run(cuts.at_once()).await {
                 End::Upstream(rest) => {
+                    hold.let_be();
                     sending.settled();
                     drop((in_flight, held));
                     rest.finish().await;
@@ -162,7 +166,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
                             "a tunnel was closed: a newer token is known"
                         );
                     }
-                    drop(upload);
+                    drop((hold, upload));
                     drop(sending);
                 }
             }
@@ -170,6 +174,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         }
         Ok(response) => response,
         Err(Failed::NotSent(why)) => {
+            hold.let_be();
             sending.settled();
             let given = match spend {
                 Some(name) => gate.give_back(&key, token, name).await,
@@ -212,10 +217,11 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
     if whole {
+        hold.let_be();
         sending.settled();
     } else {
         // The connection first, so that nothing more is written when the settling starts.
-        drop((body, upload));
+        drop((hold, body, upload));
         drop(sending);
     }
     drop((in_flight, held));
