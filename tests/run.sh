@@ -2,7 +2,7 @@
 # Runs every test. On Debian and Ubuntu it first installs what the tests run against, if it may; what is
 # missing then is named, and the tests that need it skip themselves by name.
 #
-#   tests/run.sh              everything: the suite, the model, the mutants
+#   tests/run.sh              everything: the suite, the model, the fuzz targets, the mutants
 #   tests/run.sh crash::      only tests of the suite whose name has this in it
 #
 # FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault histories for as
@@ -81,6 +81,8 @@ done
 cargo test --locked -- "$@"
 if [ $# -eq 0 ]; then
     cargo test --locked -p fencepost-model --test holds
+    # Seconds of fuzzing; docs/fuzzing.md has the long form.
+    cargo test --locked -p fencepost-fuzz
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2

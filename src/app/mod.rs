@@ -194,7 +194,7 @@ impl App {
         // Everything runs from here.
         let mut lane_task = tokio::spawn(lane_task.run());
         let (admin_stop, keeper_stop) = (CancellationToken::new(), CancellationToken::new());
-        let leave = Leave::default();
+        let departure = Leave::default();
         let admin_task = admin.map(|listener| {
             let state = AdminState {
                 control: Arc::new(control::Core {
@@ -221,7 +221,7 @@ impl App {
             Arc::clone(&proxy),
             settings.limits,
             Arc::clone(&metrics),
-            leave.clone(),
+            departure.clone(),
         ));
         readiness.set_configured();
         tracing::info!(
@@ -260,7 +260,7 @@ impl App {
         };
         tracing::info!(signal, "draining");
         readiness.set_draining();
-        leave.announced.cancel();
+        departure.announced.cancel();
         reloads.abort();
         tokio::spawn(async move {
             let signal = stops.next().await;
@@ -271,7 +271,7 @@ impl App {
             std::process::exit(1);
         });
         tokio::time::sleep(settings.shutdown.delay).await;
-        leave.now.cancel();
+        departure.now.cancel();
         tunnels.cancel();
         tasks.close();
         let drained = tokio::time::timeout(settings.shutdown.deadline, async {

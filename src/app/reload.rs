@@ -98,7 +98,7 @@ async fn reload(
     metrics: &Metrics,
 ) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
     let (new, warnings) = match loader.load() {
-        Ok(loaded) => loaded,
+        Ok(read) => read,
         Err(problems) => return (problems.sources.clone(), Err(vec![problems.to_string()])),
     };
     for warning in warnings {

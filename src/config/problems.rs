@@ -165,7 +165,7 @@ impl Report {
         self.broken.insert(path.to_owned());
         self.list.push(Problem {
             severity: Severity::Error,
-            path: path.to_owned(),
+            path: masked(path),
             place,
             message,
             hint,
@@ -195,14 +195,15 @@ impl Report {
         if self.broken.contains(&path) {
             return;
         }
-        if severity == Severity::Error {
-            self.broken.insert(path.clone());
-        }
         let place = self.place(&path);
+        let shown = masked(&path);
+        if severity == Severity::Error {
+            self.broken.insert(path);
+        }
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
         self.list.push(Problem {
             severity,
-            path,
+            path: shown,
             place,
             message,
             hint,
@@ -241,16 +242,22 @@ pub(super) fn shown(text: &str) -> String {
     if text.to_ascii_lowercase().contains("password") {
         return "what is given (not shown: it may hold a password)".to_owned();
     }
-    let text = match (text.find("://"), text.rfind('@')) {
-        (Some(start), Some(end)) if start < end => {
-            format!("{}://…{}", &text[..start], &text[end..])
-        }
-        _ => text.to_owned(),
-    };
+    let text = masked(text);
     if text.chars().count() > 60 {
         format!("`{}…`", text.chars().take(60).collect::<String>())
     } else {
         format!("`{text}`")
+    }
+}
+
+/// The text without the user and password of a URL. Where a colon is forgotten, a value is a key, and
+/// so a part of paths.
+pub(super) fn masked(text: &str) -> String {
+    match (text.find("://"), text.rfind('@')) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}://…{}", &text[..start], &text[end..])
+        }
+        _ => text.to_owned(),
     }
 }
 

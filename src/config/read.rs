@@ -14,7 +14,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::problems::{Place, Report, nearest, shown};
+use super::problems::{Place, Report, masked, nearest, shown};
 use super::tree::{Entry, Kind, Node, member};
 
 /// Reads a tree. What cannot be taken is reported and left out.
@@ -42,7 +42,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
                     }
                     None => format!("known here: {}", known.join(", ")),
                 };
-                (format!("there is no field `{name}`"), Some(hint))
+                (format!("there is no field `{}`", masked(&name)), Some(hint))
             }
         };
         report.error_at(place, &path, message, hint);
@@ -249,9 +249,22 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Serde takes a list for a struct too, its items for the fields in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        match self.node.kind {
+            Kind::List(_) => Err(self.fault("this must be a map of fields, and is a list".into())),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        seq tuple tuple_struct map struct identifier ignored_any
+        seq tuple tuple_struct map identifier ignored_any
     }
 }
 

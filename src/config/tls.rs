@@ -121,16 +121,14 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The `tls` block. `None` where it is wrong.
-pub(super) fn listener(file: TlsFile, report: &mut Report) -> Option<TlsSettings> {
+pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
     let identity = pair(
         "tls",
         (file.cert_file.as_deref(), file.key_file.as_deref()),
         report,
     );
-    let roots = match &file.client_ca_file {
-        Some(file) => Some(pem::roots("tls.client_ca_file", file, report)),
-        None => None,
-    };
+    let ca = file.client_ca_file.as_ref();
+    let roots = ca.map(|file| pem::roots("tls.client_ca_file", file, report));
     if roots.is_none() && file.client_auth.is_some() {
         report.error(
             "tls.client_auth",
@@ -200,17 +198,17 @@ pub(super) fn upstream(
     };
     let server_name = match file.server_name {
         None => None,
-        Some(name) => match ServerName::try_from(name.clone()) {
-            Ok(name) => Some(name),
-            Err(_) => {
+        Some(name) => {
+            let Ok(server_name) = ServerName::try_from(name.clone()) else {
                 report.error(
                     "upstream.tls.server_name",
                     format!("{} is neither a DNS name nor an IP address", shown(&name)),
                     "the name in the upstream's certificate, without a port: orders.internal",
                 );
                 return None;
-            }
-        },
+            };
+            Some(server_name)
+        }
     };
     Some(UpstreamTlsSettings {
         roots,

@@ -5,13 +5,14 @@
 //! means is up to the field that it is for. Flags and the environment are laid over the same tree, so
 //! that their values pass the same checks and a problem with one names the flag and not a line.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::problems::{Place, Report};
+use super::problems::{Place, Report, masked};
 
 /// A value, and where it is written.
 #[derive(Clone, Debug)]
@@ -77,11 +78,12 @@ impl Node {
         }
     }
 
-    /// Sets the text at a path of map keys (`store.url`), making maps on the way.
+    /// Sets the text at a path of map keys (`store.url`), making maps on the way where nothing is. What
+    /// is there and no map stays, to be told as the problem that it is.
     pub fn set(&mut self, path: &str, text: &str, place: &Place) {
         let mut node = self;
         for key in path.split('.') {
-            if !matches!(node.kind, Kind::Map(_)) {
+            if matches!(node.kind, Kind::Null) {
                 *node = Self {
                     place: place.clone(),
                     kind: Kind::Map(Vec::new()),
@@ -159,15 +161,17 @@ impl Node {
     }
 
     /// Marks what is at this path (as [`Self::places`] spells it) as broken. Whether there was
-    /// something.
+    /// something that was not: who crosses out until nothing is left to cross out comes to an end.
     pub fn cross_out(&mut self, path: &str) -> bool {
         if path.is_empty() {
-            self.kind = Kind::Broken;
-            return true;
+            return !matches!(
+                std::mem::replace(&mut self.kind, Kind::Broken),
+                Kind::Broken
+            );
         }
         match &mut self.kind {
             Kind::Map(entries) => entries.iter_mut().any(|entry| {
-                path.strip_prefix(entry.key.as_str())
+                path.strip_prefix(&*spelled(&entry.key))
                     .and_then(step)
                     .is_some_and(|rest| entry.value.cross_out(rest))
             }),
@@ -183,10 +187,21 @@ impl Node {
 
 /// The path of a member of the map at `path`.
 pub(super) fn member(path: &str, key: &str) -> String {
+    let key = spelled(key);
     if path.is_empty() {
-        key.to_owned()
+        key.into_owned()
     } else {
         format!("{path}.{key}")
+    }
+}
+
+/// A key as it stands in paths: in quotes where it could be taken for several, or for none, so that
+/// `store.url` is the `url` of `store` and nothing else.
+fn spelled(key: &str) -> Cow<'_, str> {
+    if key.is_empty() || key.contains(['.', '[', ']', '"']) {
+        format!("{key:?}").into()
+    } else {
+        key.into()
     }
 }
 
@@ -242,8 +257,10 @@ fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> No
                     let Place::Line(line) = first.place else {
                         continue;
                     };
-                    let message =
-                        format!("`{key}` is given twice; the first one is in line {line}");
+                    let message = format!(
+                        "`{}` is given twice; the first one is in line {line}",
+                        masked(&key)
+                    );
                     report.error_at(place, &path, message, Some("keep one of them".to_owned()));
                     continue;
                 }
@@ -405,7 +422,25 @@ mod tests {
         assert_eq!(node.places()["a.b"], Place::Named("--b".into()));
         assert!(node.cross_out("a.b"));
         assert!(!node.cross_out("a.x"));
+        assert!(!node.cross_out("a.b"), "it is crossed out already");
         node.remove("a.c");
         assert!(!node.places().contains_key("a.c"));
+    }
+
+    #[test]
+    fn a_key_with_signs_of_paths_in_it_is_not_taken_for_a_path() {
+        let (node, _) = parse("a:\n  b: 1\na.b: 2\n'': 3\n'a[0]': 4\n");
+        let mut node = node.expect("it is YAML");
+        let places = node.places();
+        assert_eq!(places["a.b"], Place::Line(2));
+        assert_eq!(places["\"a.b\""], Place::Line(3));
+        assert_eq!(places["\"\""], Place::Line(4));
+        assert!(node.cross_out("\"a.b\""));
+        assert!(node.cross_out("\"\""));
+        assert!(node.cross_out("\"a[0]\""));
+        let Kind::Map(entries) = &node.kind else {
+            panic!("{node:?} is no map")
+        };
+        assert!(matches!(entries[0].value.kind, Kind::Map(_)), "{entries:?}");
     }
 }

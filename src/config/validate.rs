@@ -39,7 +39,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         .as_ref()
         .is_some_and(|tls| tls.client_ca_file.is_some());
     let tls = match file.tls {
-        Some(block) => tls::listener(block, report).map(Some),
+        Some(block) => tls::listener(&block, report).map(Some),
         None => Some(None),
     };
     let upstream = upstream(file.upstream.unwrap_or_default(), barrier.settle, report);
@@ -86,16 +86,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
             roomless(&at, route.body, limits.body_memory, report);
         }
     }
-    let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
-    let guarded = |routes: &Vec<RouteSettings>| routes.iter().any(|r| !r.require_peer.is_empty());
-    if unmatched == Unmatched::SafeOnly && routes.as_ref().is_some_and(guarded) {
-        report.warn(
-            "unmatched",
-            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
-             one (with a slash behind it, say) for a route's that has a require_peer",
-            "unmatched: refuse",
-        );
-    }
+    let unmatched = unmatched(file.unmatched, routes.as_deref(), report);
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -133,6 +124,24 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         routes: routes?,
         sources: report.sources(),
     })
+}
+
+fn unmatched(
+    given: Option<Unmatched>,
+    routes: Option<&[RouteSettings]>,
+    report: &mut Report,
+) -> Unmatched {
+    let unmatched = given.unwrap_or(Unmatched::SafeOnly);
+    let mut routes = routes.unwrap_or_default().iter();
+    if unmatched == Unmatched::SafeOnly && routes.any(|route| !route.require_peer.is_empty()) {
+        report.warn(
+            "unmatched",
+            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
+             one (with a slash behind it, say) for a route's that has a require_peer",
+            "unmatched: refuse",
+        );
+    }
+    unmatched
 }
 
 /// A duration that must not be zero.

@@ -3,7 +3,7 @@
 //! Query strings have no standard beyond RFC 3986, 3.4. This follows the form encoding of the WHATWG
 //! URL standard, and refuses what other well-known readers take in another way: a name given twice
 //! (first, last or both count), `;` as a separator (older readers split at it), `name[]` and the like
-//! beside `name` (PHP folds `[`, `.` and spaces).
+//! beside `name` (PHP folds `[`, `.` and spaces; Rack and qs read `[name]` as `name`).
 
 use super::fold_case;
 use super::path::hex_digit;
@@ -17,7 +17,7 @@ pub fn query_value(raw_query: &str, name: &str) -> Result<Option<String>, String
         let this = decode(raw_name)
             .map_err(|problem| format!("a parameter's name {problem} in the query"))?;
         if this != name {
-            if folded(&this) == folded(name) {
+            if same_name(&this, name) {
                 return Err(format!(
                     "the parameter `{}` is the same as `{name}` for some servers; send `{name}` only",
                     this.escape_debug()
@@ -28,7 +28,7 @@ pub fn query_value(raw_query: &str, name: &str) -> Result<Option<String>, String
             }
             continue;
         }
-        if raw_value.contains(';') {
+        if piece.contains(';') {
             return Err(semicolon(name));
         }
         let value = decode(raw_value)
@@ -55,26 +55,32 @@ fn behind_semicolon(piece: &str, name: &str) -> Result<bool, String> {
         let raw_name = inner.split('=').next().unwrap_or(inner);
         let inner_name = decode(raw_name)
             .map_err(|problem| format!("a parameter's name behind a `;` {problem} in the query"))?;
-        if folded(&inner_name) == folded(name) {
+        if same_name(&inner_name, name) {
             return Ok(true);
         }
     }
     // Split at `;`, the first name ends there: `id;x=1` has `id` with no value.
     let first = piece.split(';').next().unwrap_or(piece);
     let first_name = first.split('=').next().unwrap_or(first);
-    Ok(piece.contains(';') && decode(first_name).is_ok_and(|first| folded(&first) == folded(name)))
+    Ok(piece.contains(';') && decode(first_name).is_ok_and(|first| same_name(&first, name)))
 }
 
-/// A name as PHP, ASP.NET and their like know it: cut at `[`, without leading spaces, with `_` for dots
-/// and spaces, whatever its case.
-fn folded(name: &str) -> String {
-    let name = name.trim_start_matches(' ');
-    let name = match name.find('[') {
-        Some(i) if i > 0 => &name[..i],
-        _ => name,
-    };
+/// Whether some reader knows both names as one: whatever their case; for PHP without leading spaces,
+/// with `_` for dots, spaces and a `[` that nothing closes, and cut at a NUL or a `[`; for Rack (before
+/// 3) and qs also without the brackets in front.
+fn same_name(one: &str, other: &str) -> bool {
+    let known = known_as(other);
+    known_as(one).iter().any(|name| known.contains(name))
+}
+
+/// The names by which readers know this one, in lower case.
+fn known_as(name: &str) -> [String; 2] {
+    let is_bracket = ['[', ']'];
     let name = name.split('\0').next().unwrap_or(name);
-    fold_case(name).replace(['.', ' '], "_")
+    let name = fold_case(name.trim_start_matches(' ')).replace(['.', ' '], "_");
+    let inner = name.trim_start_matches(is_bracket);
+    let cut = inner.split(is_bracket).next().unwrap_or(inner);
+    [cut.to_owned(), name.replace(is_bracket, "_")]
 }
 
 /// `+` is a space, `%XX` a byte of UTF-8.
@@ -151,6 +157,9 @@ mod tests {
             "Q=7",
             "q[]=8",
             "q[a]=1",
+            "[q]=8",
+            "q=7&[q]=8",
+            "q]=8",
             "+q=7",
             "q=7;a=1",
             "q=7;q=8",
@@ -173,5 +182,8 @@ mod tests {
             assert!(error.len() > 20, "{error}");
         }
         assert!(query_value("a.b=1&a_b=2", "a.b").is_err());
+        assert!(query_value("a[=1&a_=2", "a_").is_err());
+        assert!(query_value("a;b=1", "a;b").is_err());
+        assert_eq!(query_value("a%3Bb=1", "a;b"), Ok(Some("1".to_owned())));
     }
 }

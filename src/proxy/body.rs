@@ -125,11 +125,11 @@ impl Upload {
         }
         let began = Instant::now();
         let mut moved = began;
-        let held = hold.map(|hold| began + hold);
+        let streamed_from = hold.map(|hold| began + hold);
         while upload.pieces.length() <= limits.buffer {
             let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
             let end = whole.min(pause);
-            let until = held.map_or(end, |held| held.min(end));
+            let until = streamed_from.map_or(end, |from| from.min(end));
             let frame = match tokio::time::timeout_at(until, incoming.frame()).await {
                 Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
                 Ok(None) => {

@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::admit::Gate;
@@ -33,10 +33,11 @@ use super::headers::via::Via;
 use super::memory::Share;
 use super::reset::Hold;
 use super::respond::Refusal;
-use super::tunnel::{End, Opening};
+use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Upstream, send};
 use super::watched;
-use crate::barrier::Permit;
+use crate::barrier::{Permit, Sending};
+use crate::fence::{ResourceKey, Token};
 use crate::metrics::RouteMetrics;
 
 /// Frames between the upstream and a client that reads them, each as long as the client of the upstream reads at
@@ -151,26 +152,9 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
             };
             let (answer, tunnel) = opening.switch(response, &via);
             let _ = head.send(Ok(answer));
-            match tunnel.run(cuts.at_once()).await {
-                End::Upstream(rest) => {
-                    hold.let_be();
-                    sending.settled();
-                    drop((in_flight, held));
-                    rest.finish().await;
-                }
-                End::Cut => {
-                    if cuts.superseded.is_cancelled() {
-                        tracing::info!(
-                            resource = key.as_str(),
-                            token = token.to_string(),
-                            "a tunnel was closed: a newer token is known"
-                        );
-                    }
-                    drop((hold, upload));
-                    drop(sending);
-                }
-            }
-            return;
+            let counted = (in_flight, held);
+            let ours = (hold, upload);
+            return through(tunnel, sending, ours, &cuts, (&key, token), counted).await;
         }
         Ok(response) => response,
         Err(Failed::NotSent(why)) => {
@@ -227,6 +211,36 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     drop((in_flight, held));
     if whole && !finished {
         finish.await;
+    }
+}
+
+/// Follows a tunnel to its end. Only the upstream's own end says that it is done with what it has read.
+async fn through(
+    tunnel: Tunnel,
+    sending: Sending,
+    (hold, upload): (Hold, DropGuard),
+    cuts: &Cuts,
+    (key, token): (&ResourceKey, Token),
+    counted: impl Sized,
+) {
+    match tunnel.run(cuts.at_once()).await {
+        End::Upstream(rest) => {
+            hold.let_be();
+            sending.settled();
+            drop(counted);
+            rest.finish().await;
+        }
+        End::Cut => {
+            if cuts.superseded.is_cancelled() {
+                tracing::info!(
+                    resource = key.as_str(),
+                    token = token.to_string(),
+                    "a tunnel was closed: a newer token is known"
+                );
+            }
+            drop((hold, upload));
+            drop(sending);
+        }
     }
 }
 

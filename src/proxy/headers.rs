@@ -17,8 +17,7 @@ pub mod via;
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, COOKIE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
-    VIA,
+    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -165,6 +164,7 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether `Connection` has this option.
+#[must_use]
 pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
     connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
@@ -312,9 +312,6 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if add.version == Version::HTTP_2 && !add.http2 {
-        join_cookies(headers);
-    }
     if let Some((token, resource)) = add.fenced {
         headers.insert(TOKEN, HeaderValue::from(token.get()));
         headers.insert(RESOURCE, resource_value(resource));
@@ -345,23 +342,6 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     add.trailers.announce(headers);
     add.via.append(headers, add.version);
     trace::ensure(headers, add.trace);
-}
-
-/// One line of cookies: HTTP/2 may split them, HTTP/1 may not (RFC 9113, 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(COOKIE).iter();
-    let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
-        return;
-    };
-    let mut joined = first.as_bytes().to_vec();
-    for line in std::iter::once(second).chain(lines) {
-        joined.extend_from_slice(b"; ");
-        joined.extend_from_slice(line.as_bytes());
-    }
-    // Joined of valid values, so it is valid.
-    if let Ok(joined) = HeaderValue::from_bytes(&joined) {
-        headers.insert(COOKIE, joined);
-    }
 }
 
 /// Makes an upstream's header the client's. `version` is that of the upstream's response. What is returned
@@ -396,6 +376,10 @@ fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.
 /// Keys that templates make have no `%` but in escapes of ASCII signs, and no space in their literal
 /// text, so no two of them come out equal, and [`resource_of`] reads them back.
+///
+/// # Panics
+///
+/// Never: visible ASCII is a header value.
 #[must_use]
 pub fn resource_value(key: &ResourceKey) -> HeaderValue {
     let mut text = String::with_capacity(key.as_str().len());

@@ -48,12 +48,14 @@ fn as_http1(head: &Parts) -> Vec<u8> {
         .map_or("", |target| target.as_str());
     let mut text = Vec::with_capacity(1024);
     let start = [head.method.as_str(), " ", target, " HTTP/1.1\r\n"];
-    start.iter().for_each(|part| text.extend(part.bytes()));
+    for part in start {
+        text.extend(part.bytes());
+    }
     let authority = head.uri.authority().map(|name| name.as_str().as_bytes());
     let mut line = |name: &[u8], value: &[u8]| {
-        [name, b": ", value, b"\r\n"]
-            .iter()
-            .for_each(|part| text.extend(*part));
+        for part in [name, b": ", value, b"\r\n"] {
+            text.extend(part);
+        }
     };
     if let Some(authority) = authority {
         line(b"host", authority);

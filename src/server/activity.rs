@@ -154,7 +154,7 @@ pub(super) async fn drive(
         Due::TakenBack => {
             // At once: a GOAWAY in good order would wait for what such a client does not send.
             metrics.limit(Limit::StreamResets);
-            return Ok(());
+            Ok(())
         }
         Due::Leave => {
             connection.as_mut().graceful_shutdown();

@@ -8,11 +8,14 @@ use crate::support::http2::{
 };
 use crate::support::{Config, Proxy, Store, Upstream};
 
+/// What it is, the length it says, and the pieces of its body.
+type Case<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
+
 /// What a field list is made of.
 type Fields<'a> = Vec<(&'a str, &'a [u8])>;
 
 /// The head of a request that is forwarded.
-fn good<'a>(path: &'a str) -> Fields<'a> {
+fn good(path: &str) -> Fields<'_> {
     vec![
         (":method", b"PUT"),
         (":scheme", b"http"),
@@ -199,7 +202,7 @@ async fn heads_that_are_not_well_formed_go_nowhere() {
 #[tokio::test]
 async fn a_body_of_another_length_than_it_says_goes_nowhere() {
     let (upstream, proxy) = started("{}").await;
-    let cases: [(&str, &[u8], &[&[u8]]); 4] = [
+    let cases: [Case; 4] = [
         ("more than it says", b"3", &[b"1234"]),
         ("more, in a second frame", b"3", &[b"123", b"4"]),
         ("less than it says", b"5", &[b"1234"]),

@@ -212,7 +212,7 @@ async fn slow_clients() {
     for n in 0..count {
         clients.spawn(slow(proxy.data(), n % 3));
     }
-    tokio::time::sleep(scale(Duration::from_secs(6), Duration::from_secs(60))).await;
+    tokio::time::sleep(scale(Duration::from_secs(6), Duration::from_mins(1))).await;
     let what = format!("{count} clients slow with heads, bodies and reading");
     let grown = healthy.end(&what, &mut proxy, before).await;
     assert!(
@@ -310,7 +310,7 @@ async fn streams_that_are_taken_back_again_and_again() {
         .await
         .assert_forwarded();
     let before = proxy.process().memory();
-    let stop = Instant::now() + scale(Duration::from_secs(4), Duration::from_secs(60));
+    let stop = Instant::now() + scale(Duration::from_secs(4), Duration::from_mins(1));
     let mut clients = JoinSet::new();
     for _ in 0..4 {
         let to = proxy.data();

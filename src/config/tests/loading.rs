@@ -115,6 +115,18 @@ fn an_empty_file_and_one_of_comments_are_files() {
 }
 
 #[test]
+fn a_flag_puts_nothing_in_the_place_of_what_is_wrong() {
+    let mut overrides = Overrides::default();
+    overrides.set("upstream.url", "http://a", "--upstream");
+    overrides.set("store.url", "sqlite:flag.db", "--store");
+    for text in ["- routes\n", "hello\n", "store: hello\n", "store: [a]\n"] {
+        let problems = parse(text, &overrides).expect_err("it is not what was meant");
+        assert_eq!(problems.list[0].line(), Some(1), "{problems}");
+    }
+    assert!(parse("store: ~\nupstream:\n", &overrides).is_ok());
+}
+
+#[test]
 fn a_file_that_is_no_map_is_told() {
     for text in ["hello\n", "- a\n", "a: b: c\n", "\t\n:"] {
         assert!(bad(text).errors() > 0, "{text}");

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 85] = [
+const ERRORS: [(&str, &str, &str); 86] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, upstream"),
     (
@@ -449,6 +449,51 @@ fn ways_around_a_guarded_route_are_told() {
         assert_eq!(paths, told, "{routes}: {warnings:?}");
         let (_, warnings) = good(&format!("{base}unmatched: refuse\nroutes: {routes}\n"));
         assert!(warnings.iter().all(|w| w.path != "unmatched"), "{warnings:?}");
+    }
+}
+
+#[test]
+fn keys_that_are_no_names_are_told_as_they_are() {
+    for (text, path, message) in [
+        (
+            "store:\n  url: sqlite:a\nstore.url: b",
+            "\"store.url\"",
+            "there is no field `store.url`",
+        ),
+        (
+            "\n\nstore: { url \"postgres://u:sesame@h/d\" }",
+            "store.\"url \\\"postgres://…@h/d\\\"\"",
+            "there is no field `url \"postgres://…@h/d\"`",
+        ),
+    ] {
+        let problems = bad(&format!("{BASE}{text}"));
+        let [problem] = &problems.list[..] else {
+            panic!("one problem: {problems}")
+        };
+        assert_eq!((problem.path.as_str(), problem.line()), (path, Some(4)));
+        assert_eq!(problem.message, message);
+    }
+}
+
+#[test]
+fn a_list_is_not_taken_for_the_fields_in_their_order() {
+    for (text, path) in [
+        ("- 127.0.0.1:1\n- [http://a]\n", ""),
+        ("upstream: [http://a]\n", "upstream"),
+        ("upstream: { url: http://a }\nbarrier: [5s]\n", "barrier"),
+        (
+            "upstream: { url: http://a }\nroutes: [[a, /a]]\n",
+            "routes[0]",
+        ),
+    ] {
+        let problems = bad(text);
+        assert_eq!(problems.list[0].path, path, "{problems}");
+        assert!(
+            problems.list[0]
+                .message
+                .contains("a map of fields, and is a list"),
+            "{problems}"
+        );
     }
 }
 

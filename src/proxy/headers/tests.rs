@@ -92,31 +92,6 @@ fn what_stays_on_stays_in_its_order() {
 }
 
 #[test]
-fn cookies_that_http_2_has_split_are_one_line_again() {
-    let crumbs = [
-        ("cookie", "a=1"),
-        ("x-a", "1"),
-        ("cookie", "b=2"),
-        ("cookie", "c=3; d=4"),
-    ];
-    for (version, http2, expected) in [
-        (Version::HTTP_2, false, vec!["a=1; b=2; c=3; d=4"]),
-        (Version::HTTP_2, true, vec!["a=1", "b=2", "c=3; d=4"]),
-        (Version::HTTP_11, false, vec!["a=1", "b=2", "c=3; d=4"]),
-    ] {
-        let mut headers = map(&crumbs);
-        let add = ForUpstream {
-            version,
-            http2,
-            ..add()
-        };
-        request_for_upstream(&mut headers, add);
-        let lines: Vec<&HeaderValue> = headers.get_all(COOKIE).iter().collect();
-        assert_eq!(lines, expected, "{version:?} {http2}");
-    }
-}
-
-#[test]
 fn every_line_of_connection_counts() {
     let mut headers = map(&[
         ("connection", "x-one, X-TWO"),

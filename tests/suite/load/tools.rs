@@ -31,7 +31,7 @@ async fn beside(
         .args(arguments(&proxy.data().to_string()))
         .kill_on_drop(true);
     command.stdin(Stdio::null());
-    let output = tokio::time::timeout(Duration::from_secs(300), command.output());
+    let output = tokio::time::timeout(Duration::from_mins(5), command.output());
     let output = output.await.expect("the tool ends").expect("the tool runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let grown = healthy.end(test, &mut proxy, before).await;

@@ -1,0 +1,401 @@
+//! Header fields on their way upstream: whatever a client sends, the upstream finds one token, one
+//! resource and one key under any spelling of their names, and nothing of the connection before.
+//!
+//! The first byte of an input chooses the circumstances, the rest is field lines, ended by line feeds.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use fencepost::fence::{ResourceKey, Token};
+use fencepost::proxy::headers::trace::{NewTrace, trace_id};
+use fencepost::proxy::headers::trailers::TrailerRules;
+use fencepost::proxy::headers::via::{Loop, Via};
+use fencepost::proxy::headers::{
+    ForUpstream, fencing_token, method_override, request_for_upstream, response_for_client, single,
+    text,
+};
+use fencepost::proxy::idempotency::Choice;
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+use crate::{Seen, Target, Verdict, hold};
+
+pub const TARGET: Target = Target {
+    name: "headers",
+    check,
+    dictionary: include_str!("../dictionaries/headers.dict"),
+};
+
+/// The function under test.
+pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
+
+/// What the proxy calls itself.
+const PROCESS: u32 = 0xfe2c_e905;
+const MEMBER: &str = "1.1 fencepost-fe2ce905";
+
+/// Of one connection, whoever names them.
+const HOPS: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "http2-settings",
+];
+
+/// Fields that no client can have dropped by naming them in `Connection`.
+const KEPT: [&str; 8] = [
+    "host",
+    "content-length",
+    "content-type",
+    "authorization",
+    "cookie",
+    "if-match",
+    "range",
+    "expect",
+];
+
+/// Variables by which a GET may be something else.
+const OVERRIDES: [&str; 3] = [
+    "X_HTTP_METHOD_OVERRIDE",
+    "X_HTTP_METHOD",
+    "X_METHOD_OVERRIDE",
+];
+
+fn check(data: &[u8]) -> Verdict {
+    check_of(&request_for_upstream, data)
+}
+
+pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
+    let Some((bits, lines)) = data.split_first() else {
+        return Ok(Seen::Refused);
+    };
+    let sent = fields(lines);
+    if sent.is_empty() {
+        return Ok(Seen::Refused);
+    }
+    taken(&sent)?;
+    let bit = |i: u8| bits >> i & 1 == 1;
+    let key = ResourceKey::new("order:é 42").map_err(|error| error.to_string())?;
+    let name = HeaderName::from_static("idempotency-key");
+    let ours = HeaderValue::from_static("ours");
+    let choice = match bits >> 1 & 3 {
+        0 => None,
+        1 => Some((&name, Choice::KeepClients)),
+        2 => Some((&name, Choice::Nothing)),
+        _ => Some((&name, Choice::Send(name.clone(), ours))),
+    };
+    let via = Via::new(PROCESS);
+    let mut rules = TrailerRules::of(&sent);
+    if bit(6) {
+        rules.bar(HeaderName::from_static("x-tenant"));
+    }
+    let add = ForUpstream {
+        fenced: bit(0).then_some((Token::MAX, &key)),
+        idempotency: choice.clone(),
+        peer: bit(3).then_some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
+        scheme: "http",
+        host: bit(4).then(|| HeaderValue::from_static("seen.example")),
+        version: Version::HTTP_11,
+        http2: bit(5),
+        trace: NewTrace {
+            trace_id: 7,
+            parent_id: 9,
+        },
+        via: &via,
+        trailers: &rules,
+    };
+    let mut found = sent.clone();
+    to_upstream(&mut found, add);
+    let view = cgi(&found);
+
+    for (name, value) in [
+        ("X_FENCING_TOKEN", "9223372036854775807"),
+        ("X_FENCING_RESOURCE", "order:%C3%A9%2042"),
+    ] {
+        let expected = bit(0).then(|| vec![value.as_bytes().to_vec()]);
+        hold!(
+            view.get(name) == expected.as_ref(),
+            "{name} is {:?}",
+            view.get(name)
+        );
+    }
+    let others = view
+        .keys()
+        .filter(|name| name.starts_with("X_FENCING_"))
+        .count();
+    hold!(
+        others == if bit(0) { 2 } else { 0 },
+        "other X-Fencing fields go upstream: {found:?}"
+    );
+    for hop in HOPS {
+        let te = hop == "te" && bit(5) && found.get_all(hop).iter().all(|v| v == "trailers");
+        hold!(
+            te || !found.contains_key(hop),
+            "{hop} goes upstream: {sent:?}"
+        );
+    }
+    match choice {
+        Some((_, Choice::Send(..))) => {
+            let one = view.get("IDEMPOTENCY_KEY");
+            hold!(one == Some(&vec![b"ours".to_vec()]), "the key is {one:?}");
+        }
+        Some((_, Choice::Nothing)) => {
+            hold!(
+                !view.contains_key("IDEMPOTENCY_KEY"),
+                "a key that was to go: {found:?}"
+            );
+        }
+        Some((_, Choice::KeepClients)) | None => same(&sent, &found, "idempotency-key")?,
+    }
+    if bit(3) {
+        ends_with(&view, "X_FORWARDED_FOR", "192.0.2.7")?;
+    }
+    ends_with(&view, "VIA", MEMBER)?;
+    hold!(
+        via.check(&found) == Err(Loop::Own),
+        "it comes back, and is not known again: {found:?}"
+    );
+    hold!(
+        trace_id(&found).is_some(),
+        "there is no trace context: {found:?}"
+    );
+    kept(&sent, &found)?;
+    trailers(&rules, &sent, &found)?;
+    answer(&via, &sent)?;
+    Ok(Seen::Accepted)
+}
+
+/// What the proxy has nothing to do with goes on as it came.
+fn kept(sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
+    for name in KEPT {
+        same(sent, found, name)?;
+    }
+    let named = options(sent);
+    for name in sent.keys().filter(|name| untouched(name.as_str())) {
+        if named.contains(&name.as_str().to_owned()) {
+            continue;
+        }
+        same(sent, found, name.as_str())?;
+    }
+    Ok(())
+}
+
+/// The fields of these lines that a client could send.
+fn fields(lines: &[u8]) -> HeaderMap {
+    let mut sent = HeaderMap::new();
+    for line in lines.split(|b| *b == b'\n').take(64) {
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            continue;
+        };
+        let value = line[colon + 1..].trim_ascii();
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(value),
+        ) {
+            sent.append(name, value);
+        }
+    }
+    sent
+}
+
+/// Fields of which one value matters.
+fn taken(sent: &HeaderMap) -> Result<(), String> {
+    let view = cgi(sent);
+    for name in ["x-fencing-token", "x-tenant", "x-fencing-operation"] {
+        let name = HeaderName::from_static(name);
+        let all = view.get(&variable(name.as_str())).map_or(0, Vec::len);
+        match single(sent, &name) {
+            Ok(None) => hold!(all == 0, "{name} is passed over: {sent:?}"),
+            Ok(Some(value)) => {
+                hold!(
+                    all == 1 && sent.get(&name) == Some(value),
+                    "{name} has one value: {sent:?}"
+                );
+            }
+            Err(_) => hold!(all > 0, "{name} is refused: {sent:?}"),
+        }
+        if let Ok(Some(text)) = text(sent, &name) {
+            hold!(
+                !options(sent).contains(&name.as_str().to_owned()),
+                "{name} makes a key, and Connection names it"
+            );
+            let mut on = sent.clone();
+            strip_by_the_letter(&mut on);
+            hold!(
+                on.contains_key(&name),
+                "{name} makes a key of {text}, and is dropped"
+            );
+        }
+    }
+    hold!(
+        fencing_token(sent) == single(sent, &HeaderName::from_static("x-fencing-token")),
+        "the token is another field"
+    );
+    let any = OVERRIDES.iter().any(|name| view.contains_key(*name));
+    hold!(
+        method_override(sent) == any,
+        "a method override is passed over: {sent:?}"
+    );
+    Ok(())
+}
+
+/// Strips as any proxy does that goes by the RFC alone: what Connection names goes.
+fn strip_by_the_letter(headers: &mut HeaderMap) {
+    for option in options(headers) {
+        headers.remove(option.as_str());
+    }
+}
+
+/// What these fields were as trailers; and that none is announced which is taken out.
+fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
+    let mut kept = sent.clone();
+    rules.strip(&mut kept);
+    for name in cgi(&kept).keys() {
+        let bad = [
+            "CONTENT_LENGTH",
+            "TRANSFER_ENCODING",
+            "HOST",
+            "AUTHORIZATION",
+            "TRAILER",
+            "TE",
+            "IF_MATCH",
+            "VIA",
+        ];
+        hold!(!bad.contains(&name.as_str()), "{name} goes on as a trailer");
+        hold!(
+            !name.starts_with("X_FENCING_"),
+            "{name} goes on as a trailer"
+        );
+        hold!(
+            !OVERRIDES.contains(&name.as_str()),
+            "{name} goes on as a trailer"
+        );
+    }
+    for option in options(sent) {
+        let stays =
+            ["content-digest", "etag"].contains(&option.as_str()) || KEPT.contains(&&*option);
+        hold!(
+            stays || !kept.contains_key(option.as_str()),
+            "{option} is named in Connection, and goes on as a trailer"
+        );
+    }
+    let once = kept.clone();
+    rules.strip(&mut kept);
+    hold!(once == kept, "more trailers go the second time");
+
+    let (before, after) = (members(sent, "trailer"), members(found, "trailer"));
+    for name in &after {
+        hold!(before.contains(name), "{name} is announced, and was not");
+    }
+    for name in &before {
+        let Ok(field) = HeaderName::from_bytes(name.as_bytes()) else {
+            continue;
+        };
+        let mut alone = HeaderMap::from_iter([(field, HeaderValue::from_static("x"))]);
+        rules.strip(&mut alone);
+        hold!(
+            after.contains(name) != alone.is_empty(),
+            "{name} is announced, and taken out; or is not, and stays"
+        );
+    }
+    Ok(())
+}
+
+fn answer(via: &Via, sent: &HeaderMap) -> Result<(), String> {
+    let mut found = sent.clone();
+    response_for_client(&mut found, Version::HTTP_11, via);
+    let view = cgi(&found);
+    hold!(
+        !view.keys().any(|name| name.starts_with("X_FENCING_")),
+        "the upstream speaks for the proxy: {found:?}"
+    );
+    for hop in HOPS {
+        hold!(!found.contains_key(hop), "{hop} goes to the client");
+    }
+    ends_with(&view, "VIA", MEMBER)
+}
+
+/// Fields that the proxy has nothing to do with.
+fn untouched(name: &str) -> bool {
+    let variable = variable(name);
+    let ours = [
+        "X_FORWARDED_FOR",
+        "X_FORWARDED_PROTO",
+        "X_FORWARDED_HOST",
+        "VIA",
+        "TRACEPARENT",
+        "TRACESTATE",
+        "IDEMPOTENCY_KEY",
+        "TRAILER",
+    ];
+    !HOPS.contains(&name)
+        && !ours.contains(&variable.as_str())
+        && !variable.starts_with("X_FENCING_")
+}
+
+fn same(sent: &HeaderMap, found: &HeaderMap, name: &str) -> Result<(), String> {
+    let (a, b): (Vec<_>, Vec<_>) = (
+        sent.get_all(name).iter().collect(),
+        found.get_all(name).iter().collect(),
+    );
+    hold!(a == b, "{name} was {a:?}, and is {b:?}");
+    Ok(())
+}
+
+/// The field is a list on one line that ends so.
+fn ends_with(
+    view: &BTreeMap<String, Vec<Vec<u8>>>,
+    name: &str,
+    member: &str,
+) -> Result<(), String> {
+    let lines = view.get(name).map_or(&[][..], Vec::as_slice);
+    let last = |line: &Vec<u8>| {
+        line.rsplit(|b| *b == b',')
+            .next()
+            .is_some_and(|m| m.trim_ascii() == member.as_bytes())
+    };
+    hold!(lines.len() == 1 && last(&lines[0]), "{name} is {lines:?}");
+    Ok(())
+}
+
+fn options(headers: &HeaderMap) -> Vec<String> {
+    members(headers, "connection")
+}
+
+/// The members of a list, in lower case.
+fn members(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let lines = headers.get_all(name);
+    let members = lines
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|b| *b == b','));
+    members
+        .map(|member| String::from_utf8_lossy(member).trim().to_ascii_lowercase())
+        .collect()
+}
+
+/// The name of a field's variable (RFC 3875, 4.1.18), as lax servers make it.
+fn variable(name: &str) -> String {
+    let letter = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    name.chars().map(letter).collect()
+}
+
+/// All fields as a server has them that makes variables of them.
+fn cgi(headers: &HeaderMap) -> BTreeMap<String, Vec<Vec<u8>>> {
+    let mut view: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    for (name, value) in headers {
+        view.entry(variable(name.as_str()))
+            .or_default()
+            .push(value.as_bytes().to_vec());
+    }
+    view
+}

@@ -1,0 +1,123 @@
+//! A connection of requests: each begins where a reader that goes message by message has it, and what
+//! passes does not depend on the pieces in which it comes.
+
+use fencepost::wire::follow::{Follow, Violation};
+use fencepost::wire::head::Framing;
+use fencepost::wire::request::RequestReader;
+
+use crate::request::LIMITS;
+use crate::{Seen, Target, Verdict, hold};
+
+pub const TARGET: Target = Target {
+    name: "stream",
+    check,
+    dictionary: include_str!("../dictionaries/stream.dict"),
+};
+
+/// What passed of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    pub bytes: usize,
+    pub heads: u64,
+    pub violation: Option<Violation>,
+    /// It stands inside a body.
+    pub in_body: bool,
+    /// It is not HTTP/1.
+    pub through: bool,
+}
+
+/// The function under test: a connection in these pieces.
+pub type Run = dyn Fn(&[&[u8]]) -> Passed;
+
+fn check(data: &[u8]) -> Verdict {
+    check_of(&real, data)
+}
+
+/// What the proxy lets pass.
+#[must_use]
+pub fn real(pieces: &[&[u8]]) -> Passed {
+    let mut follow = Follow::new(LIMITS);
+    let mut waiting = Vec::new();
+    let mut bytes = 0;
+    let mut violation = None;
+    for piece in pieces {
+        waiting.extend_from_slice(piece);
+        let (released, verdict) = follow.feed(&waiting);
+        waiting.drain(..released);
+        bytes += released;
+        if let Err(error) = verdict {
+            violation = Some(error);
+            let (more, again) = follow.feed(&waiting);
+            assert!(more == 0 && again.is_ok(), "more passes behind a violation");
+            break;
+        }
+    }
+    Passed {
+        bytes,
+        heads: follow.heads(),
+        violation,
+        in_body: follow.is_in_body(),
+        through: follow.is_through(),
+    }
+}
+
+pub fn check_of(run: &Run, data: &[u8]) -> Verdict {
+    let whole = run(&[data]);
+    let bytes: Vec<&[u8]> = data.chunks(1).collect();
+    let thirds: Vec<&[u8]> = data.chunks(data.len() / 3 + 1).collect();
+    for pieces in [&bytes, &thirds] {
+        let mut again = run(pieces);
+        // What came of a body before it broke may have gone on.
+        if matches!(whole.violation, Some(Violation::Body(_))) {
+            hold!(again.bytes >= whole.bytes, "less passes in pieces");
+            again.bytes = whole.bytes;
+        }
+        hold!(
+            again == whole,
+            "at once {whole:?}, and in {} pieces {again:?}",
+            pieces.len()
+        );
+    }
+    if whole.through {
+        return Ok(Seen::Accepted);
+    }
+    // Message by message.
+    let mut at = 0;
+    for number in 1..=whole.heads {
+        let rest = &data[at..];
+        let head = RequestReader::default().read(rest, &LIMITS);
+        let Ok(Some(head)) = head else {
+            return Err(format!("request {number}, at byte {at}, is {head:?}"));
+        };
+        let last = number == whole.heads;
+        hold!(
+            last || !head.upgrade,
+            "request {number} asks to leave HTTP, and more passes behind it"
+        );
+        at += head.length;
+        let left = match head.framing {
+            Framing::None => Some(0),
+            Framing::Length(length) => usize::try_from(length)
+                .ok()
+                .filter(|length| at + length <= data.len()),
+            Framing::Chunked => crate::chunked::real(&[&data[at..]]).ok().flatten(),
+        };
+        let Some(length) = left else {
+            let open = whole.in_body || matches!(whole.violation, Some(Violation::Body(_)));
+            hold!(last && open, "request {number} has no end, and more passes");
+            return Ok(Seen::Accepted);
+        };
+        at += length;
+    }
+    hold!(
+        at == whole.bytes,
+        "{} bytes pass, and {} requests have {at}",
+        whole.bytes,
+        whole.heads
+    );
+    Ok(if whole.heads > 0 {
+        Seen::Accepted
+    } else {
+        Seen::Refused
+    })
+}
