@@ -31,6 +31,7 @@ use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
+use super::reset::Hold;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Upstream, send};
@@ -127,6 +128,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     // However this ends, an upload that still runs ends before the settling starts: it is declared later, and so
     // dropped earlier, than the permit.
     let upload = cut.drop_guard();
+    let mut request = request;
+    let (hold, connection) = Hold::on(&mut request, upstream.h2);
     let cuts = Cuts {
         superseded: sending.superseded(),
         cutoff: sending.cutoff(),
@@ -135,7 +138,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = send(&client, request) => answered.map_err(|error| {
+            answered = send(&client, request, &connection) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
@@ -154,12 +157,14 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
             let (answer, tunnel) = opening.switch(response, &via);
             let _ = head.send(Ok(answer));
             let counted = (in_flight, held);
-            return through(tunnel, sending, upload, &cuts, (&key, token), counted).await;
+            let ours = (hold, upload);
+            return through(tunnel, sending, ours, &cuts, (&key, token), counted).await;
         }
         Ok(response) => response,
         Err(failed) => {
             let refusal = match failed {
                 Failed::NotSent(why) => {
+                    hold.let_be();
                     sending.settled();
                     let given = match spend {
                         Some(name) => gate.give_back(&key, token, name).await,
@@ -200,10 +205,11 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
     if whole {
+        hold.let_be();
         sending.settled();
     } else {
         // The connection first, so that nothing more is written when the settling starts.
-        drop((body, upload));
+        drop((hold, body, upload));
         drop(sending);
     }
     drop((in_flight, held));
@@ -216,13 +222,14 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
 async fn through(
     tunnel: Tunnel,
     sending: Sending,
-    upload: DropGuard,
+    (hold, upload): (Hold, DropGuard),
     cuts: &Cuts,
     (key, token): (&ResourceKey, Token),
     counted: impl Sized,
 ) {
     match tunnel.run(cuts.at_once()).await {
         End::Upstream(rest) => {
+            hold.let_be();
             sending.settled();
             drop(counted);
             rest.finish().await;
@@ -235,7 +242,7 @@ async fn through(
                     "a tunnel was closed: a newer token is known"
                 );
             }
-            drop(upload);
+            drop((hold, upload));
             drop(sending);
         }
     }

@@ -22,6 +22,7 @@ mod pace;
 mod pass;
 mod peer;
 mod places;
+mod reset;
 mod respond;
 mod seldom;
 mod table;

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -155,12 +156,13 @@ impl Proxy {
         if let Some(opening) = &opening {
             opening.ask(request.headers_mut());
         }
+        let connection = capture_connection(&mut request);
         let began = Instant::now();
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
         let answered = tokio::select! {
-            answered = send(&upstream.plain, request) => answered,
+            answered = send(&upstream.plain, request, &connection) => answered,
             () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
         };
         let response = match answered {

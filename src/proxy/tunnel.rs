@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
-use super::upstream::ResetSwitch;
+use super::reset::ResetSwitch;
 
 /// How long a client may take to end its side after the upstream has ended the other.
 const LINGER: Duration = Duration::from_secs(2);
@@ -214,7 +214,7 @@ impl Tunnel {
         let Some(client) = ended else {
             // What the kernel has not sent yet is not to arrive later on.
             if let Some(reset) = reset {
-                reset.reset_on_close();
+                reset.throw();
             }
             return End::Cut;
         };

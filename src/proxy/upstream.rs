@@ -13,7 +13,6 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -25,7 +24,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{
     FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
 };
-use hyper_util::client::legacy::connect::{Connected, Connection, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
@@ -34,6 +33,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 use super::body::{BoxError, UpstreamBody};
+use super::reset::ResetSwitch;
 use super::tunnel;
 use super::watched::Watch;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
@@ -63,9 +63,9 @@ pub(crate) type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
 /// one out, without a word.
 pub(crate) async fn send(
     client: &HttpClient,
-    mut request: Request<UpstreamBody>,
+    request: Request<UpstreamBody>,
+    connection: &CaptureConnection,
 ) -> Result<Response<Incoming>, ClientError> {
-    let connection = capture_connection(&mut request);
     let response = client.request(request).await?;
     if response.version() < Version::HTTP_11
         && let Some(connected) = connection.connection_metadata().as_ref()
@@ -351,17 +351,6 @@ impl LeaseGuard {
     }
 }
 
-/// Has a fenced connection closed with a reset: what the kernel has not sent by then is not to arrive later on, when
-/// nobody waits for it any longer. It comes with every response, among its extensions.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ResetSwitch(Arc<AtomicBool>);
-
-impl ResetSwitch {
-    pub(crate) fn reset_on_close(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// A connection to the upstream.
 pub(crate) struct Socket {
     io: Io,
@@ -378,7 +367,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // What nobody fences may arrive at any time.
         if self.guard.is_some()
-            && self.reset.0.load(Ordering::Acquire)
+            && self.reset.is_thrown()
             && let Io::Tcp(stream) = &self.io
         {
             let _ = stream.inner().set_zero_linger();
@@ -395,15 +384,28 @@ impl Socket {
         }
     }
 
-    /// Refuses a write under a lapsed lease. hyper then drops the connection, which resets it.
+    /// Refuses a write under a lapsed lease, or of a request that was given up. hyper then drops the connection.
     fn may_write(&self) -> io::Result<()> {
         match &self.guard {
+            Some(_) if self.reset.is_thrown() => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "the request was given up; nothing more is written upstream",
+            )),
             Some(guard) if !guard.lease.holds(guard.generation) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "the lease has lapsed; nothing more is written upstream",
             )),
             _ => Ok(()),
         }
+    }
+
+    /// A write that waits for room ends once the request is given up.
+    fn wrote<T>(&self, cx: &Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_pending() && self.guard.is_some() {
+            self.reset.register(cx.waker());
+            self.may_write()?;
+        }
+        written
     }
 }
 
@@ -433,10 +435,12 @@ impl Write for Socket {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match &mut self.get_mut().io {
+        let this = self.get_mut();
+        let written = match &mut this.io {
             Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
             Io::Unix(io) => Pin::new(io).poll_write(cx, buf),
-        }
+        };
+        this.wrote(cx, written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -463,10 +467,12 @@ impl Write for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.may_write()?;
-        match &mut self.get_mut().io {
+        let this = self.get_mut();
+        let written = match &mut this.io {
             Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
             Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-        }
+        };
+        this.wrote(cx, written)
     }
 }
 

@@ -16,14 +16,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use http::{Extensions, Uri};
+use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
 use super::body::BoxError;
-use super::upstream::ResetSwitch;
+use super::reset::ResetSwitch;
 use crate::wire::answers::{Answers, Fault};
 use crate::wire::head::HeadLimits;
 
@@ -85,10 +85,8 @@ where
             let stream = opening.await.map_err(Into::into)?;
             let connected = stream.connected();
             let through = h2 || connected.is_negotiated_h2();
-            let mut extras = Extensions::new();
-            connected.get_extras(&mut extras);
             let mut watched = Watched::new(TokioIo::new(stream), through);
-            watched.reset = extras.remove();
+            watched.reset = ResetSwitch::of(&connected);
             Ok(TokioIo::new(watched))
         })
     }
@@ -157,7 +155,7 @@ impl<S> Drop for Watched<S> {
         if let Some(reset) = &self.reset
             && self.answers.is_out()
         {
-            reset.reset_on_close();
+            reset.throw();
         }
     }
 }
