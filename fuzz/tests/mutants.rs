@@ -406,6 +406,7 @@ fn responses_that_are_read_as_httparse_reads_them() {
             Ok(httparse::Status::Complete(length)) => Ok(Some(ResponseHead {
                 length,
                 status: parsed.code.unwrap_or_default(),
+                http_11: parsed.version == Some(1),
                 framing: Framing::None,
             })),
             Ok(httparse::Status::Partial) => Ok(None),

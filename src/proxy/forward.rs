@@ -34,7 +34,7 @@ use super::memory::Share;
 use super::reset::Hold;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening, Tunnel};
-use super::upstream::{Upstream, send};
+use super::upstream::Upstream;
 use super::watched;
 use crate::barrier::{Permit, Sending};
 use crate::fence::{ResourceKey, Token};
@@ -129,7 +129,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     // dropped earlier, than the permit.
     let upload = cut.drop_guard();
     let mut request = request;
-    let (hold, connection) = Hold::on(&mut request, upstream.h2);
+    let hold = Hold::on(&mut request, upstream.h2);
     let cuts = Cuts {
         superseded: sending.superseded(),
         cutoff: sending.cutoff(),
@@ -138,7 +138,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     let began = Instant::now();
     let answered = match upstream.fenced(sending.generation()) {
         Ok(client) => tokio::select! {
-            answered = send(&client, request, &connection) => answered.map_err(|error| {
+            answered = client.request(request) => answered.map_err(|error| {
                 if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
             }),
             () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),

@@ -10,7 +10,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::capture_connection;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +26,7 @@ use super::places::{self, Place};
 use super::respond::Refusal;
 use super::table::Route;
 use super::tunnel::{End, Opening};
-use super::upstream::{Upstream, send};
+use super::upstream::Upstream;
 use super::{Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
@@ -156,13 +155,12 @@ impl Proxy {
         if let Some(opening) = &opening {
             opening.ask(request.headers_mut());
         }
-        let connection = capture_connection(&mut request);
         let began = Instant::now();
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
         let answered = tokio::select! {
-            answered = send(&upstream.plain, request, &connection) => answered,
+            answered = upstream.plain.request(request) => answered,
             () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
         };
         let response = match answered {

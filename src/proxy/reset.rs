@@ -57,10 +57,10 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn on<B>(request: &mut Request<B>, h2: bool) -> (Self, CaptureConnection) {
-        let captured = capture_connection(request);
-        let connection = (!h2).then(|| captured.clone());
-        (Self { connection }, captured)
+    pub(crate) fn on<B>(request: &mut Request<B>, h2: bool) -> Self {
+        Self {
+            connection: (!h2).then(|| capture_connection(request)),
+        }
     }
 
     /// The exchange is over, and what the connection is fit for hyper decides.

@@ -18,14 +18,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, Uri, Version};
-use hyper::body::Incoming;
+use http::{HeaderValue, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_rustls::{
     FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
 };
-use hyper_util::client::legacy::connect::{CaptureConnection, Connected, Connection};
-use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
@@ -56,24 +55,7 @@ pub enum UpstreamError {
 /// the longest piece of one.
 const BUFFER: usize = 64 << 10;
 
-pub(crate) type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
-
-/// Sends a request. A connection on which the upstream has answered in HTTP/1.0 is not used again: hyper would
-/// write HTTP/1.0 there from then on, in which a body has a length or is not there, and leaves a body without
-/// one out, without a word.
-pub(crate) async fn send(
-    client: &HttpClient,
-    request: Request<UpstreamBody>,
-    connection: &CaptureConnection,
-) -> Result<Response<Incoming>, ClientError> {
-    let response = client.request(request).await?;
-    if response.version() < Version::HTTP_11
-        && let Some(connected) = connection.connection_metadata().as_ref()
-    {
-        connected.poison();
-    }
-    Ok(response)
-}
+type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {

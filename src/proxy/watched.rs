@@ -130,6 +130,15 @@ impl<S> Watched<S> {
         }
     }
 
+    /// Before a write.
+    fn may_write(&self) -> io::Result<()> {
+        self.check()?;
+        if self.answers.is_over() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(())
+    }
+
     /// Takes what has come into account; returns how much of it may be handed on.
     fn judge(&mut self, bytes: Option<&[u8]>) -> usize {
         let (released, verdict) = self.answers.feed(bytes.unwrap_or(&self.held));
@@ -179,6 +188,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
                 return Poll::Ready(Ok(()));
             }
             this.check()?;
+            if this.held.is_empty() && this.answers.is_over() {
+                // As if the upstream had closed it, as it well may.
+                return Poll::Ready(Ok(()));
+            }
             if this.held.is_empty() {
                 // Mostly all of it passes, and nothing is copied.
                 let before = buf.filled().len();
@@ -216,7 +229,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.check()?;
+        this.may_write()?;
         let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
         this.wrote(&buf[..written])?;
         Poll::Ready(Ok(written))
@@ -240,7 +253,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.check()?;
+        this.may_write()?;
         let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
         let mut left = written;
         for buf in bufs {
@@ -305,6 +318,19 @@ mod tests {
         seen.clear();
         upstream.read_to_end(&mut seen).await.expect("and no more");
         assert!(seen.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_answered_in_http_1_0_is_closed_though_its_upstream_keeps_it() {
+        let (mut upstream, near) = duplex(64 << 10);
+        let mut watched = Watched::new(near, false);
+        watched.write_all(GET).await.expect("written");
+        let old = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
+        upstream.write_all(old).await.expect("room");
+        let mut all = Vec::new();
+        watched.read_to_end(&mut all).await.expect("a clean end");
+        assert_eq!(all, old);
+        watched.write_all(GET).await.expect_err("no more");
     }
 
     #[tokio::test]

@@ -93,6 +93,8 @@ pub struct Answers {
     asked: Option<Asked>,
     /// Something has been written.
     begun: bool,
+    /// The latest response was in HTTP/1.0.
+    old: bool,
 }
 
 impl Answers {
@@ -104,6 +106,7 @@ impl Answers {
             reading: Reading::Head(ResponseReader::default()),
             asked: None,
             begun: false,
+            old: false,
         }
     }
 
@@ -127,6 +130,14 @@ impl Answers {
     pub const fn is_out(&self) -> bool {
         let between = matches!(self.writing, Writing::Between);
         !self.is_through() && (self.asked.is_some() || !between)
+    }
+
+    /// Whether the connection has carried all it may, though nothing is wrong with it: its last response was in
+    /// HTTP/1.0, and hyper would write HTTP/1.0 from then on, in which a body has a length or is not
+    /// there, and leave a body without one out, without a word.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.old && self.begun && !self.is_out()
     }
 
     /// These bytes have been written.
@@ -270,6 +281,7 @@ impl Answers {
     }
 
     fn body(&mut self, bodiless: bool, head: ResponseHead) {
+        self.old = !head.http_11;
         match head.framing {
             _ if bodiless => self.answered(),
             Framing::Length(0) => self.answered(),
@@ -366,6 +378,21 @@ mod tests {
         assert_eq!(answer(GET, &more), (chunked.len(), Err(Fault::Extra)));
         let to_end = b"HTTP/1.0 200 OK\r\n\r\nall of it\r\nHTTP/1.1 200 OK\r\n\r\n";
         assert_eq!(answer(GET, to_end), (to_end.len(), Ok(())));
+    }
+
+    #[test]
+    fn after_http_1_0_a_connection_is_over() {
+        const OLD: &[u8] = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let mut answers = Answers::new(LIMITS);
+        assert!(!answers.is_over());
+        answers
+            .wrote(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\na")
+            .expect("a request");
+        assert_eq!(answers.feed(&OLD[..OLD.len() - 1]), (OLD.len() - 1, Ok(())));
+        assert_eq!(answers.feed(b"k"), (1, Ok(())));
+        assert!(!answers.is_over(), "the upload goes on");
+        answers.wrote(b"bc").expect("the rest");
+        assert!(answers.is_over());
     }
 
     #[test]

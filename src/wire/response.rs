@@ -58,6 +58,8 @@ pub struct ResponseHead {
     /// Bytes of the head, to the end of its empty line.
     pub length: usize,
     pub status: u16,
+    /// In HTTP/1.1, and not 1.0.
+    pub http_11: bool,
     /// As the fields say. Whether there is content at all, status and method decide.
     pub framing: Framing,
 }
@@ -127,6 +129,7 @@ impl ResponseReader {
         Ok(ResponseHead {
             length: self.lines.position(),
             status: start.status,
+            http_11: start.http_11,
             framing,
         })
     }
