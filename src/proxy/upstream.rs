@@ -465,6 +465,7 @@ mod tests {
     use crate::marks::lease::Clock;
     use crate::proxy::body::Upload;
     use crate::proxy::headers::trailers::TrailerRules;
+    use http::Request;
     use tokio::io::AsyncReadExt as _;
     use tokio_util::sync::CancellationToken;
 

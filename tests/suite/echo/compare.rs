@@ -15,7 +15,7 @@ use super::cases::Case;
 use super::scribe::Arrival;
 use super::servers::Kind;
 use crate::support::Answer;
-use crate::support::wire::{Framing, Head};
+use crate::support::wire::{Framing, Head, via};
 
 type Lines = Vec<(String, String)>;
 
@@ -158,7 +158,7 @@ fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), Stri
         && is
             .all("via")
             .iter()
-            .all(|line| line.ends_with("1.0 fencepost"));
+            .all(|line| via(line).ends_with("1.0 fencepost"));
     let received = if old {
         "1.0 fencepost"
     } else {
@@ -173,7 +173,8 @@ fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), Stri
         ("x-forwarded-proto", given("x-forwarded-proto", "http")),
         ("x-forwarded-host", given("x-forwarded-host", host)),
     ] {
-        check(name, &is.all(name), &vec![&*wanted])?;
+        let lines: Vec<String> = is.all(name).iter().map(via).collect();
+        check(name, &lines, &vec![wanted])?;
     }
     let token = case.fenced.then_some("1");
     check("x-fencing-token", &is.get("x-fencing-token"), &token)?;
@@ -250,10 +251,10 @@ pub fn answers(
     check("headers", &lines(is, but), &lines(was, but))?;
     bodies(&through.body, &plain.body)?;
     trailers(&plain.trailers, &through.trailers)?;
-    let via = is.all("via").join(", ");
+    let passed = via(is.all("via").join(", "));
     let before = was.all("via").join(", ");
-    if !via.starts_with(&before) || !via.ends_with(" fencepost") {
-        return Err(format!("via: {via}, behind {before}"));
+    if !passed.starts_with(&before) || !passed.ends_with(" fencepost") {
+        return Err(format!("via: {passed}, behind {before}"));
     }
     let asked = case.expects();
     let interim: Vec<&str> = through.interim.iter().map(|head| head.word(1)).collect();

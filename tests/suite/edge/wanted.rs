@@ -3,6 +3,7 @@
 use super::recorder::Arrival;
 use super::strict::{Ends, Message};
 use super::template::{Listed, bytes, expand};
+use crate::support::wire::via;
 
 /// What a case says of its arrivals.
 #[derive(Clone, Debug)]
@@ -75,6 +76,7 @@ impl Wanted {
             for wanted in &self.with {
                 let (name, value) = wanted.split_once(": ").unwrap_or((wanted, ""));
                 let came: Vec<&str> = first.all(name).chain(trailers(first, name)).collect();
+                let came: Vec<String> = came.into_iter().map(via).collect();
                 if came != [value] {
                     return Err(format!("{name}: {came:?}, instead of {value:?}"));
                 }

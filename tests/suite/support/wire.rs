@@ -303,3 +303,14 @@ pub fn chunk(bytes: &[u8]) -> Vec<u8> {
     framed.extend_from_slice(b"\r\n");
     framed
 }
+
+/// A line of `Via` without what tells one process from another: `1.1 fencepost`.
+pub fn via(line: impl AsRef<str>) -> String {
+    let mut rest = line.as_ref();
+    let mut told = String::new();
+    while let Some((before, after)) = rest.split_once(" fencepost-") {
+        told.extend([before, " fencepost"]);
+        rest = after.trim_start_matches(|letter: char| letter.is_ascii_hexdigit());
+    }
+    told + rest
+}
