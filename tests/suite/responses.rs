@@ -43,7 +43,8 @@ const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: CHUNKED\r\n\r\n2;a=b\r\nok\r\n0\r\nX-T: 1\r\n\r\n", Whole(200, "ok"), Used),
     ("PUT", b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", Whole(204, ""), Used),
     ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Used),
+    // hyper would go on in HTTP/1.0, which has no chunks.
+    ("PUT", b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", Whole(200, "ok"), Given),
     ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Whole(200, ""), Used),
     ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Whole(200, ""), Used),
     ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", Whole(304, ""), Used),

@@ -19,6 +19,7 @@ use super::hub::Hub;
 use super::log::{Event, Log};
 use super::marks::Reader;
 use super::plan::{Ending, Plan, Point, Work};
+use crate::support::postgres::free_port;
 use crate::support::wire::{Framing, Head, Io, Wire};
 
 /// From the last byte read of a request to the last thing done for it, own pauses in reading counted in.
@@ -48,7 +49,7 @@ struct Desk {
 
 impl Upstream {
     pub fn start(plan: Arc<Plan>, log: Log, hub: Arc<Hub>, reader: Reader) -> Self {
-        let place = socket("127.0.0.1:0".parse().expect("an address"));
+        let place = socket(SocketAddr::from(([127, 0, 0, 1], free_port())));
         let address = place.local_addr().expect("it is bound");
         let upstream = Self {
             address,

@@ -382,12 +382,16 @@ fn start_reaper(dir: &Path) -> Child {
         .expect("sh can be run")
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that this process hands out once. It is none of those that the system gives
+/// to connections (`ip_local_port_range`), which may take one at any moment.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(97);
+    (0..20_000)
+        .map(|_| start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000 + 12_000)
+        .filter_map(|port| u16::try_from(port).ok())
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("loopback has a free port")
-        .port()
 }
 
 fn signal(pid: u32, what: Signal) {

@@ -168,6 +168,11 @@ impl Wire {
 
     /// Closes with a reset rather than in good order.
     pub fn reset(self) {
+        self.end_by_reset();
+    }
+
+    /// Has the close, when it comes, be a reset.
+    pub fn end_by_reset(&self) {
         if let Io::Tcp(stream) = &self.io {
             stream
                 .set_zero_linger()
