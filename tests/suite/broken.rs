@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, request, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, request, soon};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
@@ -117,11 +117,11 @@ async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
     upstream.next([Step::Reset]);
     let answer = proxy.send(put("/orders/7").token(5)).await;
     let problem = answer.assert_problem(502, "outcome-unknown");
-    let line = eventually("a line of the log", || async {
-        let mut logs = proxy.logs().into_iter();
-        logs.find(|line| line["outcome"] == "outcome-unknown")
-    })
-    .await;
+    let line = proxy
+        .logged("the unknown outcome", |line| {
+            line["outcome"] == "outcome-unknown"
+        })
+        .await;
     let listed = proxy.ask("/v1/rejections").await.json();
     for told in [&problem, &line, &listed["rejections"][0]] {
         assert_eq!(told["resource"], "order:7", "{told}");

@@ -130,14 +130,13 @@ async fn what_two_readers_could_take_for_different_things_is_refused() {
         (counted - (30.0 + 18.0 + 1.0)).abs() < f64::EPSILON,
         "{counted}"
     );
-    let logged = proxy.logs();
-    assert!(
-        logged
-            .iter()
-            .any(|line| line["outcome"] == "version-not-supported"
-                && line["peer"] == "127.0.0.1"
-                && line["route"] == "unmatched")
-    );
+    let line = proxy
+        .logged("the version", |line| {
+            line["outcome"] == "version-not-supported"
+        })
+        .await;
+    assert_eq!(line["peer"], "127.0.0.1");
+    assert_eq!(line["route"], "unmatched");
 }
 
 #[tokio::test]

@@ -347,6 +347,11 @@ impl Proxy {
             .collect()
     }
 
+    /// The first line of the log that is such a one, once it has been read.
+    pub async fn logged(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, || async { self.logs().into_iter().find(&is) }).await
+    }
+
     /// SIGKILL, and waits until it is gone.
     pub fn kill9(&mut self) {
         self.process.kill9();

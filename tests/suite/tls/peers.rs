@@ -86,9 +86,10 @@ async fn the_log_names_the_peer() {
         ("peer-refused", format!("{URI}, other.pay.svc")),
         ("stale", "worker.pay.svc".to_owned()),
     ] {
-        let logs = proxy.logs();
-        let line = logs.iter().find(|line| line["outcome"] == outcome);
-        assert_eq!(line.expect("a line")["peer_name"], name, "{logs:#?}");
+        let line = proxy
+            .logged(outcome, |line| line["outcome"] == outcome)
+            .await;
+        assert_eq!(line["peer_name"], name, "{line}");
     }
 }
 

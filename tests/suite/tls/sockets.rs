@@ -33,11 +33,11 @@ async fn both_ends_may_be_sockets() {
     assert_eq!(upstream.tokens("order:7"), [1, 2]);
     let arrival = upstream.last();
     assert_eq!(arrival.head.get("x-forwarded-proto"), Some("http"));
-    let logs = proxy.logs();
-    assert!(
-        logs.iter()
-            .any(|line| line["outcome"] == "stale" && line["peer"] == "unix")
-    );
+    proxy
+        .logged("the refusal", |line| {
+            line["outcome"] == "stale" && line["peer"] == "unix"
+        })
+        .await;
 }
 
 #[tokio::test]

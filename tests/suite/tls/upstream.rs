@@ -246,10 +246,14 @@ async fn http_2_is_agreed_on_by_alpn() {
 #[tokio::test]
 async fn an_upstream_that_does_not_offer_http_2_gets_nothing() {
     let (ca, files) = authority();
-    for offered in [&["http/1.1"][..], &[]] {
+    // One refuses the handshake, the other lets it pass and speaks HTTP/1.
+    for (offered, says) in [
+        (&["http/1.1"][..], "NoApplicationProtocol"),
+        (&[], "HTTP/2 by ALPN"),
+    ] {
         let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, offered)).await;
         let config = config(upstream.url(), &files).with("{ upstream: { http2: true } }");
-        assert_unreachable(&Proxy::start(&config).await, "HTTP/2 by ALPN").await;
+        assert_unreachable(&Proxy::start(&config).await, says).await;
         assert_eq!(upstream.count(), 0);
     }
 }
