@@ -29,8 +29,8 @@ pub fn check_of(value: &Value, data: &[u8]) -> Verdict {
     else {
         return Ok(Seen::Refused);
     };
-    // A template has neither in a name.
-    if name.is_empty() || name.contains(['|', '}', '\0']) {
+    // A template has neither in a name, nor a bracket at its beginning.
+    if name.is_empty() || name.contains(['|', '}', '\0']) || name.starts_with(['[', ']']) {
         return Ok(Seen::Refused);
     }
     let found = match value(query, name) {

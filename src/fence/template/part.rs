@@ -115,6 +115,12 @@ fn source(name: &str, pattern: &Pattern) -> Result<Source, String> {
     }
     if let Some(parameter) = name.strip_prefix("query.") {
         not_empty(parameter)?;
+        if parameter.starts_with(['[', ']']) {
+            return Err(format!(
+                "`{{{name}}}` begins with a bracket, which some servers take off and others for `_`; no key can \
+                 hang on such a parameter"
+            ));
+        }
         return Ok(Source::Query(parameter.to_owned()));
     }
     if let Some(member) = name.strip_prefix("json.") {

@@ -220,6 +220,8 @@ fn templates_that_cannot_be_used() {
         ("/o/{host}", "{host}", "rename the capture"),
         ("/o/{id}", "{header.}", "names nothing"),
         ("/o/{id}", "{query.}", "names nothing"),
+        ("/o/{id}", "{query.[a]}", "begins with a bracket"),
+        ("/o/{id}", "{query.][]x}", "begins with a bracket"),
         ("/o/{id}", "{json.}", "names nothing"),
         ("/o/{id}", "{json.a..b}", "empty member name"),
         ("/o/{id}", "{header.a b}", "no header"),
