@@ -78,6 +78,9 @@ echo "$WANTED" | while IFS=: read -r package probe untested; do
         echo "tests/run.sh: $package is not installed; not tested: $untested" >&2
 done
 
+# Most tests of the suite wait for something most of the time.
+: "${RUST_TEST_THREADS:=$(($(nproc) * 2))}"
+export RUST_TEST_THREADS
 cargo test --locked -- "$@"
 if [ $# -eq 0 ]; then
     cargo test --locked -p fencepost-model --test holds

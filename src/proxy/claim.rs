@@ -8,12 +8,13 @@ use http::request::Parts;
 use http::{HeaderName, Method, Uri};
 use hyper::body::Incoming;
 
+use super::account::About;
 use super::body::Upload;
 use super::classify::{self, Class, Fenced};
 use super::headers::{self, RESOURCE, TARGET};
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{About, Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
+use super::{Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
 

@@ -7,10 +7,12 @@
 //! 4. [`forward`]: one exchange, in a task of its own that owns the permit.
 //! 5. [`respond`]: the one place that maps what became of it to HTTP.
 
+mod account;
 mod admit;
 mod body;
 mod claim;
 mod classify;
+mod derive;
 mod forward;
 pub mod headers;
 mod http2;
@@ -31,39 +33,37 @@ mod upstream;
 mod watched;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::account::About;
 pub(crate) use self::admit::Gate;
 use self::body::{BodyError, BodyRules, Upload};
 pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
 use self::forward::{Exchange, Limits};
-use self::headers::trailers::TrailerRules;
 use self::headers::via::Via;
-use self::idempotency::{Choice, IdempotencyError, RequestDigest};
 use self::memory::Memory;
 use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
-use self::respond::{Refusal, Style, Subject};
+use self::respond::Refusal;
 use self::seldom::Seldom;
-use self::table::{Route, Table};
+use self::table::Table;
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
-use crate::fence::{KeyTemplate, ResourceKey, RouteConflict, Source};
-use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
-use crate::rejections::{self, Rejections};
+use crate::fence::RouteConflict;
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
+use crate::rejections::Rejections;
 use crate::wire::{
     self,
     request::{Kind, RequestError},
@@ -247,13 +247,7 @@ impl Proxy {
     pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
         let live = self.live();
         let table = &live.table;
-        let about = About {
-            peer: Arc::clone(&peer.text),
-            peer_name: peer.names().and_then(PeerNames::text),
-            trace_id: None,
-            grpc: false,
-            subject: OnceLock::new(),
-        };
+        let about = About::unread(peer);
         let refused = Err(Refusal::of_head(error));
         let metrics = &table.unmatched_metrics;
         let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
@@ -304,7 +298,7 @@ impl Proxy {
             let _ = about.subject.set((key.clone(), token));
             key
         };
-        let idempotency = idempotency(&fenced, &head, &key, &upload)?;
+        let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
         let opening = fenced
             .upgrade
             .then(|| self.opening(&live.upstream, &mut head, &upload))
@@ -319,7 +313,7 @@ impl Proxy {
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let spend = once.then(|| self.spend_name());
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let trailers = trailers(&fenced, &head, idempotency.as_ref());
+        let trailers = derive::trailers(&fenced, &head, idempotency.as_ref());
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let mut request = self.upstream_request(
@@ -391,120 +385,6 @@ impl Proxy {
         let number = self.spends.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", self.gate.lease.identity().instance)
     }
-
-    /// Counts, logs and remembers what became of a request, and answers.
-    fn finish(
-        &self,
-        table: &Table,
-        metrics: &RouteMetrics,
-        label: &str,
-        about: &About,
-        done: Result<Done, Refusal>,
-    ) -> Response<ClientBody> {
-        let refusal = match done {
-            Ok(done) => {
-                metrics.request(done.outcome);
-                return done.response;
-            }
-            Err(refusal) => refusal,
-        };
-        let outcome = refusal.outcome();
-        metrics.request(outcome);
-        let (key, token, mark) = refusal.facts(about.subject.get());
-        if let Some(key) = key
-            && outcome == Outcome::Stale
-        {
-            let by = match &refusal {
-                Refusal::Stale { decided_by, .. } => *decided_by,
-                _ => crate::metrics::DecidedBy::Store,
-            };
-            let gap = token
-                .zip(mark)
-                .map_or(0, |(token, mark)| token.gap_to(mark));
-            metrics.stale(by, gap);
-            self.metrics.stale_resource(key, std::time::Instant::now());
-        }
-        // What is shed is counted, and said now and then: whoever looks for a refusal of the fence's finds it.
-        let left_out = match outcome {
-            Outcome::Overloaded => self.shed.say(tokio::time::Instant::now()),
-            _ => Some(0),
-        };
-        let Some(left_out) = left_out else {
-            return refusal.respond(about.style(table), about.subject.get());
-        };
-        log(label, about, &refusal, "refused", left_out);
-        self.rejections.push(rejections::Refusal {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "for people to read; nothing rests on it"
-            )]
-            at: SystemTime::now(),
-            route: label.into(),
-            resource: key.cloned(),
-            token,
-            mark,
-            outcome,
-            peer: about.peer.to_string(),
-            trace_id: about.trace_id.clone(),
-        });
-        refusal.respond(about.style(table), about.subject.get())
-    }
-}
-
-/// One line per refusal, or would-be refusal.
-/// `left_out`: how many of its like were not said before it.
-fn log(label: &str, about: &About, refusal: &Refusal, message: &'static str, left_out: u64) {
-    let (key, token, mark) = refusal.facts(about.subject.get());
-    let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
-    tracing::warn!(
-        outcome = refusal.outcome().as_str(),
-        route = label,
-        resource = key.map(ResourceKey::as_str),
-        token = token.map(|token| token.to_string()),
-        mark = mark.map(|mark| mark.to_string()),
-        gap = gap.map(|gap| gap.to_string()),
-        peer = &*about.peer,
-        peer_name = about.peer_name.as_deref(),
-        trace_id = about.trace_id.as_deref(),
-        reason = refusal.detail(true),
-        left_out = (left_out > 0).then_some(left_out),
-        "{message}"
-    );
-}
-
-/// What is kept of a request for its answer and its log line.
-#[derive(Clone)]
-struct About {
-    peer: Arc<str>,
-    /// The names in the client's certificate.
-    peer_name: Option<Arc<str>>,
-    trace_id: Option<String>,
-    grpc: bool,
-    /// Set once the key is derived, so that whatever ends the request can be found by it.
-    subject: OnceLock<Subject>,
-}
-
-impl About {
-    fn of(request: &Request<Incoming>, peer: &Peer) -> Self {
-        let headers = request.headers();
-        let content_type = headers.get(http::header::CONTENT_TYPE);
-        Self {
-            peer: Arc::clone(&peer.text),
-            peer_name: peer.names().and_then(PeerNames::text),
-            trace_id: headers::trace::trace_id(headers).map(str::to_owned),
-            grpc: content_type
-                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
-            subject: OnceLock::new(),
-        }
-    }
-
-    fn style(&self, table: &Table) -> Style {
-        Style {
-            stale_status: table.stale_status,
-            disclose: table.disclose,
-            grpc: self.grpc,
-        }
-    }
 }
 
 /// The limit that a head is over, if that is why it is refused.
@@ -548,77 +428,4 @@ fn too_long_for_key(buffer: u64) -> Refusal {
     Refusal::TooLarge(format!(
         "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
     ))
-}
-
-/// What may not stand in a fenced request's trailers: an upstream that merges them into the header would take
-/// another value for the one that was judged.
-fn trailers(
-    fenced: &Fenced,
-    head: &Parts,
-    idempotency: Option<&(HeaderName, Choice)>,
-) -> TrailerRules {
-    let mut rules = TrailerRules::of(&head.headers);
-    let template = fenced.route.settings.key.iter();
-    for source in template.flat_map(KeyTemplate::parts) {
-        if let Source::Header(name) = source
-            && let Ok(name) = HeaderName::from_bytes(name.as_bytes())
-        {
-            rules.bar(name);
-        }
-    }
-    if let Some((name, _)) = idempotency {
-        rules.bar(name.clone());
-    }
-    rules
-}
-
-/// The idempotency key that goes upstream.
-fn idempotency(
-    fenced: &Fenced,
-    head: &Parts,
-    key: &ResourceKey,
-    upload: &Upload,
-) -> Result<Option<(HeaderName, Choice)>, Refusal> {
-    let route = &fenced.route;
-    let Some(settings) = route
-        .settings
-        .idempotency
-        .as_ref()
-        .filter(|_| fenced.unsafe_method)
-    else {
-        return Ok(None);
-    };
-    let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
-    let name =
-        HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
-    let operation =
-        headers::text(&head.headers, &headers::OPERATION).map_err(|error| ambiguous(&error))?;
-    let choice = idempotency::choose(settings, &head.headers, || {
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str());
-        let digest = upload
-            .whole()
-            .map(|body| RequestDigest::of(head.method.as_str(), target, &body));
-        let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref())?;
-        if made.is_none() {
-            keyless(route);
-        }
-        Ok(made)
-    });
-    match choice {
-        Ok(choice) => Ok(Some((name, choice))),
-        Err(error @ IdempotencyError::NoKey) => Err(Refusal::TooLarge(error.to_string())),
-        Err(error) => Err(ambiguous(&error)),
-    }
-}
-
-/// Counted each time, logged once per route.
-fn keyless(route: &Route) {
-    route.metrics.keyless();
-    route.keyless_said.call_once(|| {
-        tracing::warn!(route = route.settings.label,
-            "a request went upstream without an idempotency key: its body is longer than body.buffer and it names no X-Fencing-Operation; further ones are only counted");
-    });
 }

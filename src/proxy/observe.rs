@@ -8,13 +8,14 @@ use http::Response;
 use http::request::Parts;
 use hyper::body::Incoming;
 
+use super::account::{About, log};
 use super::body::{BodyError, Upload};
 use super::classify::Fenced;
 use super::pass::Passing;
 use super::places::Place;
 use super::respond::Refusal;
 use super::table::Route;
-use super::{About, ClientBody, Live, Proxy, body_refusal, too_long_for_key};
+use super::{ClientBody, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
 use crate::fence::{KeyTemplate, ResourceKey};
 use crate::marks::lane::{Answer, Want};
@@ -111,7 +112,7 @@ impl Proxy {
                 Ok(outcome) => route.metrics.request(outcome),
                 Err(refusal) => {
                     route.metrics.request(refusal.outcome().observed());
-                    super::log(
+                    log(
                         &route.settings.label,
                         &about,
                         &refusal,
