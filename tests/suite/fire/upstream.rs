@@ -5,6 +5,7 @@
 //! body does not come, it stops waiting after that time; should more come all the same, it begins anew,
 //! which the log shows.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,9 @@ use crate::support::wire::{Framing, Head, Io, Wire};
 pub const BOUND: Duration = Duration::from_millis(2_400);
 /// A piece of the response that is not taken for so long is held up by who should read it.
 const HELD_UP: Duration = Duration::from_millis(40);
+
+/// How long the address of a closed listener may be in use.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The server. Its connections outlive the listener; all end with it.
 pub struct Upstream {
@@ -49,8 +53,9 @@ struct Desk {
 
 impl Upstream {
     pub fn start(plan: Arc<Plan>, log: Log, hub: Arc<Hub>, reader: Reader) -> Self {
-        let place = socket(SocketAddr::from(([127, 0, 0, 1], free_port())));
-        let address = place.local_addr().expect("it is bound");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let place = socket();
+        place.bind(address).expect("the port is free");
         let upstream = Self {
             address,
             desk: Desk {
@@ -74,9 +79,7 @@ impl Upstream {
 
     /// From now on connections are taken.
     pub fn listen(&self) {
-        let listener = socket(self.address)
-            .listen(1024)
-            .expect("the port is kept for it");
+        let listener = listening(self.address);
         let desk = self.desk.clone();
         let mut task = JoinSet::new();
         task.spawn(desk.accept(listener));
@@ -106,11 +109,26 @@ impl Upstream {
     }
 }
 
-fn socket(address: SocketAddr) -> TcpSocket {
+fn socket() -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_reuseaddr(true).expect("a socket takes options");
-    socket.bind(address).expect("the loopback has free ports");
     socket
+}
+
+/// Listens where a listener was just closed. A child process that another test is starting has that one, too, between
+/// its fork and its exec: for so long the address is in use.
+fn listening(address: SocketAddr) -> TcpListener {
+    let began = Instant::now();
+    loop {
+        let socket = socket();
+        let listener = socket.bind(address).and_then(|()| socket.listen(1024));
+        match listener {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < AGAIN => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            listener => return listener.expect("the port is kept for it"),
+        }
+    }
 }
 
 impl Desk {
