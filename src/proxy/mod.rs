@@ -34,6 +34,7 @@ mod watched;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
@@ -68,6 +69,10 @@ use crate::wire::{
     self,
     request::{Kind, RequestError},
 };
+
+/// How long a request that is shed waits for its answer. Many clients ask again at once: answered at once, they would
+/// take the time of those that are admitted (`benches/overload.sh`).
+const SHED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the request path cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -240,7 +245,12 @@ impl Proxy {
             Some(route) => (&route.metrics, route.settings.label.as_str()),
             None => (&table.unmatched_metrics, UNMATCHED),
         };
-        self.finish(table, metrics, label, &about, done)
+        let shed = matches!(done, Err(Refusal::Overloaded(_)));
+        let response = self.finish(table, metrics, label, &about, done);
+        if shed {
+            tokio::time::sleep(SHED_PAUSE).await;
+        }
+        response
     }
 
     /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
