@@ -199,6 +199,11 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
     answer.assert_problem(503, "overloaded");
     assert_eq!(answer.retry_after(), Some(1));
     assert_eq!(upstream.count(), 0);
+    eventually("the room to be given back", || async {
+        let fits = put("/orders/0").token(1).body(vec![b'x'; 40_000]);
+        (proxy.send(fits).await.status() == 200).then_some(())
+    })
+    .await;
     // What one holds, another does not get.
     let request = put("/orders/2").token(1).header("Content-Length", "30000");
     let mut holder = proxy.begin(&request, &vec![b'x'; 29_000]).await;
