@@ -45,7 +45,9 @@ for name in "$@"; do
     cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
     # An empty suite, built along: without it cargo would build the dependencies anew, with fewer features.
     mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
+    # The other packages of the workspace, which cargo looks for.
     cp -R tests/model "$work/tree/tests/"
+    mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
     if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$patch"); then
         echo "$name: the patch does not apply any more; make it anew"
         broken=$((broken + 1))
