@@ -7,10 +7,14 @@ use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, pos
 /// What a test stands on; `None`, and a line that says so, without Postgres.
 async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     let store = Store::postgres(test).await?;
+    Some(two_on(&store, more).await)
+}
+
+async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
     let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(more);
+    let config = Config::new(&upstream, store).with(more);
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    Some((upstream, a, b))
+    (upstream, a, b)
 }
 
 #[tokio::test]
@@ -30,11 +34,10 @@ async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
 
 #[tokio::test]
 async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
-    let Some((upstream, a, b)) =
-        pair("a_newer_token_at_one_waits_…", "barrier: { wait: 25s }").await
-    else {
+    let Some(store) = Store::postgres("a_newer_token_at_one_waits_…").await else {
         return;
     };
+    let (upstream, a, b) = two_on(&store, "barrier: { wait: 25s }").await;
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
@@ -54,6 +57,18 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
         (answer.status() == 412).then_some(())
     })
     .await;
+    // What A has been asked to close before this it has closed by then, if it was going to.
+    a.send(put("/orders/8").token(1)).await.assert_forwarded();
+    a.send(put("/orders/8").token(2)).await.assert_forwarded();
+    let rows_of = |resource: &str, token: u64| {
+        format!("SELECT count(*) FROM epochs WHERE resource = '{resource}' AND token = {token}")
+    };
+    eventually("the row of 1 is deleted", || async {
+        (store.number(&rows_of("order:8", 1)).await == 0).then_some(())
+    })
+    .await;
+    let of_the_older = store.number(&rows_of("order:7", 41)).await;
+    assert_eq!(of_the_older, 1, "41 is in flight, and the store says so");
     assert!(!upstream.tokens("order:7").contains(&42), "42 waits");
     gate.open();
     soon("41", older)
