@@ -43,6 +43,11 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Bytes of it that are in memory now.
     pub fn memory(&self) -> u64 {
         self.status("VmRSS:")
