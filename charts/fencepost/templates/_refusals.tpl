@@ -126,8 +126,10 @@ already: this is about what the values mean together. */ -}}
 {{- else if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
 {{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
 {{- end -}}
-{{- if hasKey $v.service.extraSpec "ports" -}}
-{{- $why = append $why "service.extraSpec.ports would stand beside the port that is fenced: use service.port" -}}
+{{- range list "ports" "selector" "type" "externalName" -}}
+{{- if hasKey $v.service.extraSpec . -}}
+{{- $why = append $why (printf "service.extraSpec.%s would lead past the port that is fenced: use service.port and service.type" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
