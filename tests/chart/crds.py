@@ -5,7 +5,7 @@ import jsonschema
 VERSIONS = {"monitoring.coreos.com/v1"}
 
 LABELS = {"type": "object", "additionalProperties": {"type": "string"}}
-TIME = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}
+TIME = {"type": "string", "pattern": "^([0-9]+(ms|[smhdwy]))+$"}
 
 
 def closed(properties, required=()):

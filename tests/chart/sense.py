@@ -25,11 +25,6 @@ def fenceposts(pod):
     return [c for c in containers(pod) if c["name"] == "fencepost"]
 
 
-def native(manifest):
-    pod = pod_of(manifest)
-    return pod is not None and any(c.get("restartPolicy") == "Always" for c in pod["spec"].get("initContainers", []))
-
-
 def matches(selector, labels):
     return bool(selector) and selector.items() <= labels.items()
 

@@ -158,7 +158,7 @@ already: this is about what the values mean together. */ -}}
 {{- if not $found -}}
 {{- $why = append $why (printf "workload.spec has no container %q: give the spec of the Deployment or StatefulSet as it is, with template.spec.containers" $app) -}}
 {{- end -}}
-{{- if not (dig "selector" "matchLabels" "" $v.workload.spec) -}}
+{{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
 {{- $why = append $why "workload.spec.selector.matchLabels is missing" -}}
 {{- end -}}
 {{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $v.networkPolicy.enabled $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
