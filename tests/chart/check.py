@@ -42,7 +42,7 @@ OLD = ["1.27", "1.28"]
 RELEASE = {"name": "fencepost", "namespace": "default"}
 # The examples: what each is rendered from.
 EXAMPLES = ["gateway-postgres", "gateway-sqlite", "sidecar-deployment", "sidecar-statefulset", "sidecar-classic"]
-PARENT = "orders-chart"
+PARENTS = ["orders-chart", "ledger-chart"]
 
 
 class Cases:
@@ -66,18 +66,18 @@ def packed(work):
 
 
 @functools.cache
-def parent(work):
-    """examples/orders-chart with its dependency fetched, the chart beside it."""
-    chart = packed(work) / "examples" / PARENT
+def parent(name, work):
+    """A chart of examples/ with its dependency fetched, the chart beside it."""
+    chart = packed(work) / "examples" / name
     helm_python.dependency_update(str(chart))
     return chart
 
 
 @functools.cache
 def rendered(name, work):
-    """(file, manifest) of a ci file, or of the example that takes the chart in."""
-    if name == PARENT:
-        return render(parent(work), {}, name="orders", namespace="default")
+    """(file, manifest) of a ci file, or of an example that takes the chart in."""
+    if name in PARENTS:
+        return render(parent(name, work), {}, name=name.removesuffix("-chart"), namespace="default")
     return render(packed(work), yaml.safe_load(CI[name].read_text()), **RELEASE)
 
 
@@ -100,10 +100,11 @@ def lint_problems(chart, values, version):
 
 
 def renders(cases, work, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         manifests = [manifest for _, manifest in rendered(name, work)]
-        chart, values = (parent(work), {}) if name == PARENT else (packed(work), yaml.safe_load(CI[name].read_text()))
-        native = name == PARENT or values.get("kind") == "sidecar" and values.get("sidecar", {}).get("form") != "classic"
+        chart, values = (parent(name, work), {}) if name in PARENTS else (packed(work), yaml.safe_load(CI[name].read_text()))
+        native = any(c.get("restartPolicy") for m in manifests if m["kind"] in sense.PODS for c in sense.fenceposts(sense.pod_of(m)))
+        native |= name == "sidecar-template"
         versions = NEW if native else OLD + NEW
         problems = [problem for version in versions for problem in lint_problems(chart, values, version)]
         for manifest in manifests:
@@ -112,7 +113,7 @@ def renders(cases, work, **_):
 
 
 def senses(cases, work, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         manifests = [manifest for _, manifest in rendered(name, work)]
         cases.case(f"sense: {name}", sense.problems(manifests))
     notes = {
@@ -147,7 +148,7 @@ def broken(cases, work, **_):
 
 
 def configs(cases, work, fencepost, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         for _, manifest in rendered(name, work):
             text = manifest.get("data", {}).get("fencepost.yaml") if manifest["kind"] == "ConfigMap" else None
             if text is None:
@@ -198,9 +199,9 @@ def refused(cases, work, **_):
 
 
 def examples(cases, work, write, **_):
-    for name in [*EXAMPLES, PARENT]:
+    for name in [*EXAMPLES, *PARENTS]:
         file = CHART / "examples" / f"{name}.yaml"
-        source = f"examples/{PARENT}" if name == PARENT else f"ci/{name}-values.yaml"
+        source = f"examples/{name}" if name in PARENTS else f"ci/{name}-values.yaml"
         head = f"# What Helm renders from {source}; `tests/chart/check.py examples --write` renews it.\n"
         text = head + "".join("---\n" + dump(manifest) for _, manifest in rendered(name, work))
         if write:
