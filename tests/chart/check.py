@@ -4,6 +4,7 @@
 
     renders   every ci/*-values.yaml and the chart of examples/: lint, and each manifest against the schemas, strictly
     sense     what no schema says: ports, selectors, volumes, security, the order of termination (sense.py)
+    restarts  the pods roll for what a reload cannot change, and for nothing else
     configs   each rendered fencepost.yaml passes `fencepost check`
     broken    each render of broken.yaml is found out: the checks above can fail
     refused   each combination of refused.yaml is refused, for its reason
@@ -130,6 +131,29 @@ def senses(cases, work, **_):
         with helm_python.Chart.load(str(packed(work))) as chart:
             text = chart.render(yaml.safe_load(CI[name].read_text()), **RELEASE)["fencepost/templates/NOTES.txt"]
         cases.case(f"notes: {name}", [f"{part!r} is not in it:\n{text}" for part in wanted if part not in text])
+
+
+# What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for the second.
+RELOADED = [{"limits": {"in_flight": 64}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
+            {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}]
+RESTARTED = [{"barrier": {"settle": "40s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},
+             {"tls": {"cert_file": "/a", "key_file": "/b"}},
+             {"routes": [{"path": "/orders/{id}/{*rest}", "resource": "other:{id}"}, {"path": "/health", "mode": "bypass"}]}]
+
+
+def restarts(cases, work, **_):
+    def checksum(config, store=None):
+        values = merged(yaml.safe_load(CI["gateway-postgres"].read_text()), copy.deepcopy({"config": config, "store": store or {}}))
+        pod = next(m for _, m in render(packed(work), values, **RELEASE) if m["kind"] == "Deployment")["spec"]["template"]
+        return pod["metadata"]["annotations"]["checksum/fencepost"]
+
+    before = checksum({})
+    for config in RELOADED:
+        cases.case(f"restarts: reloaded: {config}", ["the pods would roll"] if checksum(config) != before else [])
+    for config in RESTARTED:
+        cases.case(f"restarts: restarted: {config}", ["the pods would not roll"] if checksum(config) == before else [])
+    rolls = checksum({}, {"namespace": "other"}) != before
+    cases.case("restarts: restarted: another namespace", [] if rolls else ["the pods would not roll"])
 
 
 def broken(cases, work, **_):
@@ -269,7 +293,7 @@ def files(cases, **_):
         cases.case(f"files: {name}: the dashboard", [] if same else ["it is not config/grafana/fencepost.json"])
 
 
-GROUPS = {"renders": renders, "sense": senses, "broken": broken, "configs": configs, "refused": refused, "examples": examples,
+GROUPS = {"renders": renders, "sense": senses, "broken": broken, "restarts": restarts, "configs": configs, "refused": refused, "examples": examples,
           "values": values_and_schema, "files": files}
 
 

@@ -61,6 +61,11 @@ fn a_render_that_is_broken_is_found_out() {
 }
 
 #[test]
+fn the_pods_roll_for_what_a_reload_cannot_change() {
+    check("restarts", 13);
+}
+
+#[test]
 fn every_rendered_configuration_passes_the_programs_own_check() {
     check("configs", 14);
 }

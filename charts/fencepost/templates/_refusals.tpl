@@ -101,6 +101,8 @@ already: this is about what the values mean together. */ -}}
 {{- $port := "" -}}
 {{- if not $url -}}
 {{- $why = append $why "config.upstream.url is missing: the service that is fenced, http://orders.shop.svc:3000, or http://127.0.0.1:3000 for a sidecar" -}}
+{{- else if not (regexMatch "^((https?|h2c)://[^/]|unix:/)" $url) -}}
+{{- $why = append $why (printf "config.upstream.url is %s: write http://host:port, https://host, h2c://host:port or unix:/path" $url) -}}
 {{- else -}}
 {{- $port = include "fencepost.upstreamPort" . -}}
 {{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" -}}
@@ -141,8 +143,8 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "sidecar.form native needs Kubernetes 1.29, this is %s: take sidecar.form classic" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if $workload -}}
-{{- $pod := dig "template" "spec" dict $v.workload.spec -}}
-{{- $app := $v.workload.appContainer | default (dig "name" "" (first ($pod.containers | default (list dict)))) -}}
+{{- $pod := ($v.workload.spec.template | default dict).spec | default dict -}}
+{{- $app := $v.workload.appContainer | default (first ($pod.containers | default (list dict))).name | default "" -}}
 {{- $found := false -}}
 {{- range $pod.containers -}}
 {{- if eq .name $app -}}
