@@ -25,6 +25,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 import helm_python
@@ -276,7 +277,13 @@ def values_and_schema(cases, fencepost, **_):
     cases.case("values: every one is in the schema", [key for key in top if key not in known])
 
 
-def files(cases, **_):
+def files(cases, work, **_):
+    with tarfile.open(helm_python.package(str(CHART), destination=str(work))) as archive:
+        packed_files = {name.removeprefix("fencepost/"): archive.extractfile(name).read() for name in archive.getnames()}
+    strays = [name for name in packed_files if name.startswith(("ci/", "examples/"))]
+    cases.case("files: the package", [f"{name} is in it" for name in strays] + [
+        f"{name} is not in it, or another file" for name in ("files/alerts.yaml", "files/fencepost.json", "README.md")
+        if packed_files.get(name) != (CHART / name).read_bytes()])
     for name, source in (("alerts.yaml", "config/prometheus/alerts.yaml"), ("fencepost.json", "config/grafana/fencepost.json")):
         link, target = CHART / "files" / name, TOP / source
         problems = [] if link.is_symlink() and link.resolve() == target and target.exists() else [f"it is not {source}"]
