@@ -72,7 +72,7 @@ fn every_rendered_configuration_passes_the_programs_own_check() {
 
 #[test]
 fn what_does_not_fence_is_refused_with_the_reason() {
-    check("refused", 58);
+    check("refused", 70);
 }
 
 #[test]
