@@ -1,8 +1,10 @@
 //! The runbook has a heading for whatever can wake somebody, and nothing for what cannot.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use super::{alerts, read, text};
+use crate::support::proxy::fencepost;
 use crate::support::{Config, Proxy, Store, Upstream};
 
 /// Outcomes that are no refusals.
@@ -124,6 +126,40 @@ async fn every_metric_is_explained() {
         assert!(
             told.contains(&as_code) || told.contains(&with_labels),
             "{family} is explained nowhere"
+        );
+    }
+}
+
+/// Each `fp …` of the runbook, with its quotes as a shell reads them, is a command that the program has: `--help` at its
+/// end is answered only if everything before it parses.
+#[test]
+fn the_program_has_the_commands_of_the_runbook() {
+    let runbook = read("docs/runbook.md");
+    let blocks = runbook
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("$ fp "));
+    let inline = runbook
+        .split('`')
+        .filter_map(|piece| piece.strip_prefix("fp "));
+    let inline = inline.filter(|piece| !piece.contains('\n') && !piece.contains('…'));
+    let commands: BTreeSet<&str> = blocks
+        .chain(inline)
+        .filter(|line| !line.starts_with("()"))
+        .collect();
+    assert!(commands.len() > 4, "these are not all: {commands:?}");
+    for command in commands {
+        let program = fencepost();
+        let output = Command::new("sh")
+            .args(["-eu", "-c", &format!("exec \"$PROGRAM\" {command} --help")])
+            .env("PROGRAM", program.get_program())
+            .env("USER", "somebody")
+            .output()
+            .expect("sh can be run");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success(),
+            "fp {command}\n{}",
+            String::from_utf8_lossy(&said)
         );
     }
 }

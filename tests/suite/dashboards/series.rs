@@ -68,9 +68,9 @@ async fn what_alerts_and_panels_name_is_there_from_the_start() {
     }));
     assert!(expressions.len() > 60, "these are not all: {expressions:?}");
     for (who, expr) in &expressions {
-        let named = metric_names(expr);
-        assert!(!named.is_empty(), "{who} asks for nothing");
-        for name in named {
+        let asked = metric_names(expr);
+        assert!(!asked.is_empty(), "{who} asks for nothing");
+        for name in asked {
             assert!(
                 names.contains(&*name) || NOT_OURS.contains(&&*name),
                 "{who}: there is no {name}"
