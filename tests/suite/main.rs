@@ -14,6 +14,7 @@ mod concurrency;
 mod contract;
 mod crash;
 mod daily;
+mod dashboards;
 mod doubt;
 mod drain;
 mod echo;
