@@ -36,6 +36,7 @@ mod loops;
 mod metrics;
 mod operator;
 mod overload;
+mod pods;
 mod real;
 mod relay;
 mod responses;

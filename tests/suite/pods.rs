@@ -1,0 +1,255 @@
+//! What the chart renders, started: no cluster is at hand, so `tests/chart/pod.py` plays the kubelet in a network
+//! namespace of its own. It runs fencepost's containers in bubblewrap with exactly the command, environment, mounts
+//! and user that are rendered, asks every probe, scrape and Service by the pod's address, sends 42 and 41, and ends
+//! the pod in the kubelet's order with a request in flight.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::support::postgres::Cluster;
+use crate::support::process::Process;
+use crate::support::proxy::binary;
+use crate::support::store::{postgres_is_installed, program};
+
+/// A pod waits most of the time: for its probes, and for `shutdown.delay`.
+const AT_ONCE: usize = 6;
+
+/// How long one story may take; reached only when something is broken.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// What `pod.py` exits with where the render wants a Postgres.
+const NO_POSTGRES: i32 = 77;
+
+/// The namespaces that a pod lives in, and that take its processes along.
+const NAMESPACES: [&str; 6] = [
+    "--net",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+];
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A Python with the packages of `tests/tools/requirements.txt`.
+fn python() -> Option<PathBuf> {
+    std::env::var_os("FENCEPOST_TEST_PYTHON")
+        .map(PathBuf::from)
+        .or_else(|| Some(top().join("target/tools/python/bin/python")))
+        .filter(|python| python.is_file())
+}
+
+/// Where pods can be played.
+#[derive(Clone)]
+struct Node {
+    python: PathBuf,
+    user: &'static [&'static str],
+}
+
+impl Node {
+    /// `None`, and a line that says so, where the machine lacks what that takes.
+    fn find(test: &str) -> Option<Self> {
+        let Some(python) = python() else {
+            eprintln!("skipped: {test} (no Python with tests/tools/requirements.txt)");
+            return None;
+        };
+        for name in ["unshare", "nsenter", "bwrap"] {
+            if program(name).is_none() {
+                eprintln!("skipped: {test} ({name} is not installed)");
+                return None;
+            }
+        }
+        let user: &[&str] = if rustix::process::geteuid().is_root() {
+            &[]
+        } else {
+            &["--map-root-user"]
+        };
+        let possible = Command::new("unshare")
+            .args(user)
+            .args(NAMESPACES)
+            .args(["bwrap", "--unshare-user", "--unshare-pid", "--uid", "65532"])
+            .args(["--ro-bind", "/", "/", "--proc", "/proc", "true"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !possible {
+            eprintln!("skipped: {test} (no namespaces may be made here)");
+            return None;
+        }
+        Some(Self { python, user })
+    }
+
+    /// Plays the pods of a render; `Ok(false)` where it wants a Postgres, and `Err` with all that was said where
+    /// something is wrong.
+    async fn play(&self, render: &[String], database: Option<&Database>) -> Result<bool, String> {
+        let mut command = Command::new("unshare");
+        command
+            .args(self.user)
+            .args(NAMESPACES)
+            .arg(&self.python)
+            .arg(top().join("tests/chart/pod.py"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .arg("--fencepost")
+            .arg(binary())
+            .args(render);
+        if let Some(database) = database {
+            command
+                .args(["--dsn", &database.user, "--owner", &database.owner])
+                .arg("--socket")
+                .arg(&database.socket);
+        }
+        let mut process = Process::start(&mut command);
+        let ended = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Some(status) = process.ended() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        let Ok(status) = ended else {
+            process.kill9();
+            return Err(format!(
+                "not over after {PATIENCE:?}:\n{}",
+                process.output()
+            ));
+        };
+        let said = process.output();
+        match status.code() {
+            Some(0) => {
+                println!("{}\n{said}", render.join(" "));
+                Ok(true)
+            }
+            Some(NO_POSTGRES) => Ok(false),
+            _ => Err(format!("{}\n{said}\n{status}", render.join(" "))),
+        }
+    }
+}
+
+/// A database with a role that may do DDL, and one that may not; both as a pod sees them.
+struct Database {
+    owner: String,
+    user: String,
+    socket: PathBuf,
+}
+
+impl Database {
+    async fn create() -> Option<Self> {
+        if !postgres_is_installed() {
+            return None;
+        }
+        let cluster = Cluster::shared();
+        let url = cluster.create_database().await;
+        let name = url.rsplit('/').next().expect("a URL ends in a name");
+        let (owner, user) = (format!("{name}_owner"), format!("{name}_user"));
+        cluster
+            .execute(
+                name,
+                &format!(
+                    "CREATE ROLE {owner} LOGIN;
+                     CREATE ROLE {user} LOGIN;
+                     REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+                     GRANT CREATE ON SCHEMA public TO {owner};
+                     ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA public
+                         GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {user};
+                     ALTER DEFAULT PRIVILEGES FOR ROLE {owner} IN SCHEMA public
+                         GRANT USAGE ON SEQUENCES TO {user}"
+                ),
+            )
+            .await;
+        let port = cluster.port();
+        let url =
+            |role: &str| format!("postgres://{role}@localhost:{port}/{name}?host=/run/postgresql");
+        Some(Self {
+            owner: url(&owner),
+            user: url(&user),
+            socket: cluster.dir().join(format!(".s.PGSQL.{port}")),
+        })
+    }
+}
+
+/// Plays each of these renders, in a database of its own.
+async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
+    let Some(node) = Node::find(test) else {
+        return;
+    };
+    assert!(!renders.is_empty(), "there is nothing to play");
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let mut stories = JoinSet::new();
+    for render in renders {
+        let (node, room) = (node.clone(), Arc::clone(&room));
+        stories.spawn(async move {
+            let _turn = room.acquire().await.expect("it is never closed");
+            let database = Database::create().await;
+            let played = node.play(&render, database.as_ref()).await;
+            if played == Ok(false) {
+                eprintln!("skipped: {test} {render:?} (Postgres is not installed)");
+            }
+            played
+        });
+    }
+    let wrong: Vec<_> = stories
+        .join_all()
+        .await
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// The YAML files of a directory of the chart whose names end so.
+fn files(directory: &str, end: &str) -> Vec<String> {
+    let directory = top().join("charts/fencepost").join(directory);
+    let mut files: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| entry.expect("it can be listed").path())
+        .filter(|path| path.is_file())
+        .map(|path| path.display().to_string())
+        .filter(|path| path.ends_with(end))
+        .collect();
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn every_values_file_of_ci_starts_fences_and_leaves_in_order() {
+    let renders = files("ci", "-values.yaml")
+        .into_iter()
+        .map(|file| vec!["--values".to_owned(), file])
+        .collect();
+    play_all(
+        "every_values_file_of_ci_starts_fences_and_leaves_in_order",
+        renders,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn every_example_starts_fences_and_leaves_in_order() {
+    let renders = files("examples", ".yaml")
+        .into_iter()
+        .map(|file| vec!["--manifests".to_owned(), file])
+        .collect();
+    play_all("every_example_starts_fences_and_leaves_in_order", renders).await;
+}
+
+#[tokio::test]
+async fn the_variables_of_a_service_called_fencepost_do_no_harm() {
+    let first = files("ci", "-values.yaml").swap_remove(0);
+    let render = ["--service-links", "--values", &first].map(str::to_owned);
+    play_all(
+        "the_variables_of_a_service_called_fencepost_do_no_harm",
+        vec![render.to_vec()],
+    )
+    .await;
+}
