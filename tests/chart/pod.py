@@ -96,8 +96,8 @@ class Story:
         self.upstream = self.pod.env(self.proxy).get("FENCEPOST_UPSTREAM") or self.config["upstream"]["url"]
 
     def make(self, workload):
-        work = self.work / workload["metadata"]["name"]
-        work.mkdir(exist_ok=True)
+        work = self.work / "pods" / f"{workload['kind']}-{workload['metadata']['name']}"
+        work.mkdir(parents=True)
         more = service_links("fencepost") if self.args.service_links else {}
         files = {"/etc/hosts": str(self.work / "hosts"), "/etc/nsswitch.conf": str(self.work / "nsswitch.conf")}
         if self.args.socket:
@@ -203,7 +203,25 @@ class Story:
             answer = send((POD_IP, port), "GET", path)
             if answer.status != 200 or "fencepost_build_info" not in answer.body:
                 raise Wrong(f"the scrape of {path} on {port}: {answer}")
-        self.tell(f"{probes} probes, {len(scrapes)} scrapes")
+        policies = self.closed()
+        self.tell(f"{probes} probes, {len(scrapes)} scrapes, {policies} network policies")
+
+    def closed(self):
+        """Where a NetworkPolicy is about this pod: fencepost's ports are open, the app's are not."""
+        policies = [
+            one["spec"] for one in self.manifests
+            if one["kind"] == "NetworkPolicy" and self.selected(one["spec"]["podSelector"].get("matchLabels"))
+        ]
+        if not policies:
+            return 0
+        rules = [rule for policy in policies for rule in policy.get("ingress", [])]
+        if any("ports" not in rule for rule in rules):
+            raise Wrong(f"a NetworkPolicy opens every port: {rules}")
+        allowed = {self.pod_port(port["port"]) for rule in rules for port in rule["ports"]}
+        ours = {self.proxy.port("fencepost"), self.proxy.port("fencepost-admin")}
+        if allowed != ours:
+            raise Wrong(f"network policies open {allowed}; fencepost's ports are {ours}")
+        return len(policies)
 
     def selected(self, selector):
         labels = self.pod.metadata.get("labels", {})
@@ -270,7 +288,8 @@ class Story:
             if old.status != expected:
                 raise Wrong(f"41 after 42: {old}")
             connection.close()
-        arrived = [token for _, _, token in self.app.arrivals]
+        ours = (self.traffic.method, self.traffic.target)
+        arrived = [token for *request, token in self.app.arrivals if tuple(request) == ours]
         if arrived != (["42"] if self.traffic.enforces else ["42", "41"]) * len(addresses):
             raise Wrong(f"at the app: {self.app.arrivals}")
         self.tell("42 passes, 41 gets " + str(expected))
@@ -319,6 +338,8 @@ class Story:
             raise Wrong(f"the app was told to end while it worked on a request: {happened}")
         if answers or not self.proxy.run.runs():
             raise Wrong(f"fencepost did not wait for the request: {happened}, {wrongs}, {self.proxy.run.output()}")
+        # A sidecar is probed to its end, and would be started anew.
+        self.pod.probe(self.proxy, "livenessProbe")
         self.app.release()
         client.join()
         kubelet.join()

@@ -8,9 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::support::Store;
 use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::proxy::binary;
@@ -138,6 +141,9 @@ impl Node {
 
 /// A database with a role that may do DDL, and one that may not; both as a pod sees them.
 struct Database {
+    store: Store,
+    /// The name of the database; its roles are called after it.
+    name: String,
     owner: String,
     user: String,
     socket: PathBuf,
@@ -150,6 +156,7 @@ impl Database {
         }
         let cluster = Cluster::shared();
         let url = cluster.create_database().await;
+        let store = Store::at(&url);
         let name = url.rsplit('/').next().expect("a URL ends in a name");
         let (owner, user) = (format!("{name}_owner"), format!("{name}_user"));
         cluster
@@ -173,6 +180,8 @@ impl Database {
         Some(Self {
             owner: url(&owner),
             user: url(&user),
+            store,
+            name: name.to_owned(),
             socket: cluster.dir().join(format!(".s.PGSQL.{port}")),
         })
     }
@@ -252,4 +261,149 @@ async fn the_variables_of_a_service_called_fencepost_do_no_harm() {
         vec![render.to_vec()],
     )
     .await;
+}
+
+/// The gateway over Postgres that migrates in this way, as arguments of `pod.py`.
+fn gateway(dir: &TempDir, migrations: &Value) -> Vec<String> {
+    let values = json!({
+        "store": { "namespace": "orders", "existingSecret": "run-time" },
+        "config": {
+            "upstream": { "url": "http://orders.shop.svc:3000" },
+            "shutdown": { "delay": "1s" },
+        },
+        "migrations": migrations,
+    });
+    let file = dir.path().join("values.yaml");
+    std::fs::write(&file, values.to_string()).expect("the directory is writable");
+    vec!["--values".to_owned(), file.display().to_string()]
+}
+
+/// Plays it, and looks at who made the tables. The role at run time owns none, and may make none.
+async fn assert_migrated_by_the_owner(test: &str, migrations: &Value) {
+    let Some(node) = Node::find(test) else {
+        return;
+    };
+    let Some(database) = Database::create().await else {
+        eprintln!("skipped: {test} (Postgres is not installed)");
+        return;
+    };
+    let dir = TempDir::new().expect("a temporary directory");
+    let played = node.play(&gateway(&dir, migrations), Some(&database)).await;
+    assert_eq!(played, Ok(true));
+    let Database { name, store, .. } = &database;
+    let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
+    let by_the_owner = format!("{tables} AND tableowner = '{name}_owner'");
+    let all = store.number(tables).await;
+    assert!(all >= 6, "{all} tables");
+    assert_eq!(store.number(&by_the_owner).await, all);
+    let may = format!("SELECT has_schema_privilege('{name}_user', 'public', 'CREATE')::int::int8");
+    assert_eq!(store.number(&may).await, 0);
+    let marks = "SELECT count(*) FROM marks WHERE namespace = 'orders'";
+    assert_eq!(store.number(marks).await, 1);
+}
+
+#[tokio::test]
+async fn a_job_migrates_and_the_role_at_run_time_needs_no_ddl() {
+    assert_migrated_by_the_owner(
+        "a_job_migrates_and_the_role_at_run_time_needs_no_ddl",
+        &json!({ "mode": "job", "existingSecret": "migrating" }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn whoever_migrates_by_hand_needs_no_ddl_at_run_time() {
+    assert_migrated_by_the_owner(
+        "whoever_migrates_by_hand_needs_no_ddl_at_run_time",
+        &json!({ "mode": "none" }),
+    )
+    .await;
+}
+
+/// What the chart renders from a values file of `ci`.
+fn rendered(node: &Node, name: &str) -> Vec<Value> {
+    let output = Command::new(&node.python)
+        .arg(top().join("tests/chart/tool.py"))
+        .args(["render", "--values"])
+        .arg(top().join("charts/fencepost/ci").join(name))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("Python can be run");
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The pod's template of the only workload, or a Service.
+fn part<'a>(manifests: &'a mut [Value], kind: &str, pointer: &str) -> &'a mut Value {
+    manifests
+        .iter_mut()
+        .find(|manifest| manifest["kind"] == kind)
+        .and_then(|manifest| manifest.pointer_mut(pointer))
+        .unwrap_or_else(|| panic!("there is no {pointer} in a {kind}"))
+}
+
+/// The instrument itself: what would not fence, start or leave in order is not let through.
+#[tokio::test]
+async fn a_render_that_would_fail_in_a_cluster_fails_here() {
+    const POD: &str = "/spec/template/spec";
+    const NATIVE: &str = "sidecar-statefulset-values.yaml";
+    type Spoil = fn(&mut Vec<Value>);
+    let test = "a_render_that_would_fail_in_a_cluster_fails_here";
+    let Some(node) = Node::find(test) else {
+        return;
+    };
+    let cases: [(Spoil, &str); 6] = [
+        (
+            |all| part(all, "Service", "/spec/ports/0")["targetPort"] = json!(3000),
+            "leads past fencepost",
+        ),
+        (
+            |all| part(all, "StatefulSet", POD)["terminationGracePeriodSeconds"] = json!(20),
+            "is not above delay and deadline",
+        ),
+        (
+            |all| {
+                let probe = "/spec/template/spec/initContainers/0/readinessProbe/httpGet";
+                part(all, "StatefulSet", probe)["port"] = json!("http");
+            },
+            "has no port 'http'",
+        ),
+        (
+            |all| {
+                let app = "/spec/template/spec/containers/0";
+                part(all, "StatefulSet", app)["lifecycle"] = json!({});
+            },
+            "the app was told to end while it worked on a request",
+        ),
+        (
+            |all| {
+                let proxy = "/spec/template/spec/initContainers/0";
+                part(all, "StatefulSet", proxy)["lifecycle"] = json!({});
+            },
+            "not-draining",
+        ),
+        (
+            |all| part(all, "StatefulSet", POD)["volumes"][0]["configMap"]["name"] = json!("x"),
+            "ConfigMap x is not among what is rendered",
+        ),
+    ];
+    let good = rendered(&node, NATIVE);
+    let mut stories = JoinSet::new();
+    for (spoil, reason) in cases {
+        let (node, mut manifests) = (node.clone(), good.clone());
+        spoil(&mut manifests);
+        stories.spawn(async move {
+            let dir = TempDir::new().expect("a temporary directory");
+            let file = dir.path().join("manifests.yaml");
+            let text: Vec<_> = manifests.iter().map(Value::to_string).collect();
+            std::fs::write(&file, text.join("\n---\n")).expect("the directory is writable");
+            let render = ["--manifests".to_owned(), file.display().to_string()];
+            let said = node.play(&render, None).await;
+            assert!(
+                said.as_ref().is_err_and(|said| said.contains(reason)),
+                "{reason}: {said:?}"
+            );
+        });
+    }
+    stories.join_all().await;
 }
