@@ -3,6 +3,7 @@ order in which it ends them. fencepost's containers run; all others are the app,
 """
 
 import base64
+import http.client
 import os
 import pathlib
 import threading
@@ -10,7 +11,7 @@ import time
 
 import yaml
 
-from node import App, Wrong, eventually, send
+from node import App, NotYet, Wrong, eventually, send
 from sandbox import OWNERS, Sandbox, expanded
 
 POD_IP = "10.77.0.2"
@@ -331,7 +332,7 @@ class Pod:
                 raise Wrong(f"{container.name} ended by itself: {container.run.output()}")
             try:
                 self.probe(container, probe)
-            except (OSError, Wrong):
+            except (OSError, http.client.HTTPException, NotYet):
                 return False
             return True
 
@@ -351,7 +352,7 @@ class Pod:
             address = (POD_IP, container.port(get["port"]))
             answer = send(address, "GET", get.get("path", "/"), headers)
             if answer.status != 200:
-                raise Wrong(f"{container.name}: {name} {get['path']} on {address}: {answer}")
+                raise NotYet(f"{container.name}: {name} {get['path']} on {address}: {answer}")
         elif "exec" in handler:
             if not is_fencepost(container.spec):
                 raise Wrong(f"{container.name}: {name} runs {handler['exec']['command']} in an image we do not know")

@@ -25,6 +25,10 @@ class Wrong(Exception):
     """What a manifest, or what it starts, does wrong."""
 
 
+class NotYet(Wrong):
+    """What may be right a moment later."""
+
+
 def eventually(what, probe):
     """Polls until `probe` yields something."""
     end = time.monotonic() + DEADLINE

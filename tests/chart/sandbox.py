@@ -12,7 +12,7 @@ import shlex
 import signal
 import subprocess
 
-from node import DEADLINE, Wrong
+from node import DEADLINE, NotYet, Wrong
 
 # Whether ids other than one's own can be had.
 OWNERS = os.geteuid() == 0 and int(pathlib.Path("/proc/self/uid_map").read_text().split()[2]) > 1 << 20
@@ -90,7 +90,7 @@ class Sandbox:
             [*command, "--", *argv], env=self.env, capture_output=True, text=True, timeout=DEADLINE, check=False
         )
         if done.returncode != 0:
-            raise Wrong(f"{self.name}: {argv} exited with {done.returncode}: {done.stdout}{done.stderr}")
+            raise NotYet(f"{self.name}: {argv} exited with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
     def runs(self):

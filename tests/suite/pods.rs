@@ -91,9 +91,13 @@ impl Node {
         Some(Self { python, user })
     }
 
-    /// Plays the pods of a render; `Ok(false)` where it wants a Postgres, and `Err` with all that was said where
-    /// something is wrong.
-    async fn play(&self, render: &[String], database: Option<&Database>) -> Result<bool, String> {
+    /// Plays the pods of a render; what was seen, `None` where it wants a Postgres, and `Err` with all that was
+    /// said where something is wrong.
+    async fn play(
+        &self,
+        render: &[String],
+        database: Option<&Database>,
+    ) -> Result<Option<String>, String> {
         let mut command = Command::new("unshare");
         command
             .args(self.user)
@@ -131,9 +135,9 @@ impl Node {
         match status.code() {
             Some(0) => {
                 println!("{}\n{said}", render.join(" "));
-                Ok(true)
+                Ok(Some(said))
             }
-            Some(NO_POSTGRES) => Ok(false),
+            Some(NO_POSTGRES) => Ok(None),
             _ => Err(format!("{}\n{said}\n{status}", render.join(" "))),
         }
     }
@@ -201,7 +205,7 @@ async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
             let _turn = room.acquire().await.expect("it is never closed");
             let database = Database::create().await;
             let played = node.play(&render, database.as_ref()).await;
-            if played == Ok(false) {
+            if played == Ok(None) {
                 eprintln!("skipped: {test} {render:?} (Postgres is not installed)");
             }
             played
@@ -289,7 +293,12 @@ async fn assert_migrated_by_the_owner(test: &str, migrations: &Value) {
     };
     let dir = TempDir::new().expect("a temporary directory");
     let played = node.play(&gateway(&dir, migrations), Some(&database)).await;
-    assert_eq!(played, Ok(true));
+    let said = played.expect("a good story").expect("a Postgres");
+    assert_eq!(
+        said.contains("has migrated"),
+        migrations["mode"] == "job",
+        "{said}"
+    );
     let Database { name, store, .. } = &database;
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
     let by_the_owner = format!("{tables} AND tableowner = '{name}_owner'");
