@@ -33,7 +33,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if eq .Values.kind "gateway" -}}
 {{ include "fencepost.selectorLabels" . }}
 {{- else if .Values.workload.name -}}
-{{ dig "selector" "matchLabels" dict .Values.workload.spec | toYaml }}
+{{ (.Values.workload.spec.selector | default dict).matchLabels | toYaml }}
 {{- else -}}
 {{ toYaml .Values.sidecar.selector }}
 {{- end -}}

@@ -62,6 +62,12 @@ volumeMounts:
     mountPath: /run/secrets/fencepost/admin
     readOnly: true
   {{- end }}
+  {{- if eq .Values.kind "sidecar" }}
+  # The pod's token is the app's: where something is mounted already, the API server puts none.
+  - name: fencepost-no-token
+    mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+    readOnly: true
+  {{- end }}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -114,6 +120,11 @@ volumeMounts:
     items:
       - key: {{ .Values.admin.existingSecretKey }}
         path: token
+{{- end }}
+{{- if eq .Values.kind "sidecar" }}
+- name: fencepost-no-token
+  emptyDir:
+    sizeLimit: 1Mi
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

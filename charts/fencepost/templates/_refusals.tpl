@@ -126,8 +126,10 @@ already: this is about what the values mean together. */ -}}
 {{- else if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
 {{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
 {{- end -}}
-{{- if hasKey $v.service.extraSpec "ports" -}}
-{{- $why = append $why "service.extraSpec.ports would stand beside the port that is fenced: use service.port" -}}
+{{- range list "ports" "selector" "type" "externalName" -}}
+{{- if hasKey $v.service.extraSpec . -}}
+{{- $why = append $why (printf "service.extraSpec.%s would lead past the port that is fenced: use service.port and service.type" .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -156,7 +158,7 @@ already: this is about what the values mean together. */ -}}
 {{- if not $found -}}
 {{- $why = append $why (printf "workload.spec has no container %q: give the spec of the Deployment or StatefulSet as it is, with template.spec.containers" $app) -}}
 {{- end -}}
-{{- if not (dig "selector" "matchLabels" "" $v.workload.spec) -}}
+{{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
 {{- $why = append $why "workload.spec.selector.matchLabels is missing" -}}
 {{- end -}}
 {{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $v.networkPolicy.enabled $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
