@@ -21,12 +21,11 @@ import sys
 import tempfile
 
 import helm_python
-import kubernetes_validate
 import yaml
 
+import check
+import sense
 import tool
-
-VERSIONS = ["1.30", "1.33", "1.36"]
 
 MARK = re.compile(r"<!-- (values|manifest|config): ([a-z0-9-]+)(?: over ([a-z0-9-]+))? -->")
 
@@ -58,8 +57,8 @@ def blocks_of(file, lines):
                     block.kind, block.name, block.over = mark.groups()
             elif word:
                 mark = MARK.fullmatch(word)
-                if word.startswith("<!--") and not mark and "```" not in word and re.match(r"<!-- *(values|manif|conf)", word):
-                    sys.exit(f"{file.name}:{number}: {word} is no mark that guide.py knows")
+                if not mark and re.match(r"<!--\s*(values|manifest|config)\b", word):
+                    sys.exit(f"{file.name}:{number}: {word} is no mark that is known here")
         elif word == "```":
             yield block
             block, mark = None, None
@@ -83,19 +82,15 @@ def looks_like(text):
     return None
 
 
-def validated(manifest):
-    """Raises where a manifest is not what Kubernetes takes."""
-    for version in VERSIONS:
-        kubernetes_validate.validate(manifest, version, strict=True)
-
-
-def checked(fencepost, config, directory):
+def config_problems(fencepost, config, directory):
     """`fencepost check` on a configuration."""
     file = pathlib.Path(directory) / "fencepost.yaml"
     file.write_text(config)
-    done = subprocess.run([fencepost, "check", file], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [fencepost, "check", file], capture_output=True, text=True, env={}, check=False, timeout=60
+    )
     if done.returncode != 0:
-        raise ValueError(done.stdout + done.stderr)
+        yield done.stdout + done.stderr
 
 
 def values_of(block, known):
@@ -108,17 +103,21 @@ def values_of(block, known):
     return tool.merged(base, yaml.safe_load(block.text) or {})
 
 
-def check(block, known, fencepost, directory):
-    if block.kind == "config":
-        checked(fencepost, block.text, directory)
+def problems(block, known, fencepost, directory):
+    if block.kind is None:
+        yield f"no mark; it looks like <!-- {looks_like(block.text)}: NAME -->"
+    elif block.kind == "config":
+        yield from config_problems(fencepost, block.text, directory)
     elif block.kind == "manifest":
         for manifest in filter(None, yaml.safe_load_all(block.text)):
-            validated(manifest)
+            yield from check.kube_problems(manifest, check.NEW)
     else:
-        for _, manifest in tool.render(tool.CHART, values_of(block, known)):
-            validated(manifest)
+        manifests = [one for _, one in tool.render(tool.CHART, values_of(block, known))]
+        yield from sense.problems(manifests)
+        for manifest in manifests:
+            yield from check.kube_problems(manifest, check.NEW)
             if manifest["kind"] == "ConfigMap" and "fencepost.yaml" in (manifest.get("data") or {}):
-                checked(fencepost, manifest["data"]["fencepost.yaml"], directory)
+                yield from config_problems(fencepost, manifest["data"]["fencepost.yaml"], directory)
 
 
 def main():
@@ -137,29 +136,21 @@ def main():
     wrong, names = 0, set()
     with tempfile.TemporaryDirectory() as directory:
         for block in found:
-            said = None
-            if block.kind is None:
-                kind = looks_like(block.text)
-                if kind is None:
-                    continue
-                said = f"no mark; it looks like <!-- {kind}: NAME -->"
-            elif (block.kind, block.name) in names:
-                said = f"a second {block.kind} called {block.name}"
-            else:
-                names.add((block.kind, block.name))
-                try:
-                    check(block, known, args.fencepost, directory)
-                except (ValueError, yaml.YAMLError, helm_python.HelmError, *INVALID) as error:
-                    said = str(error)
-            print(f"{'wrong' if said else 'ok'}: {block.where} {block.kind or ''} {block.name or ''}", flush=True)
-            if said:
-                print(f"  {said.strip()}", flush=True)
-                wrong += 1
-    if not found or wrong:
-        sys.exit(f"{wrong} of {len(found)} blocks are wrong")
-
-
-INVALID = (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError, kubernetes_validate.InvalidSchemaError)
+            if block.kind is None and looks_like(block.text) is None:
+                continue
+            try:
+                said = list(problems(block, known, args.fencepost, directory))
+            except (ValueError, KeyError, yaml.YAMLError, helm_python.HelmError) as error:
+                said = [f"{type(error).__name__}: {error}"]
+            if block.kind and (block.kind, block.name) in names:
+                said.append("there is one of this name already")
+            names.add((block.kind, block.name))
+            print(f"{'FAILED' if said else 'ok':6} {block.where} {block.kind or ''} {block.name or ''}", flush=True)
+            for problem in said:
+                print("       " + str(problem).strip().replace("\n", "\n       "), flush=True)
+            wrong += bool(said)
+    if not names or wrong:
+        sys.exit(f"{wrong} of {len(names)} blocks are wrong")
 
 
 if __name__ == "__main__":

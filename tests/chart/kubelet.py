@@ -38,6 +38,7 @@ class Container:
         # init: runs to its end; sidecar: an init container that stays; main
         self.kind = kind
         self.run = None
+        self.ended = threading.Event()
 
     def port(self, port):
         """A port by number or name; a name is looked for in this container alone."""
@@ -73,7 +74,6 @@ class Pod:
             self.containers.append(Container(spec, "sidecar" if stays else "init"))
         self.containers += [Container(spec, "main") for spec in self.spec["containers"]]
         self.app = None
-        self.app_ended = threading.Event()
         self._volumes = {}
 
     # What a container finds
@@ -295,6 +295,12 @@ class Pod:
     def fenceposts(self):
         return [container for container in self.containers if is_fencepost(container.spec)]
 
+    def app_container(self, port):
+        """The container that fencepost stands in front of: the one with its port, or else the first one."""
+        others = [one for one in self.containers if one.kind == "main" and not is_fencepost(one.spec)]
+        declares = [one for one in others if port in [at["containerPort"] for at in one.spec.get("ports", [])]]
+        return next(iter(declares + others), None)
+
     def start(self, app_address):
         """In the order of a kubelet: init containers one by one, a sidecar until its startup probe succeeds; then
         all others at once."""
@@ -310,8 +316,7 @@ class Pod:
                 self.complete(container)
             elif "startupProbe" in container.spec:
                 self.wait_for(container, "startupProbe")
-        if any(not is_fencepost(one.spec) for one in self.containers if one.kind == "main"):
-            self.app = App(app_address, self.events)
+        self.app = App(app_address, self.events)
         for container in self.containers:
             if container.kind == "main" and is_fencepost(container.spec):
                 self.begin(container)
@@ -377,7 +382,9 @@ class Pod:
                     self.handle(container, hook, "preStop")
                     self.events.add(f"{container.name}: preStop is over")
                 if container.kind == "sidecar":
-                    self.app_ended.wait(deadline - time.monotonic())
+                    for other in self.containers:
+                        if other.kind == "main":
+                            other.ended.wait(deadline - time.monotonic())
                 self.events.add(f"{container.name}: SIGTERM")
                 if is_fencepost(container.spec):
                     container.run.terminate()
@@ -385,12 +392,10 @@ class Pod:
                     self.events.add(f"{container.name}: ended")
                     if code != 0:
                         raise Wrong(f"{container.name} exited with {code} at SIGTERM: {container.run.output()}")
-                else:
-                    self.app.end()
-                    self.app_ended.set()
             except Exception as wrong:  # noqa: BLE001: told below, in the thread that asked
                 wrongs.append(wrong)
-                self.app_ended.set()
+            finally:
+                container.ended.set()
 
         threads = [
             threading.Thread(target=end, args=[one], daemon=True) for one in self.containers if one.kind != "init"
@@ -406,6 +411,8 @@ class Pod:
         for container in self.containers:
             if container.run:
                 container.run.kill()
+        if self.app:
+            self.app.end()
 
 
 def service_links(name):

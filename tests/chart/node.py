@@ -147,7 +147,6 @@ class App:
         self._release.set()
 
     def end(self):
-        """SIGTERM to an app that ends at once."""
         self._server.shutdown()
         self._server.server_close()
 
