@@ -6,6 +6,7 @@ mod support;
 mod admission;
 mod barrier;
 mod broken;
+mod chart;
 mod claim;
 mod classify;
 mod commands;
