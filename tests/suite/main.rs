@@ -23,6 +23,7 @@ mod fire;
 mod forwarding;
 mod grpc;
 mod guard;
+mod guide;
 mod harness;
 mod headers;
 mod http2;

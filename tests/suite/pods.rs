@@ -17,6 +17,7 @@ use crate::support::Store;
 use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::proxy::binary;
+use crate::support::python::{python, script};
 use crate::support::store::{postgres_is_installed, program};
 
 /// A pod waits most of the time: for its probes, and for `shutdown.delay`.
@@ -42,14 +43,6 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A Python with the packages of `tests/tools/requirements.txt`.
-fn python() -> Option<PathBuf> {
-    std::env::var_os("FENCEPOST_TEST_PYTHON")
-        .map(PathBuf::from)
-        .or_else(|| Some(top().join("target/tools/python/bin/python")))
-        .filter(|python| python.is_file())
-}
-
 /// Where pods can be played.
 #[derive(Clone)]
 struct Node {
@@ -60,10 +53,7 @@ struct Node {
 impl Node {
     /// `None`, and a line that says so, where the machine lacks what that takes.
     fn find(test: &str) -> Option<Self> {
-        let Some(python) = python() else {
-            eprintln!("skipped: {test} (no Python with tests/tools/requirements.txt)");
-            return None;
-        };
+        let python = python(test)?;
         for name in ["unshare", "nsenter", "bwrap"] {
             if program(name).is_none() {
                 eprintln!("skipped: {test} ({name} is not installed)");
@@ -192,7 +182,7 @@ impl Database {
 }
 
 /// Plays each of these renders, in a database of its own.
-async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
+pub async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
     let Some(node) = Node::find(test) else {
         return;
     };
@@ -331,11 +321,9 @@ async fn whoever_migrates_by_hand_needs_no_ddl_at_run_time() {
 
 /// What the chart renders from a values file of `ci`.
 fn rendered(node: &Node, name: &str) -> Vec<Value> {
-    let output = Command::new(&node.python)
-        .arg(top().join("tests/chart/tool.py"))
+    let output = script(&node.python, "tool.py")
         .args(["render", "--values"])
         .arg(top().join("charts/fencepost/ci").join(name))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("Python can be run");
     serde_json::from_slice(&output.stdout)
@@ -404,8 +392,8 @@ async fn a_render_that_would_fail_in_a_cluster_fails_here() {
         stories.spawn(async move {
             let dir = TempDir::new().expect("a temporary directory");
             let file = dir.path().join("manifests.yaml");
-            let text: Vec<_> = manifests.iter().map(Value::to_string).collect();
-            std::fs::write(&file, text.join("\n---\n")).expect("the directory is writable");
+            let documents: Vec<_> = manifests.iter().map(Value::to_string).collect();
+            std::fs::write(&file, documents.join("\n---\n")).expect("the directory is writable");
             let render = ["--manifests".to_owned(), file.display().to_string()];
             let said = node.play(&render, None).await;
             assert!(
