@@ -1,8 +1,7 @@
-"""What a kubelet makes of a pod's manifest: volumes, environment, order of the containers, probes, hooks, and the
+"""What a kubelet makes of a pod's manifest: environment, order of the containers, probes, hooks, and the
 order in which it ends them. fencepost's containers run; all others are the app, which `node.App` plays.
 """
 
-import base64
 import http.client
 import os
 import pathlib
@@ -12,7 +11,8 @@ import time
 import yaml
 
 from node import App, NotYet, Wrong, eventually, send
-from sandbox import OWNERS, Sandbox, expanded
+from sandbox import Sandbox, expanded
+from volumes import Volumes
 
 POD_IP = "10.77.0.2"
 
@@ -65,140 +65,37 @@ class Pod:
         self.metadata = template.get("metadata", {})
         self.spec = template["spec"]
         self.grace = self.spec.get("terminationGracePeriodSeconds", 30)
-        self.claims = {
-            claim["metadata"]["name"] for claim in workload.get("spec", {}).get("volumeClaimTemplates", [])
-        }
+        claims = {claim["metadata"]["name"] for claim in workload.get("spec", {}).get("volumeClaimTemplates", [])}
+        self.volumes = Volumes(self.spec, claims, manifests, self.work / "volumes", self._expected)
         self.containers = []
         for spec in self.spec.get("initContainers", []):
             stays = spec.get("restartPolicy") == "Always"
             self.containers.append(Container(spec, "sidecar" if stays else "init"))
         self.containers += [Container(spec, "main") for spec in self.spec["containers"]]
         self.app = None
-        self._volumes = {}
 
     # What a container finds
 
-    def object(self, kind, name):
-        for manifest in self.manifests:
-            if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
-                return manifest
-        return None
-
-    def _data(self, kind, name, optional):
-        """The files of a ConfigMap or a Secret, as bytes."""
-        found = self.object(kind, name)
-        if kind == "Secret" and found is None:
-            return None
-        if found is None:
-            if optional:
-                return {}
-            raise Wrong(f"{kind} {name} is not among what is rendered")
-        data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
-        if kind == "Secret":
-            data = {key: base64.b64decode(value) for key, value in data.items()}
-            data.update({key: value.encode() for key, value in (found.get("stringData") or {}).items()})
-        else:
-            data.update(
-                {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
-            )
-        return data
-
-    def _projected(self, volume):
-        """(files, mode) of a volume that is made of files; None for one that is not."""
-        if "configMap" in volume:
-            source = volume["configMap"]
-            data = self._data("ConfigMap", source["name"], source.get("optional"))
-        elif "secret" in volume:
-            source = volume["secret"]
-            data = self._data("Secret", source["secretName"], source.get("optional"))
-            if data is None:
-                data = self._made_up(source["secretName"], source, volume["name"])
-        elif "projected" in volume:
-            files = {}
-            for part in volume["projected"]["sources"]:
-                if "secret" in part:
-                    part = {"secret": {**part["secret"], "secretName": part["secret"]["name"]}}
-                files.update(self._projected({"name": volume["name"], **part})[0])
-            return files, volume["projected"].get("defaultMode", 0o644)
-        else:
-            return None
-        if source.get("items"):
-            data = {item["path"]: data[item["key"]] for item in source["items"]}
-        return data, source.get("defaultMode", 0o644)
-
-    def _made_up(self, secret, source, volume):
-        """A secret that the user brings: each file that a container expects of it, with what it is expected to be."""
-        keys = {item["key"]: item["path"] for item in source.get("items", [])}
-        data = {}
-        for container in self.containers:
+    def _expected(self, volume):
+        """What the containers expect in a volume that the user of the chart brings, by the path in it."""
+        expected = {}
+        for container in self.fenceposts():
             for mount in container.spec.get("volumeMounts", []):
-                if mount["name"] != volume or not is_fencepost(container.spec):
+                if mount["name"] != volume:
                     continue
                 for path, value in self.values(self, container).items():
-                    if mount.get("subPath"):
-                        inside = mount["subPath"] if path == mount["mountPath"] else None
-                    else:
-                        inside = os.path.relpath(path, mount["mountPath"])
-                    if inside is None or inside.startswith(".."):
-                        continue
-                    key = next((key for key, at in keys.items() if at == inside), inside)
-                    data[key] = value.encode()
-        return {**{key: b"unused" for key in keys if key not in data}, **data}
-
-    def volume(self, name):
-        """The directory of a volume, made at its first use."""
-        if name in self._volumes:
-            return self._volumes[name]
-        found = next((volume for volume in self.spec.get("volumes", []) if volume["name"] == name), None)
-        if found is None and name not in self.claims:
-            raise Wrong(f"there is no volume {name!r}")
-        directory = self.work / "volumes" / name
-        directory.mkdir(parents=True)
-        group = self.spec.get("securityContext", {}).get("fsGroup")
-        files = self._projected(found) if found else None
-        if files is not None:
-            # The layout of a kubelet's volumes: the names are links through ..data.
-            data = directory / "..2026_11_21"
-            data.mkdir()
-            (directory / "..data").symlink_to(data.name)
-            for path, content in files[0].items():
-                file = data / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content)
-                top = path.split("/")[0]
-                if not (directory / top).is_symlink():
-                    (directory / top).symlink_to(f"..data/{top}")
-                file.chmod(files[1] | (0o440 if group else 0))
-                self._own(file, group)
-            data.chmod(0o755)
-            directory.chmod(0o755)
-        elif found and "emptyDir" in found:
-            directory.chmod(0o777)
-            self._own(directory, group)
-        elif found is None or "persistentVolumeClaim" in found or "ephemeral" in found:
-            # A fresh file system belongs to root.
-            directory.chmod(0o2775 if group else 0o755)
-            self._own(directory, group)
-        else:
-            raise Wrong(f"volume {name!r} is of a kind that is not played here: {found}")
-        self._volumes[name] = str(directory)
-        return str(directory)
-
-    @staticmethod
-    def _own(path, group):
-        if OWNERS:
-            os.chown(path, 0, group if group is not None else 0)
+                    inside = os.path.relpath(path, mount["mountPath"])
+                    if not inside.startswith(".."):
+                        expected[os.path.normpath(os.path.join(mount.get("subPath", ""), inside))] = value
+        return expected
 
     def mounts(self, container):
         """Path in the container: (path here, read only)."""
         mounts = {}
         for mount in container.spec.get("volumeMounts", []):
-            outside = self.volume(mount["name"])
-            if mount.get("subPath"):
-                outside = os.path.join(outside, mount["subPath"])
-            volume = next((one for one in self.spec.get("volumes", []) if one["name"] == mount["name"]), {})
-            files = any(kind in volume for kind in ("configMap", "secret", "projected", "downwardAPI"))
-            mounts[mount["mountPath"].rstrip("/")] = (outside, files or mount.get("readOnly", False))
+            outside = os.path.join(self.volumes.directory(mount["name"]), mount.get("subPath", ""))
+            read_only = mount.get("readOnly", False) or self.volumes.of_files(mount["name"])
+            mounts[mount["mountPath"].rstrip("/")] = (outside.rstrip("/"), read_only)
         return mounts
 
     def here(self, container, path):
@@ -206,7 +103,7 @@ class Pod:
         for mount in container.spec.get("volumeMounts", []):
             inside = mount["mountPath"].rstrip("/")
             if path == inside or path.startswith(inside + "/"):
-                parts = [self.volume(mount["name"]), mount.get("subPath", ""), path[len(inside) + 1 :]]
+                parts = [self.volumes.directory(mount["name"]), mount.get("subPath", ""), path[len(inside) + 1 :]]
                 return os.path.join(*filter(None, parts))
         return None
 
@@ -220,7 +117,7 @@ class Pod:
         env.update(self.more_env)
         for source in container.spec.get("envFrom", []):
             if "configMapRef" in source:
-                data = self._data("ConfigMap", source["configMapRef"]["name"], source["configMapRef"].get("optional"))
+                data = self.volumes.data("ConfigMap", source["configMapRef"]["name"], source["configMapRef"].get("optional"))
                 env.update({source.get("prefix", "") + key: value.decode() for key, value in data.items()})
             else:
                 raise Wrong(f"envFrom {source} is not played here")
@@ -232,11 +129,11 @@ class Pod:
             if "fieldRef" in source:
                 env[variable["name"]] = self._field(source["fieldRef"]["fieldPath"])
             elif "configMapKeyRef" in source:
-                data = self._data("ConfigMap", source["configMapKeyRef"]["name"], False)
+                data = self.volumes.data("ConfigMap", source["configMapKeyRef"]["name"], False)
                 env[variable["name"]] = data[source["configMapKeyRef"]["key"]].decode()
             elif "secretKeyRef" in source:
                 reference = source["secretKeyRef"]
-                data = self._data("Secret", reference["name"], False)
+                data = self.volumes.data("Secret", reference["name"], False)
                 value = data[reference["key"]].decode() if data else self.values(self, container).get(variable["name"])
                 env[variable["name"]] = value or "unused"
             else:

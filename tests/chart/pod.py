@@ -13,20 +13,19 @@ Run it in namespaces of its own, which take everything along at its end, however
 """
 
 import argparse
-import http.client
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.parse
 
 import yaml
 
 import tool
+from departure import Departure
 from kubelet import POD_IP, Pod, is_fencepost, pod_template, service_links
-from node import HOLD, Connection, Events, Wrong, add_address, eventually, loopback_up, refused, send
+from node import Connection, Events, Wrong, add_address, loopback_up, send
 from sandbox import Image
 
 # Where the Service that a gateway stands in front of has its address.
@@ -36,15 +35,6 @@ ADMIN_TOKEN = "only-for-tests"
 
 # The exit code where a render wants a Postgres and none was named.
 NO_POSTGRES = 77
-
-
-def seconds(text):
-    """A duration as fencepost's configuration has it."""
-    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-    parts = re.findall(r"(\d+)\s*(ms|s|m|h)", str(text))
-    if not parts:
-        raise Wrong(f"{text!r} is no duration")
-    return sum(int(number) * units[unit] for number, unit in parts)
 
 
 class NoPostgres(Exception):
@@ -179,7 +169,8 @@ class Story:
             self.asked()
             data = self.data_address()
             self.fenced(data)
-            self.leaves(data)
+            Departure(self, data).play()
+            self.tell(f"left in order ({self.proxy.kind})")
         finally:
             self.pod.kill()
 
@@ -290,83 +281,6 @@ class Story:
         if not self.traffic.enforces and not re.search(r'requests_total\{outcome="observed-stale",.*\} 1', metrics):
             raise Wrong("41 was let through, and not counted")
         self.tell("42 passes, 41 gets " + str(expected))
-
-    def leaves(self, data):
-        """Ends the pod while the app works on a request."""
-        shutdown = self.config.get("shutdown", {})
-        needs = seconds(shutdown.get("delay", "0s")) + seconds(shutdown.get("deadline", "25s"))
-        if self.pod.grace <= needs:
-            raise Wrong(f"terminationGracePeriodSeconds {self.pod.grace} is not above delay and deadline, {needs}")
-        idle = Connection(data)
-        idle.send("GET", self.traffic.target, self.traffic.headers)
-        working, answers = Connection(data), []
-
-        def work():
-            try:
-                answers.append(self.traffic.send(working, 43, {HOLD: "1"}))
-            except (OSError, http.client.HTTPException) as error:
-                answers.append(error)
-
-        client = threading.Thread(target=work, daemon=True)
-        client.start()
-        eventually("the app to have a request", lambda: self.events.has("the app holds a request"))
-        wrongs = []
-
-        def terminate():
-            try:
-                self.pod.terminate()
-            except Exception as wrong:  # noqa: BLE001: told below, in the thread that asked
-                wrongs.append(wrong)
-
-        kubelet = threading.Thread(target=terminate, daemon=True)
-        kubelet.start()
-        eventually("unready", lambda: wrongs or send(self.admin, "GET", "/readyz").status == 503)
-        # Who balances the load may not have looked yet: until the delay is over all is served, and told to go.
-        before = len(self.app.arrivals)
-        for connection in (idle, self.connected(data)):
-            late = connection and connection.ask("GET", self.traffic.target, self.traffic.headers)
-            if late is None:
-                if not refused(data):
-                    raise Wrong("a request within shutdown.delay had no answer")
-                if len(self.app.arrivals) != before:
-                    raise Wrong("a request reached the app, and its client heard nothing")
-            elif late.headers.get("Connection") != "close":
-                raise Wrong(f"a client is not told that the proxy leaves: {late}")
-        eventually("the data port to close", lambda: wrongs or refused(data))
-        if wrongs:
-            raise wrongs[0]
-        happened = self.events.all()
-        app = self.pod.app_container(urllib.parse.urlsplit(self.upstream).port)
-        if app and f"{app.name}: SIGTERM" in happened:
-            raise Wrong(f"the app was told to end while it worked on a request: {happened}")
-        if answers or not self.proxy.run.runs():
-            raise Wrong(f"fencepost did not wait for the request: {happened}, {wrongs}, {self.proxy.run.output()}")
-        # A sidecar is probed to its end, and would be started anew.
-        self.pod.probe(self.proxy, "livenessProbe")
-        self.app.release()
-        client.join()
-        kubelet.join()
-        for wrong in wrongs:
-            raise wrong
-        if not answers or isinstance(answers[0], Exception) or answers[0].status != 200 or answers[0].body != "from the app":
-            raise Wrong(f"the request in flight was lost: {[str(answer) for answer in answers]}")
-        if answers[0].headers.get("Connection") != "close":
-            raise Wrong(f"its client was not told that the proxy leaves: {answers[0]}")
-        order = ["the app has answered"]
-        if app:
-            order += [f"{app.name}: preStop is over", f"{app.name}: SIGTERM"]
-        self.events.require_order(*order)
-        if self.proxy.kind == "sidecar":
-            self.events.require_order(*order, f"{self.proxy.name}: SIGTERM", f"{self.proxy.name}: ended")
-        self.events.require_order("the app has answered", f"{self.proxy.name}: ended")
-        self.tell(f"left in order ({self.proxy.kind})")
-
-    @staticmethod
-    def connected(address):
-        try:
-            return Connection(address)
-        except ConnectionRefusedError:
-            return None
 
     def tell(self, what):
         print(f"  {self.workload['kind']} {self.workload['metadata']['name']}: {what}", flush=True)
