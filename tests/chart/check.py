@@ -4,9 +4,10 @@
 
     renders   every ci/*-values.yaml and the chart of examples/: lint, and each manifest against the schemas, strictly
     sense     what no schema says: ports, selectors, volumes, security, the order of termination (sense.py)
+    restarts  the pods roll for what a reload cannot change, and for nothing else
     configs   each rendered fencepost.yaml passes `fencepost check`
     broken    each render of broken.yaml is found out: the checks above can fail
-    refused   each combination of refused.yaml is refused, for its reason
+    refused   each combination of refused.yaml is refused, for its reason; what is near to one is not
     examples  examples/*.yaml are what the chart renders; --write renews them
     values    README.md's table is values.yaml; values.schema.json is `fencepost schema`
     files     alerts and dashboard are the files of config/, to the letter
@@ -24,6 +25,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 import helm_python
@@ -42,7 +44,7 @@ OLD = ["1.27", "1.28"]
 RELEASE = {"name": "fencepost", "namespace": "default"}
 # The examples: what each is rendered from.
 EXAMPLES = ["gateway-postgres", "gateway-sqlite", "sidecar-deployment", "sidecar-statefulset", "sidecar-classic"]
-PARENT = "orders-chart"
+PARENTS = ["orders-chart", "ledger-chart"]
 
 
 class Cases:
@@ -66,18 +68,18 @@ def packed(work):
 
 
 @functools.cache
-def parent(work):
-    """examples/orders-chart with its dependency fetched, the chart beside it."""
-    chart = packed(work) / "examples" / PARENT
+def parent(name, work):
+    """A chart of examples/ with its dependency fetched, the chart beside it."""
+    chart = packed(work) / "examples" / name
     helm_python.dependency_update(str(chart))
     return chart
 
 
 @functools.cache
 def rendered(name, work):
-    """(file, manifest) of a ci file, or of the example that takes the chart in."""
-    if name == PARENT:
-        return render(parent(work), {}, name="orders", namespace="default")
+    """(file, manifest) of a ci file, or of an example that takes the chart in."""
+    if name in PARENTS:
+        return render(parent(name, work), {}, name=name.removesuffix("-chart"), namespace="default")
     return render(packed(work), yaml.safe_load(CI[name].read_text()), **RELEASE)
 
 
@@ -100,10 +102,11 @@ def lint_problems(chart, values, version):
 
 
 def renders(cases, work, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         manifests = [manifest for _, manifest in rendered(name, work)]
-        chart, values = (parent(work), {}) if name == PARENT else (packed(work), yaml.safe_load(CI[name].read_text()))
-        native = name == PARENT or values.get("kind") == "sidecar" and values.get("sidecar", {}).get("form") != "classic"
+        chart, values = (parent(name, work), {}) if name in PARENTS else (packed(work), yaml.safe_load(CI[name].read_text()))
+        native = any(c.get("restartPolicy") for m in manifests if m["kind"] in sense.PODS for c in sense.fenceposts(sense.pod_of(m)))
+        native |= name == "sidecar-template"
         versions = NEW if native else OLD + NEW
         problems = [problem for version in versions for problem in lint_problems(chart, values, version)]
         for manifest in manifests:
@@ -112,14 +115,16 @@ def renders(cases, work, **_):
 
 
 def senses(cases, work, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         manifests = [manifest for _, manifest in rendered(name, work)]
         cases.case(f"sense: {name}", sense.problems(manifests))
     notes = {
         "gateway-observe": ["!!! /{*path} is in mode observe: NOTHING IS REFUSED"],
         "gateway-postgres": ["!!! /health is in mode bypass", "!!! who talks to http://orders.shop.svc:3000 directly",
-                             "http://127.0.0.1:7080/orders/7 -H 'X-Fencing-Token: 1'", "The pod has 40 s"],
+                             "-X PUT 'http://127.0.0.1:7080/orders/7' -H 'X-Fencing-Token: 1'", "The pod has 40 s"],
         "gateway-everything": ["port-forward service/orders-fence 7080:3000", "past the NetworkPolicies"],
+        "gateway-keys": ["-X POST 'http://127.0.0.1:7080/print/7/pages?tray=7' -H 'X-Fencing-Token: try#1' -H 'x-tenant: 7' "
+                         """--json '{"job":"7"}'"""],
         "sidecar-deployment": ["port-forward service/orders 7080:80", "!!! who talks to port 3000 of the pods directly"],
         "sidecar-template": ["another chart includes fencepost.sidecar"],
     }
@@ -127,6 +132,29 @@ def senses(cases, work, **_):
         with helm_python.Chart.load(str(packed(work))) as chart:
             text = chart.render(yaml.safe_load(CI[name].read_text()), **RELEASE)["fencepost/templates/NOTES.txt"]
         cases.case(f"notes: {name}", [f"{part!r} is not in it:\n{text}" for part in wanted if part not in text])
+
+
+# What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for the second.
+RELOADED = [{"limits": {"in_flight": 64}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
+            {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}]
+RESTARTED = [{"barrier": {"settle": "40s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},
+             {"tls": {"cert_file": "/a", "key_file": "/b"}},
+             {"routes": [{"path": "/orders/{id}/{*rest}", "resource": "other:{id}"}, {"path": "/health", "mode": "bypass"}]}]
+
+
+def restarts(cases, work, **_):
+    def checksum(config, store=None):
+        values = merged(yaml.safe_load(CI["gateway-postgres"].read_text()), copy.deepcopy({"config": config, "store": store or {}}))
+        pod = next(m for _, m in render(packed(work), values, **RELEASE) if m["kind"] == "Deployment")["spec"]["template"]
+        return pod["metadata"]["annotations"]["checksum/fencepost"]
+
+    before = checksum({})
+    for config in RELOADED:
+        cases.case(f"restarts: reloaded: {config}", ["the pods would roll"] if checksum(config) != before else [])
+    for config in RESTARTED:
+        cases.case(f"restarts: restarted: {config}", ["the pods would not roll"] if checksum(config) == before else [])
+    rolls = checksum({}, {"namespace": "other"}) != before
+    cases.case("restarts: restarted: another namespace", [] if rolls else ["the pods would not roll"])
 
 
 def broken(cases, work, **_):
@@ -145,7 +173,7 @@ def broken(cases, work, **_):
 
 
 def configs(cases, work, fencepost, **_):
-    for name in [*CI, PARENT]:
+    for name in [*CI, *PARENTS]:
         for _, manifest in rendered(name, work):
             text = manifest.get("data", {}).get("fencepost.yaml") if manifest["kind"] == "ConfigMap" else None
             if text is None:
@@ -186,6 +214,9 @@ def refused(cases, work, **_):
     for row in yaml.safe_load((TOP / "tests/chart/refused.yaml").read_text()):
         values = merged(yaml.safe_load(CI[row["base"]].read_text()), copy.deepcopy(row["values"]))
         said = refusal(packed(work), values, row.get("kube"))
+        if row["reason"] is None:
+            cases.case(f"not refused: {row['name']}", [said] if said else [])
+            continue
         if said is None:
             problems = ["it is rendered"]
         elif row["reason"] not in said:
@@ -196,9 +227,9 @@ def refused(cases, work, **_):
 
 
 def examples(cases, work, write, **_):
-    for name in [*EXAMPLES, PARENT]:
+    for name in [*EXAMPLES, *PARENTS]:
         file = CHART / "examples" / f"{name}.yaml"
-        source = f"examples/{PARENT}" if name == PARENT else f"ci/{name}-values.yaml"
+        source = f"examples/{name}" if name in PARENTS else f"ci/{name}-values.yaml"
         head = f"# What Helm renders from {source}; `tests/chart/check.py examples --write` renews it.\n"
         text = head + "".join("---\n" + dump(manifest) for _, manifest in rendered(name, work))
         if write:
@@ -249,7 +280,13 @@ def values_and_schema(cases, fencepost, **_):
     cases.case("values: every one is in the schema", [key for key in top if key not in known])
 
 
-def files(cases, **_):
+def files(cases, work, **_):
+    with tarfile.open(helm_python.package(str(CHART), destination=str(work))) as archive:
+        packed_files = {name.removeprefix("fencepost/"): archive.extractfile(name).read() for name in archive.getnames()}
+    strays = [name for name in packed_files if name.startswith(("ci/", "examples/"))]
+    cases.case("files: the package", [f"{name} is in it" for name in strays] + [
+        f"{name} is not in it, or another file" for name in ("files/alerts.yaml", "files/fencepost.json", "README.md")
+        if packed_files.get(name) != (CHART / name).read_bytes()])
     for name, source in (("alerts.yaml", "config/prometheus/alerts.yaml"), ("fencepost.json", "config/grafana/fencepost.json")):
         link, target = CHART / "files" / name, TOP / source
         problems = [] if link.is_symlink() and link.resolve() == target and target.exists() else [f"it is not {source}"]
@@ -266,7 +303,7 @@ def files(cases, **_):
         cases.case(f"files: {name}: the dashboard", [] if same else ["it is not config/grafana/fencepost.json"])
 
 
-GROUPS = {"renders": renders, "sense": senses, "broken": broken, "configs": configs, "refused": refused, "examples": examples,
+GROUPS = {"renders": renders, "sense": senses, "broken": broken, "restarts": restarts, "configs": configs, "refused": refused, "examples": examples,
           "values": values_and_schema, "files": files}
 
 

@@ -47,12 +47,12 @@ fn check(group: &str, cases: usize) {
 
 #[test]
 fn every_render_passes_helms_linter_and_the_schemas_of_kubernetes() {
-    check("renders", 12);
+    check("renders", 14);
 }
 
 #[test]
 fn the_parts_of_every_render_fit_each_other() {
-    check("sense", 17);
+    check("sense", 20);
 }
 
 #[test]
@@ -61,18 +61,23 @@ fn a_render_that_is_broken_is_found_out() {
 }
 
 #[test]
+fn the_pods_roll_for_what_a_reload_cannot_change() {
+    check("restarts", 13);
+}
+
+#[test]
 fn every_rendered_configuration_passes_the_programs_own_check() {
-    check("configs", 14);
+    check("configs", 16);
 }
 
 #[test]
 fn what_does_not_fence_is_refused_with_the_reason() {
-    check("refused", 50);
+    check("refused", 70);
 }
 
 #[test]
 fn the_examples_are_what_the_chart_renders() {
-    check("examples", 6);
+    check("examples", 7);
 }
 
 #[test]
@@ -82,5 +87,5 @@ fn the_readme_and_the_schema_have_every_value() {
 
 #[test]
 fn alerts_and_dashboard_are_the_files_of_the_repository() {
-    check("files", 6);
+    check("files", 7);
 }

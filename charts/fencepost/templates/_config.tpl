@@ -56,7 +56,8 @@ the configuration is reloaded from the mounted ConfigMap, without a restart. */ 
 {{- if eq .Values.kind "sidecar" -}}
 {{- $app = .Values.sidecar.appGracePeriodSeconds -}}
 {{- if .Values.workload.name -}}
-{{- $app = dig "template" "spec" "terminationGracePeriodSeconds" 30 .Values.workload.spec -}}
+{{- $pod := (.Values.workload.spec.template | default dict).spec | default dict -}}
+{{- $app = hasKey $pod "terminationGracePeriodSeconds" | ternary $pod.terminationGracePeriodSeconds 30 -}}
 {{- end -}}
 {{- end -}}
 {{- add $own (int $app) 5 -}}

@@ -72,8 +72,7 @@ Deployment
 
 {{- define "fencepost.replicas" -}}
 {{- if and (eq .Values.kind "sidecar") .Values.workload.name -}}
-{{- $own := get .Values.workload.spec "replicas" -}}
-{{- if kindIs "invalid" $own }}1{{ else }}{{ int $own }}{{ end -}}
+{{- hasKey .Values.workload.spec "replicas" | ternary .Values.workload.spec.replicas 1 | int -}}
 {{- else if not (kindIs "invalid" .Values.replicas) -}}
 {{- int .Values.replicas -}}
 {{- else if eq .Values.store.type "sqlite" -}}

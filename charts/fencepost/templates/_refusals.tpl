@@ -76,7 +76,7 @@ already: this is about what the values mean together. */ -}}
 {{- $before = toString . -}}
 {{- end -}}
 
-{{- /* What refuses nothing. A mode from outside counts where there are no routes, as in the program. */ -}}
+{{- /* What refuses nothing. Beside routes a mode from outside has no effect; that it observes is asked about all the same. */ -}}
 {{- $observing := list -}}
 {{- $fencing := false -}}
 {{- range $config.routes -}}
@@ -101,6 +101,8 @@ already: this is about what the values mean together. */ -}}
 {{- $port := "" -}}
 {{- if not $url -}}
 {{- $why = append $why "config.upstream.url is missing: the service that is fenced, http://orders.shop.svc:3000, or http://127.0.0.1:3000 for a sidecar" -}}
+{{- else if not (regexMatch "^((https?|h2c)://[^/]|unix:/)" $url) -}}
+{{- $why = append $why (printf "config.upstream.url is %s: write http://host:port, https://host, h2c://host:port or unix:/path" $url) -}}
 {{- else -}}
 {{- $port = include "fencepost.upstreamPort" . -}}
 {{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" -}}
@@ -112,7 +114,7 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "config.upstream.url is %s, fencepost's own port: change ports.data and ports.admin, or the app's port" $url) -}}
 {{- end -}}
 {{- $service := $v.service.name | default (include "fencepost.fullname" .) -}}
-{{- if and $gateway (or (eq $host $service) (hasPrefix (printf "%s.%s." $service .Release.Namespace) (printf "%s." $host))) -}}
+{{- if and (eq (include "fencepost.hasService" .) "true") (or (eq $host $service) (hasPrefix (printf "%s.%s." $service .Release.Namespace) (printf "%s." $host))) -}}
 {{- $why = append $why (printf "config.upstream.url is %s, fencepost's own Service: give one of the two another name" $url) -}}
 {{- end -}}
 {{- end -}}
@@ -121,10 +123,12 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 {{- if eq (include "fencepost.hasService" .) "true" -}}
 {{- $target := toString $v.service.targetPort -}}
+{{- if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
 {{- if and $port (eq $target $port) -}}
 {{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it at fencepost" $target) -}}
-{{- else if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
+{{- else -}}
 {{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
+{{- end -}}
 {{- end -}}
 {{- range list "ports" "selector" "type" "externalName" -}}
 {{- if hasKey $v.service.extraSpec . -}}
@@ -139,8 +143,8 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "sidecar.form native needs Kubernetes 1.29, this is %s: take sidecar.form classic" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if $workload -}}
-{{- $pod := dig "template" "spec" dict $v.workload.spec -}}
-{{- $app := $v.workload.appContainer | default (dig "name" "" (first ($pod.containers | default (list dict)))) -}}
+{{- $pod := ($v.workload.spec.template | default dict).spec | default dict -}}
+{{- $app := $v.workload.appContainer | default (first ($pod.containers | default (list dict))).name | default "" -}}
 {{- $found := false -}}
 {{- range $pod.containers -}}
 {{- if eq .name $app -}}
@@ -157,6 +161,9 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 {{- if not $found -}}
 {{- $why = append $why (printf "workload.spec has no container %q: give the spec of the Deployment or StatefulSet as it is, with template.spec.containers" $app) -}}
+{{- end -}}
+{{- if and $pod.shareProcessNamespace (eq $v.sidecar.form "native") -}}
+{{- $why = append $why "workload.spec has shareProcessNamespace: `fencepost drain`, by which a native sidecar is told to end, finds fencepost as process 1 of its own. Take sidecar.form classic" -}}
 {{- end -}}
 {{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
 {{- $why = append $why "workload.spec.selector.matchLabels is missing" -}}

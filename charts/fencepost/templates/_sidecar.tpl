@@ -12,8 +12,8 @@ dependency (`fencepost:`; for an alias give `.Subcharts.ALIAS`), and renders:
 
 {{- define "fencepost.sidecar" -}}
 {{- $scope := get (.Subcharts | default dict) "fencepost" | default . -}}
-{{- if ne $scope.Values.kind "sidecar" -}}
-{{- fail "fencepost.sidecar needs fencepost's values with `kind: sidecar`: make fencepost a dependency of this chart, and put them under `fencepost:`" -}}
+{{- if ne (toString $scope.Values.kind) "sidecar" -}}
+{{- fail "fencepost.sidecar needs fencepost's values with `kind: sidecar`: make fencepost a dependency of this chart, and put them under `fencepost:`. For an alias of it, include the template with .Subcharts.ALIAS" -}}
 {{- end -}}
 - {{ include "fencepost.container" $scope | nindent 2 | trim }}
 {{- end -}}
