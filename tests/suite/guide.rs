@@ -6,7 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::pods::play_all;
-use crate::support::proxy::binary;
+use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
 
 fn assert_good(command: &mut Command) -> String {
@@ -25,7 +25,7 @@ fn every_block_of_yaml_in_the_documents_is_right() {
     let said = assert_good(
         script(&python, "guide.py")
             .args(["check", "--fencepost"])
-            .arg(binary()),
+            .arg(fencepost().get_program()),
     );
     for (kind, at_least) in [("config", 1), ("values", 2)] {
         let found = said

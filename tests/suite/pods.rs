@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::support::Store;
 use crate::support::postgres::Cluster;
 use crate::support::process::Process;
-use crate::support::proxy::binary;
+use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
 use crate::support::store::{postgres_is_installed, program};
 
@@ -96,7 +96,7 @@ impl Node {
             .arg(top().join("tests/chart/pod.py"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .arg("--fencepost")
-            .arg(binary())
+            .arg(fencepost().get_program())
             .args(render);
         if let Some(database) = database {
             command

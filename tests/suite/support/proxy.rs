@@ -92,7 +92,7 @@ fn lay_over(base: &mut Value, fragment: Value) {
 }
 
 /// The path of the binary under test: the one just built, or a mutant of it (`tests/mutants.sh`).
-pub fn binary() -> OsString {
+fn binary() -> OsString {
     std::env::var_os("FENCEPOST_MUTANT").unwrap_or_else(|| env!("CARGO_BIN_EXE_fencepost").into())
 }
 
