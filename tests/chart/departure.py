@@ -21,7 +21,7 @@ def seconds(text):
 class Departure:
     def __init__(self, story, data):
         self.pod, self.proxy, self.events, self.traffic = story.pod, story.proxy, story.events, story.traffic
-        self.admin, self.data = story.admin, data
+        self.admin, self.data, self.token = story.admin, data, story.token
         self.app = self.pod.app_container(urllib.parse.urlsplit(story.upstream).port)
         shutdown = story.config.get("shutdown", {})
         self.delay = seconds(shutdown.get("delay", "0s"))
@@ -33,7 +33,7 @@ class Departure:
     def play(self):
         idle, working = Connection(self.data), Connection(self.data)
         idle.send("GET", self.traffic.target, self.traffic.headers)
-        client = self.beside(lambda: self.answers.append(self.traffic.send(working, 43, {HOLD: "1"})))
+        client = self.beside(lambda: self.answers.append(self.traffic.send(working, self.token, {HOLD: "1"})))
         eventually("the app to have a request", lambda: self.wrongs or self.events.has("the app holds a request"))
         began = time.monotonic()
         kubelet = self.beside(self.pod.terminate)

@@ -13,6 +13,7 @@ Run it in namespaces of its own, which take everything along at its end, however
 """
 
 import argparse
+import json
 import pathlib
 import re
 import subprocess
@@ -41,33 +42,38 @@ class NoPostgres(Exception):
     """The render wants a Postgres, and there is none."""
 
 
-class Traffic:
-    """Requests that the configuration fences, or would."""
+# A token as each `token.format` has it.
+FORMATS = {
+    "decimal": str,
+    "hex": "{:#x}".format,
+    "after-hash": "lock#{}".format,
+    "prefix-hex16": "{:016x}-of-a-lock".format,
+}
 
-    def __init__(self, config):
-        routes = config.get("routes") or [{"path": "/{*path}"}]
-        judged = [route for route in routes if route.get("mode", "enforce") != "bypass"]
-        enforced = [route for route in judged if route.get("mode", "enforce") == "enforce"]
-        if not judged:
-            raise Wrong(f"no route of {routes} is fenced")
-        route = (enforced or judged)[0]
-        self.enforces = bool(enforced)
+
+class Traffic:
+    """Requests that a route of the configuration judges."""
+
+    def __init__(self, route, config):
+        self.enforces = route.get("mode", "enforce") == "enforce"
         self.method = next((one for one in route.get("methods", []) if one not in ("GET", "HEAD", "OPTIONS")), "PUT")
         self.target = re.sub(r"\{[^}]*\}", "7", route["path"])
-        self.headers, self.body = {}, "paid"
-        key = route.get("resource", "")
-        for kind, name in re.findall(r"\{(header|query|json)\.([^}|]*)", key):
+        self.spelt = FORMATS[route.get("token", {}).get("format", "decimal")]
+        self.headers, members = {}, {}
+        for kind, name in re.findall(r"\{(header|query|json)\.([^}|]*)", route.get("resource", "")):
             if kind == "header":
                 self.headers[name] = "7"
             elif kind == "query":
                 self.target += ("&" if "?" in self.target else "?") + f"{name}=7"
             else:
-                self.headers["Content-Type"] = "application/json"
-                self.body = f'{{"{name}": "7"}}'
-        self.stale_status = route.get("stale_status", config.get("stale_status", 412))
+                members[name] = "7"
+        self.body = json.dumps(members)
+        if members:
+            self.headers["Content-Type"] = "application/json"
+        self.stale_status = config.get("stale_status", 412)
 
     def send(self, connection, token, more=None):
-        headers = {**self.headers, "X-Fencing-Token": str(token), **(more or {})}
+        headers = {**self.headers, "X-Fencing-Token": self.spelt(token), **(more or {})}
         return connection.send(self.method, self.target, headers, self.body)
 
 
@@ -262,25 +268,38 @@ class Story:
         return (POD_IP, own)
 
     def fenced(self, data):
-        """42 passes, and then 41 does not."""
-        self.traffic = Traffic(self.config)
+        """On every route: 42 passes, and then 41 does not; without a token only what the route lets through."""
+        routes = self.config.get("routes") or [{"path": "/{*path}"}]
+        judged = [route for route in routes if route.get("mode", "enforce") != "bypass"]
+        if not judged:
+            raise Wrong(f"no route of {routes} is fenced")
         connection = Connection(data)
-        new = self.traffic.send(connection, 42)
-        if new.status != 200 or new.body != "from the app":
-            raise Wrong(f"42 does not pass: {new}")
-        old = self.traffic.send(connection, 41)
-        expected = self.traffic.stale_status if self.traffic.enforces else 200
-        if old.status != expected:
-            raise Wrong(f"41 after 42: {old}")
+        # Routes may share a resource; its tokens rise.
+        for number, route in enumerate(judged):
+            self.judge(Traffic(route, self.config), connection, 42 + 2 * number)
+        for route in [one for one in routes if one not in judged]:
+            target = re.sub(r"\{[^}]*\}", "7", route["path"])
+            answer = connection.send("PUT", target, {}, "")
+            if answer.status != 200:
+                raise Wrong(f"{target} is in mode bypass: {answer}")
         connection.close()
-        ours = (self.traffic.method, self.traffic.target)
-        arrived = [token for *request, token in self.app.arrivals if tuple(request) == ours]
-        if len(arrived) != (1 if self.traffic.enforces else 2):
+        self.traffic = Traffic(judged[0], self.config)
+        self.token = 42 + 2 * len(judged)
+
+    def judge(self, traffic, connection, token):
+        new = traffic.send(connection, token)
+        if new.status != 200 or new.body != "from the app":
+            raise Wrong(f"{token} does not pass {traffic.target}: {new}")
+        old = traffic.send(connection, token - 1)
+        if old.status != (traffic.stale_status if traffic.enforces else 200):
+            raise Wrong(f"{token - 1} after {token}: {old}")
+        arrived = [one for one in self.app.arrivals if one[:2] == (traffic.method, traffic.target)]
+        if len(arrived) != (1 if traffic.enforces else 2):
             raise Wrong(f"at the app: {self.app.arrivals}")
         metrics = send(self.admin, "GET", "/metrics").body
-        if not self.traffic.enforces and not re.search(r'requests_total\{outcome="observed-stale",.*\} 1', metrics):
-            raise Wrong("41 was let through, and not counted")
-        self.tell("42 passes, 41 gets " + str(expected))
+        if not traffic.enforces and not re.search(r'requests_total\{outcome="observed-stale",.*\} 1', metrics):
+            raise Wrong(f"{token - 1} was let through, and not counted")
+        self.tell(f"{traffic.method} {traffic.target}: {token} passes, {token - 1} gets {old.status}")
 
     def tell(self, what):
         print(f"  {self.workload['kind']} {self.workload['metadata']['name']}: {what}", flush=True)
