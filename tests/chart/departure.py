@@ -31,9 +31,9 @@ class Departure:
         self.answers, self.wrongs = [], []
 
     def play(self):
-        idle, working = Connection(self.data), Connection(self.data)
+        idle = Connection(self.data)
         idle.send("GET", self.traffic.target, self.traffic.headers)
-        client = self.beside(lambda: self.answers.append(self.traffic.send(working, self.token, {HOLD: "1"})))
+        client = self.beside(lambda: self.answers.append(self.traffic.send(self.data, self.token, {HOLD: "1"})))
         eventually("the app to have a request", lambda: self.wrongs or self.events.has("the app holds a request"))
         began = time.monotonic()
         kubelet = self.beside(self.pod.terminate)

@@ -187,7 +187,7 @@ class Connection:
 
 
 def send(address, method, target, headers=None, body=None):
-    """One request over a connection of its own."""
+    """One request over a connection of its own, as the next one may find the last one closed."""
     connection = Connection(address)
     try:
         return connection.send(method, target, headers, body)

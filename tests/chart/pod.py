@@ -26,7 +26,7 @@ import yaml
 import tool
 from departure import Departure
 from kubelet import POD_IP, Pod, is_fencepost, pod_template, service_links
-from node import Connection, Events, Wrong, add_address, loopback_up, send
+from node import Events, Wrong, add_address, loopback_up, send
 from sandbox import Image
 
 # Where the Service that a gateway stands in front of has its address.
@@ -72,9 +72,9 @@ class Traffic:
             self.headers["Content-Type"] = "application/json"
         self.stale_status = config.get("stale_status", 412)
 
-    def send(self, connection, token, more=None):
+    def send(self, address, token, more=None):
         headers = {**self.headers, "X-Fencing-Token": self.spelt(token), **(more or {})}
-        return connection.send(self.method, self.target, headers, self.body)
+        return send(address, self.method, self.target, headers, self.body)
 
 
 class Story:
@@ -273,24 +273,22 @@ class Story:
         judged = [route for route in routes if route.get("mode", "enforce") != "bypass"]
         if not judged:
             raise Wrong(f"no route of {routes} is fenced")
-        connection = Connection(data)
         # Routes may share a resource; its tokens rise.
         for number, route in enumerate(judged):
-            self.judge(Traffic(route, self.config), connection, 42 + 2 * number)
+            self.judge(Traffic(route, self.config), data, 42 + 2 * number)
         for route in [one for one in routes if one not in judged]:
             target = re.sub(r"\{[^}]*\}", "7", route["path"])
-            answer = connection.send("PUT", target, {}, "")
+            answer = send(data, "PUT", target)
             if answer.status != 200:
                 raise Wrong(f"{target} is in mode bypass: {answer}")
-        connection.close()
         self.traffic = Traffic(judged[0], self.config)
         self.token = 42 + 2 * len(judged)
 
-    def judge(self, traffic, connection, token):
-        new = traffic.send(connection, token)
+    def judge(self, traffic, data, token):
+        new = traffic.send(data, token)
         if new.status != 200 or new.body != "from the app":
             raise Wrong(f"{token} does not pass {traffic.target}: {new}")
-        old = traffic.send(connection, token - 1)
+        old = traffic.send(data, token - 1)
         if old.status != (traffic.stale_status if traffic.enforces else 200):
             raise Wrong(f"{token - 1} after {token}: {old}")
         arrived = [one for one in self.app.arrivals if one[:2] == (traffic.method, traffic.target)]
