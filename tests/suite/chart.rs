@@ -1,41 +1,18 @@
 //! The Helm chart, without a cluster: `tests/chart/check.py` has Helm's own engine render and lint it, Kubernetes'
 //! schemas and the binary under test judge what comes out, and refuses what must be refused. One test per group of it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use crate::support::proxy::fencepost;
-
-/// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says so, if there is none.
-fn python(test: &str) -> Option<PathBuf> {
-    let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
-        PathBuf::from,
-    );
-    let there = Command::new(&python)
-        .args(["-c", "import helm_python, kubernetes_validate, yaml"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !there {
-        eprintln!(
-            "skipped: chart::{test} (no Python with tests/tools/requirements.txt at {})",
-            python.display()
-        );
-    }
-    there.then_some(python)
-}
+use crate::support::python::{python, script};
 
 /// Runs one group of `check.py`, which has to find nothing wrong, and at least `cases` to look at.
 fn check(group: &str, cases: usize) {
-    let Some(python) = python(group) else {
+    let Some(python) = python(&format!("chart::{group}")) else {
         return;
     };
-    let output = Command::new(python)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chart/check.py"))
+    let output = script(&python, "check.py")
         .arg(group)
         .arg("--fencepost")
         .arg(fencepost().get_program())
-        .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .expect("python runs");
     let said = String::from_utf8_lossy(&output.stdout);

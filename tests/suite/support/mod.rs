@@ -8,6 +8,7 @@ pub mod pair;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod python;
 pub mod relay;
 pub mod replication;
 pub mod store;

@@ -1,0 +1,78 @@
+# fencepost as an image: one static binary, CA roots, and a place for the marks. Nothing else is in it: no shell, no
+# libc, no package manager, nothing that writes outside of /var/lib/fencepost, so that a read-only root works.
+#
+#   docker build -t fencepost .
+#   docker run --read-only -v fencepost-marks:/var/lib/fencepost -v ./fencepost.yaml:/etc/fencepost/fencepost.yaml:ro \
+#     -e FENCEPOST_CONFIG=/etc/fencepost/fencepost.yaml -p 7080:7080 fencepost
+#
+# Podman and buildah build the same (`buildah build -f Dockerfile .`; `--format docker` keeps the health check).
+#
+# The base is pinned by version. Where builds must be repeatable to the byte, pin its digest too:
+#
+#   docker buildx imagetools inspect rust:1.95.0-slim-bookworm --format '{{.Manifest.Digest}}'
+#   docker build --build-arg RUST_IMAGE=rust:1.95.0-slim-bookworm@sha256:… .
+ARG RUST_IMAGE=rust:1.95.0-slim-bookworm
+
+FROM ${RUST_IMAGE} AS build
+
+# Static, by glibc: its resolver reads /etc/hosts and asks DNS without loading anything (2.34 and later). --target keeps
+# the flag away from procedural macros, which are shared objects.
+ENV RUSTFLAGS="-C target-feature=+crt-static" \
+    CARGO_PROFILE_RELEASE_STRIP=symbols
+
+WORKDIR /build
+
+# The dependencies are a layer of their own, which changes with the manifests only.
+COPY Cargo.toml Cargo.lock ./
+COPY fuzz/Cargo.toml fuzz/
+COPY tests/model/Cargo.toml tests/model/
+RUN mkdir -p src fuzz/src tests/model/src \
+    && touch src/lib.rs fuzz/src/lib.rs tests/model/src/lib.rs \
+    && echo 'fn main() {}' >src/main.rs \
+    && cargo build --release --locked --bin fencepost --target "$(rustc --print host-tuple)"
+
+# What cargo knows of the empty sources above is younger than these.
+COPY src src
+RUN touch src/lib.rs src/main.rs \
+    && cargo build --release --locked --bin fencepost --target "$(rustc --print host-tuple)"
+
+# /out/root belongs to root, and nobody else writes there; what is in /out/state belongs to fencepost.
+COPY LICENSE ./
+RUN mkdir -p /out/root/etc/ssl/certs /out/root/etc/fencepost /out/root/var/lib /out/state/fencepost \
+    && install -m 0555 "target/$(rustc --print host-tuple)/release/fencepost" /out/root/fencepost \
+    && install -m 0444 LICENSE /out/root/LICENSE \
+    && install -m 0444 /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ca-certificates.crt \
+    && echo 'fencepost:x:65532:65532:fencepost:/var/lib/fencepost:/sbin/nologin' >/out/root/etc/passwd \
+    && echo 'fencepost:x:65532:' >/out/root/etc/group \
+    && echo 'hosts: files dns' >/out/root/etc/nsswitch.conf \
+    && chmod 0700 /out/state/fencepost
+
+FROM scratch
+
+COPY --from=build /out/root/ /
+COPY --from=build --chown=65532:65532 /out/state/ /var/lib/
+
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG SOURCE=unknown
+LABEL org.opencontainers.image.title="fencepost" \
+    org.opencontainers.image.description="A sidecar HTTP reverse proxy that checks fencing tokens for services that cannot." \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.source="${SOURCE}"
+
+# In a container the loopback that the program listens on by default is nobody's but its own. Both stand above the file.
+ENV FENCEPOST_LISTEN=0.0.0.0:7080 \
+    FENCEPOST_ADMIN_LISTEN=0.0.0.0:7081
+EXPOSE 7080 7081
+
+# Where `sqlite:` with a relative path lies, and SQLite's temporary files. It is no VOLUME on purpose: an anonymous one
+# goes with its container, and the marks with it. Give it a named one.
+USER 65532:65532
+WORKDIR /var/lib/fencepost
+
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["/fencepost", "health"]
+ENTRYPOINT ["/fencepost"]
+CMD ["serve"]

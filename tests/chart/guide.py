@@ -1,0 +1,157 @@
+"""The YAML in the documents, checked as what it is meant to be.
+
+    guide.py check --fencepost BINARY     every marked block of README.md, docs/ and the chart's README
+    guide.py extract DIRECTORY            writes each block of values as DIRECTORY/NAME-values.yaml
+
+An HTML comment before a ```yaml block says what it is:
+
+    <!-- values: NAME -->                 values for the chart: rendered, each manifest validated, each configuration checked
+    <!-- values: NAME over OTHER -->      the same, laid over the block called OTHER
+    <!-- manifest: NAME -->               objects of Kubernetes
+    <!-- config: NAME -->                 a fencepost.yaml
+
+A block that looks like one of these and has no mark is an error, so that none escapes.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import helm_python
+import yaml
+
+import check
+import sense
+import tool
+
+MARK = re.compile(r"<!-- (values|manifest|config): ([a-z0-9-]+)(?: over ([a-z0-9-]+))? -->")
+
+
+class Block:
+    def __init__(self, file, line, text):
+        self.where = f"{file.relative_to(tool.TOP)}:{line}"
+        self.text = text
+        self.kind = self.name = self.over = None
+
+
+def blocks():
+    """Every YAML block of the documents."""
+    files = [tool.TOP / "README.md", *sorted((tool.TOP / "docs").glob("*.md")), tool.CHART / "README.md"]
+    for file in files:
+        if file.exists():
+            yield from blocks_of(file, file.read_text().splitlines())
+
+
+def blocks_of(file, lines):
+    mark, block, indent = None, None, ""
+    for number, line in enumerate(lines, 1):
+        word = line.strip()
+        if block is None:
+            if word.startswith(("```yaml", "```yml")):
+                indent = line[: len(line) - len(line.lstrip())]
+                block = Block(file, number, "")
+                if mark:
+                    block.kind, block.name, block.over = mark.groups()
+            elif word:
+                mark = MARK.fullmatch(word)
+                if not mark and re.match(r"<!--\s*(values|manifest|config)\b", word):
+                    sys.exit(f"{file.name}:{number}: {word} is no mark that is known here")
+        elif word == "```":
+            yield block
+            block, mark = None, None
+        else:
+            block.text += line.removeprefix(indent) + "\n"
+
+
+def looks_like(text):
+    """What an unmarked block ought to be marked as; None for anything else."""
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except yaml.YAMLError:
+        return None
+    for document in documents:
+        if "apiVersion" in document and "kind" in document:
+            return "manifest"
+        if isinstance(document.get("upstream"), dict) or "routes" in document:
+            return "config"
+        if isinstance(document.get("config"), dict):
+            return "values"
+    return None
+
+
+def config_problems(fencepost, config, directory):
+    """`fencepost check` on a configuration."""
+    file = pathlib.Path(directory) / "fencepost.yaml"
+    file.write_text(config)
+    done = subprocess.run(
+        [fencepost, "check", file], capture_output=True, text=True, env={}, check=False, timeout=60
+    )
+    if done.returncode != 0:
+        yield done.stdout + done.stderr
+
+
+def values_of(block, known):
+    """The values of a block, over those of the block that it names."""
+    base = {}
+    if block.over:
+        if block.over not in known:
+            raise ValueError(f"there is no block of values called {block.over}")
+        base = values_of(known[block.over], known)
+    return tool.merged(base, yaml.safe_load(block.text) or {})
+
+
+def problems(block, known, fencepost, directory):
+    if block.kind is None:
+        yield f"no mark; it looks like <!-- {looks_like(block.text)}: NAME -->"
+    elif block.kind == "config":
+        yield from config_problems(fencepost, block.text, directory)
+    elif block.kind == "manifest":
+        for manifest in filter(None, yaml.safe_load_all(block.text)):
+            yield from check.kube_problems(manifest, check.NEW)
+    else:
+        manifests = [one for _, one in tool.render(tool.CHART, values_of(block, known))]
+        yield from sense.problems(manifests)
+        for manifest in manifests:
+            yield from check.kube_problems(manifest, check.NEW)
+            if manifest["kind"] == "ConfigMap" and "fencepost.yaml" in (manifest.get("data") or {}):
+                yield from config_problems(fencepost, manifest["data"]["fencepost.yaml"], directory)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check").add_argument("--fencepost", required=True)
+    commands.add_parser("extract").add_argument("directory", type=pathlib.Path)
+    args = parser.parse_args()
+    found = list(blocks())
+    known = {block.name: block for block in found if block.kind == "values"}
+    if args.command == "extract":
+        for name, block in known.items():
+            text = yaml.safe_dump(values_of(block, known), sort_keys=False)
+            (args.directory / f"{name}-values.yaml").write_text(text)
+        return
+    wrong, names = 0, set()
+    with tempfile.TemporaryDirectory() as directory:
+        for block in found:
+            if block.kind is None and looks_like(block.text) is None:
+                continue
+            try:
+                said = list(problems(block, known, args.fencepost, directory))
+            except (ValueError, KeyError, yaml.YAMLError, helm_python.HelmError) as error:
+                said = [f"{type(error).__name__}: {error}"]
+            if block.kind and (block.kind, block.name) in names:
+                said.append("there is one of this name already")
+            names.add((block.kind, block.name))
+            print(f"{'FAILED' if said else 'ok':6} {block.where} {block.kind or ''} {block.name or ''}", flush=True)
+            for problem in said:
+                print("       " + str(problem).strip().replace("\n", "\n       "), flush=True)
+            wrong += bool(said)
+    if not names or wrong:
+        sys.exit(f"{wrong} of {len(names)} blocks are wrong")
+
+
+if __name__ == "__main__":
+    main()

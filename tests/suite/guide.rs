@@ -1,0 +1,53 @@
+//! What the documents tell people to write: each block of YAML in them is rendered, validated or checked as what it
+//! is meant to be (`tests/chart/guide.py`), and the chart's values among them are started as pods.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::pods::play_all;
+use crate::support::proxy::fencepost;
+use crate::support::python::{python, script};
+
+fn assert_good(command: &mut Command) -> String {
+    let output = command.output().expect("Python can be run");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    said
+}
+
+#[test]
+fn every_block_of_yaml_in_the_documents_is_right() {
+    let Some(python) = python("every_block_of_yaml_in_the_documents_is_right") else {
+        return;
+    };
+    let said = assert_good(
+        script(&python, "guide.py")
+            .args(["check", "--fencepost"])
+            .arg(fencepost().get_program()),
+    );
+    for (kind, at_least) in [("config", 1), ("values", 2)] {
+        let found = said
+            .lines()
+            .filter(|line| line.starts_with("ok") && line.contains(&format!(" {kind} ")))
+            .count();
+        assert!(found >= at_least, "{found} blocks of {kind}:\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn every_block_of_values_in_the_documents_starts_fences_and_leaves_in_order() {
+    let test = "every_block_of_values_in_the_documents_starts_fences_and_leaves_in_order";
+    let Some(python) = python(test) else {
+        return;
+    };
+    let dir = TempDir::new().expect("a temporary directory");
+    assert_good(script(&python, "guide.py").arg("extract").arg(dir.path()));
+    let renders = std::fs::read_dir(dir.path())
+        .expect("it is there")
+        .map(|file| file.expect("it can be listed").path())
+        .map(|file| vec!["--values".to_owned(), file.display().to_string()])
+        .collect();
+    play_all(test, renders).await;
+}

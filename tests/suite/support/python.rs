@@ -1,0 +1,37 @@
+//! The tests' own programs in Python: what reads YAML, renders charts and plays pods.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says so, if there is
+/// none.
+pub fn python(test: &str) -> Option<PathBuf> {
+    let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
+        PathBuf::from,
+    );
+    let there = Command::new(&python)
+        .args(["-c", "import helm_python, kubernetes_validate, yaml"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !there {
+        eprintln!(
+            "skipped: {test} (no Python with tests/tools/requirements.txt at {})",
+            python.display()
+        );
+    }
+    there.then_some(python)
+}
+
+/// One of the programs in `tests/chart`, run by it.
+pub fn script(python: &Path, name: &str) -> Command {
+    let mut command = Command::new(python);
+    command
+        .arg(
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/chart")
+                .join(name),
+        )
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
