@@ -26,6 +26,7 @@ mod harness;
 mod headers;
 mod http2;
 mod idempotency;
+mod image;
 mod keys;
 mod lapse;
 mod layers;
