@@ -1,0 +1,101 @@
+{{- /* Names, labels, the image. */ -}}
+
+{{- define "fencepost.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "fencepost.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "fencepost.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The labels by which the pods with a fencepost in them are found, as a YAML map. */ -}}
+{{- define "fencepost.podSelector" -}}
+{{- if eq .Values.kind "gateway" -}}
+{{ include "fencepost.selectorLabels" . }}
+{{- else if .Values.workload.name -}}
+{{ (.Values.workload.spec.selector | default dict).matchLabels | toYaml }}
+{{- else -}}
+{{ toYaml .Values.sidecar.selector }}
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "fencepost.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.image" -}}
+{{- $registry := dig "imageRegistry" "" (.Values.global | default dict) | default .Values.image.registry -}}
+{{- $image := .Values.image.repository -}}
+{{- if $registry -}}
+{{- $image = printf "%s/%s" (trimSuffix "/" $registry) $image -}}
+{{- end -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $image .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.controller" -}}
+{{- if .Values.controller -}}
+{{- .Values.controller -}}
+{{- else if and (eq .Values.kind "gateway") (eq .Values.store.type "sqlite") -}}
+StatefulSet
+{{- else -}}
+Deployment
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.replicas" -}}
+{{- if and (eq .Values.kind "sidecar") .Values.workload.name -}}
+{{- hasKey .Values.workload.spec "replicas" | ternary .Values.workload.spec.replicas 1 | int -}}
+{{- else if not (kindIs "invalid" .Values.replicas) -}}
+{{- int .Values.replicas -}}
+{{- else if eq .Values.store.type "sqlite" -}}
+1
+{{- else -}}
+2
+{{- end -}}
+{{- end -}}
+
+{{- /* "true" where a Service is rendered. */ -}}
+{{- define "fencepost.hasService" -}}
+{{- if kindIs "bool" .Values.service.enabled -}}
+{{- .Values.service.enabled -}}
+{{- else -}}
+{{- or (eq .Values.kind "gateway") (ne .Values.workload.name "") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fencepost.claimName" -}}
+{{- .Values.persistence.existingClaim | default (printf "%s-data" (include "fencepost.fullname" .)) -}}
+{{- end -}}
+
+{{- /* "true" where each pod of a StatefulSet has its volume from a claim template. */ -}}
+{{- define "fencepost.claimPerPod" -}}
+{{- and (eq .Values.store.type "sqlite") (not .Values.persistence.existingClaim) (eq (include "fencepost.controller" .) "StatefulSet") -}}
+{{- end -}}

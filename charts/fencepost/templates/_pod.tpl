@@ -1,0 +1,142 @@
+{{- /* What is the same in a gateway's pod and beside an app: the container and its volumes. */ -}}
+
+{{- define "fencepost.container" -}}
+name: fencepost
+image: {{ include "fencepost.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+  - serve
+  {{- with .Values.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if and (eq .Values.kind "sidecar") (eq .Values.sidecar.form "native") }}
+restartPolicy: Always
+{{- end }}
+env:
+  {{- include "fencepost.env" . | nindent 2 }}
+ports:
+  - name: fencepost
+    containerPort: {{ .Values.ports.data }}
+    protocol: TCP
+  - name: fencepost-admin
+    containerPort: {{ .Values.ports.admin }}
+    protocol: TCP
+startupProbe:
+  httpGet:
+    path: /livez
+    port: fencepost-admin
+  {{- toYaml .Values.startupProbe | nindent 2 }}
+livenessProbe:
+  httpGet:
+    path: /livez
+    port: fencepost-admin
+  {{- toYaml .Values.livenessProbe | nindent 2 }}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: fencepost-admin
+  {{- toYaml .Values.readinessProbe | nindent 2 }}
+{{- if and (eq .Values.kind "sidecar") (eq .Values.sidecar.form "native") }}
+# The kubelet sends SIGTERM to a native sidecar only after the app has ended: the drain begins here.
+lifecycle:
+  preStop:
+    exec:
+      command: [/fencepost, drain]
+{{- end }}
+{{- with .Values.containerSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  {{- include "fencepost.mounts" . | nindent 2 }}
+  {{- if eq .Values.store.type "sqlite" }}
+  - name: fencepost-data
+    mountPath: /var/lib/fencepost
+  {{- end }}
+  {{- if .Values.admin.existingSecret }}
+  - name: fencepost-admin
+    mountPath: /run/secrets/fencepost/admin
+    readOnly: true
+  {{- end }}
+  {{- if eq .Values.kind "sidecar" }}
+  # The pod's token is the app's: where something is mounted already, the API server puts none.
+  - name: fencepost-no-token
+    mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+    readOnly: true
+  {{- end }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "fencepost.env" -}}
+- name: FENCEPOST_CONFIG
+  value: /etc/fencepost/fencepost.yaml
+- name: FENCEPOST_LISTEN
+  value: {{ printf "%s:%d" .Values.bindAddress (int .Values.ports.data) | quote }}
+- name: FENCEPOST_ADMIN_LISTEN
+  value: {{ printf "%s:%d" .Values.bindAddress (int .Values.ports.admin) | quote }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Directories, never subPath: a file by subPath does not change when its source does. */ -}}
+{{- define "fencepost.mounts" -}}
+- name: fencepost-config
+  mountPath: /etc/fencepost
+  readOnly: true
+{{- if eq .Values.store.type "postgres" }}
+- name: fencepost-store
+  mountPath: /run/secrets/fencepost/store
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "fencepost.podVolumes" -}}
+- name: fencepost-config
+  configMap:
+    name: {{ include "fencepost.fullname" . }}
+{{- if eq .Values.store.type "postgres" }}
+- name: fencepost-store
+  secret:
+    secretName: {{ .Values.store.existingSecret }}
+    items:
+      - key: {{ .Values.store.existingSecretKey }}
+        path: url
+{{- else if ne (include "fencepost.claimPerPod" .) "true" }}
+- name: fencepost-data
+  persistentVolumeClaim:
+    claimName: {{ include "fencepost.claimName" . }}
+{{- end }}
+{{- if .Values.admin.existingSecret }}
+- name: fencepost-admin
+  secret:
+    secretName: {{ .Values.admin.existingSecret }}
+    items:
+      - key: {{ .Values.admin.existingSecretKey }}
+        path: token
+{{- end }}
+{{- if eq .Values.kind "sidecar" }}
+- name: fencepost-no-token
+  emptyDir:
+    sizeLimit: 1Mi
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fencepost.claimSpec" -}}
+accessModes: [{{ .Values.persistence.accessMode }}]
+{{- with .Values.persistence.storageClass }}
+storageClassName: {{ ternary "" . (eq . "-") | quote }}
+{{- end }}
+resources:
+  requests:
+    storage: {{ .Values.persistence.size }}
+{{- end -}}

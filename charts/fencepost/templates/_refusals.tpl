@@ -1,0 +1,193 @@
+{{- /* What does not fence, or would not run, is refused here; all reasons at once. The schema has looked at the shape
+already: this is about what the values mean together. */ -}}
+
+{{- define "fencepost.refusals" -}}
+{{- $why := list -}}
+{{- $v := .Values -}}
+{{- $config := $v.config -}}
+{{- $sqlite := eq $v.store.type "sqlite" -}}
+{{- $gateway := eq $v.kind "gateway" -}}
+{{- $workload := and (not $gateway) (ne $v.workload.name "") -}}
+{{- $controller := include "fencepost.controller" . -}}
+
+{{- /* The marks. */ -}}
+{{- if not $v.store.namespace -}}
+{{- $why = append $why "store.namespace is missing: name what shares marks, the same for all proxies of one upstream (say, orders). It is no name of a release or of a Kubernetes namespace: a new one forgets every mark" -}}
+{{- end -}}
+{{- if $sqlite -}}
+{{- if gt (int (include "fencepost.replicas" .)) 1 -}}
+{{- $why = append $why (printf "store.type sqlite with %s replicas: each would have marks of its own, and a zombie refused by one passes at the next. Take Postgres, or one replica" (include "fencepost.replicas" .)) -}}
+{{- end -}}
+{{- if $v.autoscaling.enabled -}}
+{{- $why = append $why "store.type sqlite with autoscaling: a second replica would have marks of its own. Take Postgres" -}}
+{{- end -}}
+{{- if not $v.persistence.enabled -}}
+{{- $why = append $why "store.type sqlite without a persistent volume (persistence.enabled: false): the marks would be gone with the pod, and a mark that is lost fences nobody" -}}
+{{- end -}}
+{{- if eq $v.persistence.accessMode "ReadWriteMany" -}}
+{{- $why = append $why "store.type sqlite on a ReadWriteMany volume: those are network file systems, on which SQLite's locks and its log are not safe. Take ReadWriteOnce or ReadWriteOncePod" -}}
+{{- end -}}
+{{- $strategy := ternary (dig "strategy" dict $v.workload.spec) $v.strategy $workload -}}
+{{- if and (eq $controller "Deployment") $strategy (ne (dig "type" "RollingUpdate" $strategy) "Recreate") -}}
+{{- $why = append $why "store.type sqlite in a Deployment with a rolling update: it runs two pods at once, and the second one cannot have the file. Take strategy.type Recreate, or a StatefulSet" -}}
+{{- end -}}
+{{- if eq $v.migrations.mode "job" -}}
+{{- $why = append $why "migrations.mode job with store.type sqlite: the file belongs to the one proxy that has it open. Take mode proxy" -}}
+{{- end -}}
+{{- else if not $v.store.existingSecret -}}
+{{- $why = append $why "store.existingSecret is missing: the Secret whose key store.existingSecretKey holds the URL of Postgres" -}}
+{{- end -}}
+{{- if and (eq $v.migrations.mode "job") (not $sqlite) (not $v.migrations.existingSecret) -}}
+{{- $why = append $why "migrations.existingSecret is missing: migrations.mode job runs with a URL of its own, of a role that may do DDL" -}}
+{{- end -}}
+{{- if and $v.migrations.acceptNewKeys (ne $v.migrations.mode "job") -}}
+{{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job; otherwise run `fencepost migrate --accept-new-keys`" -}}
+{{- end -}}
+
+{{- /* What the chart sets itself. */ -}}
+{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "store.url" "store.type and store.existingSecret (a ConfigMap is no place for a password)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
+{{- $parts := splitList "." $path -}}
+{{- $at := $config -}}
+{{- range initial $parts -}}{{- $at = get $at . | default dict -}}{{- end -}}
+{{- if hasKey $at (last $parts) -}}
+{{- $why = append $why (printf "config.%s is the chart's to set: use %s" $path $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- $fixed := list "config" "upstream" "listen" "store" "namespace" "settle" "admin-listen" "admin-token-file" -}}
+{{- $mode := "" -}}
+{{- range $v.extraEnv -}}
+{{- $flag := trimPrefix "FENCEPOST_" .name | lower | replace "_" "-" -}}
+{{- if and (hasPrefix "FENCEPOST_" .name) (has $flag $fixed) -}}
+{{- $why = append $why (printf "extraEnv sets %s, which stands above the configuration that this chart checks: say it in the values" .name) -}}
+{{- else if eq .name "FENCEPOST_MODE" -}}
+{{- $mode = get . "value" | default "unknown" -}}
+{{- end -}}
+{{- end -}}
+{{- $before := "" -}}
+{{- range $v.extraArgs -}}
+{{- $flag := regexFind "^--[a-z-]+" (toString .) | trimPrefix "--" -}}
+{{- if has $flag $fixed -}}
+{{- $why = append $why (printf "extraArgs has --%s, which stands above the configuration that this chart checks: say it in the values" $flag) -}}
+{{- else if eq $flag "mode" -}}
+{{- $mode = trimPrefix "--mode" . | trimPrefix "=" | default "unknown" -}}
+{{- else if eq $before "--mode" -}}
+{{- $mode = toString . -}}
+{{- end -}}
+{{- $before = toString . -}}
+{{- end -}}
+
+{{- /* What refuses nothing. Beside routes a mode from outside has no effect; that it observes is asked about all the same. */ -}}
+{{- $observing := list -}}
+{{- $fencing := false -}}
+{{- range $config.routes -}}
+{{- if eq (.mode | default "enforce") "observe" -}}{{- $observing = append $observing .path -}}{{- end -}}
+{{- if ne (.mode | default "enforce") "bypass" -}}{{- $fencing = true -}}{{- end -}}
+{{- end -}}
+{{- if not $config.routes -}}
+{{- $fencing = ne $mode "bypass" -}}
+{{- end -}}
+{{- if and $mode (not (has $mode (list "enforce" "bypass"))) -}}
+{{- $observing = append $observing (printf "--mode or FENCEPOST_MODE: %s" $mode) -}}
+{{- end -}}
+{{- if and $observing (not $v.acknowledge.observe) -}}
+{{- $why = append $why (printf "observe refuses nothing, stale writes pass (%s): set acknowledge.observe: true if that is meant, and take it out again with the mode" (join ", " $observing)) -}}
+{{- end -}}
+{{- if and (not $fencing) (not $v.acknowledge.bypass) -}}
+{{- $why = append $why "every route is in mode bypass, nothing is fenced: set acknowledge.bypass: true if that is meant" -}}
+{{- end -}}
+
+{{- /* The upstream, and the ways to it. */ -}}
+{{- $url := dig "upstream" "url" "" $config -}}
+{{- $port := "" -}}
+{{- if not $url -}}
+{{- $why = append $why "config.upstream.url is missing: the service that is fenced, http://orders.shop.svc:3000, or http://127.0.0.1:3000 for a sidecar" -}}
+{{- else if not (regexMatch "^((https?|h2c)://[^/]|unix:/)" $url) -}}
+{{- $why = append $why (printf "config.upstream.url is %s: write http://host:port, https://host, h2c://host:port or unix:/path" $url) -}}
+{{- else -}}
+{{- $port = include "fencepost.upstreamPort" . -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" -}}
+{{- $loopback := or (hasPrefix "127." $host) (has $host (list "localhost" "[::1]")) -}}
+{{- if and $gateway (or $loopback (hasPrefix "unix:" $url)) -}}
+{{- $why = append $why (printf "config.upstream.url is %s, but a gateway's pod holds nothing but fencepost: name the Service, or take kind sidecar" $url) -}}
+{{- end -}}
+{{- if and $loopback (has $port (list (toString $v.ports.data) (toString $v.ports.admin))) -}}
+{{- $why = append $why (printf "config.upstream.url is %s, fencepost's own port: change ports.data and ports.admin, or the app's port" $url) -}}
+{{- end -}}
+{{- $service := $v.service.name | default (include "fencepost.fullname" .) -}}
+{{- if and (eq (include "fencepost.hasService" .) "true") (or (eq $host $service) (hasPrefix (printf "%s.%s." $service .Release.Namespace) (printf "%s." $host))) -}}
+{{- $why = append $why (printf "config.upstream.url is %s, fencepost's own Service: give one of the two another name" $url) -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (toString $v.ports.data) (toString $v.ports.admin) -}}
+{{- $why = append $why "ports.data and ports.admin are one port" -}}
+{{- end -}}
+{{- if eq (include "fencepost.hasService" .) "true" -}}
+{{- $target := toString $v.service.targetPort -}}
+{{- if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
+{{- if and $port (eq $target $port) -}}
+{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it at fencepost" $target) -}}
+{{- else -}}
+{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
+{{- end -}}
+{{- end -}}
+{{- range list "ports" "selector" "type" "externalName" -}}
+{{- if hasKey $v.service.extraSpec . -}}
+{{- $why = append $why (printf "service.extraSpec.%s would lead past the port that is fenced: use service.port and service.type" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The sidecar. */ -}}
+{{- if not $gateway -}}
+{{- if and (eq $v.sidecar.form "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $why = append $why (printf "sidecar.form native needs Kubernetes 1.29, this is %s: take sidecar.form classic" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if $workload -}}
+{{- $pod := ($v.workload.spec.template | default dict).spec | default dict -}}
+{{- $app := $v.workload.appContainer | default (first ($pod.containers | default (list dict))).name | default "" -}}
+{{- $found := false -}}
+{{- range $pod.containers -}}
+{{- if eq .name $app -}}
+{{- $found = true -}}
+{{- if and (dig "lifecycle" "preStop" "" .) (not $v.workload.replacePreStop) -}}
+{{- $why = append $why (printf "container %s has a preStop of its own, and needs the one it can have to wait for fencepost. Where it only slept until the endpoints were told, fencepost's shutdown.delay does that now: set workload.replacePreStop: true" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range .ports -}}
+{{- if has (toString .containerPort) (list (toString $v.ports.data) (toString $v.ports.admin)) -}}
+{{- $why = append $why (printf "port %v is taken by a container of the workload: change ports.data or ports.admin" .containerPort) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- $why = append $why (printf "workload.spec has no container %q: give the spec of the Deployment or StatefulSet as it is, with template.spec.containers" $app) -}}
+{{- end -}}
+{{- if and $pod.shareProcessNamespace (eq $v.sidecar.form "native") -}}
+{{- $why = append $why "workload.spec has shareProcessNamespace: `fencepost drain`, by which a native sidecar is told to end, finds fencepost as process 1 of its own. Take sidecar.form classic" -}}
+{{- end -}}
+{{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
+{{- $why = append $why "workload.spec.selector.matchLabels is missing" -}}
+{{- end -}}
+{{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $v.networkPolicy.enabled $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
+{{- $why = append $why "sidecar.selector is missing: Service, NetworkPolicy and monitors find the pods of the other chart by these labels" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $gateway $v.networkPolicy.enabled (not $v.networkPolicy.upstream.podSelector) -}}
+{{- $why = append $why "networkPolicy.upstream.podSelector is missing: the labels of the upstream's pods, so that they can be reached only through fencepost" -}}
+{{- end -}}
+
+{{- /* The end. */ -}}
+{{- $least := int (include "fencepost.leastGrace" .) -}}
+{{- if not (kindIs "invalid" $v.terminationGracePeriodSeconds) -}}
+{{- if lt (int $v.terminationGracePeriodSeconds) $least -}}
+{{- $why = append $why (printf "terminationGracePeriodSeconds %d is below %d, what shutdown.delay, shutdown.deadline and the app may take: the kubelet would kill what is still at work, with outcomes unknown" (int $v.terminationGracePeriodSeconds) $least) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled -}}
+{{- $why = append $why "metrics.podMonitor and metrics.serviceMonitor together: every series would be there twice, and every alert count double" -}}
+{{- end -}}
+
+{{- if $why -}}
+{{- fail (printf "\n\nfencepost:\n  - %s\n" (join "\n  - " $why)) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,58 @@
+"""The configuration's part of the chart's values.schema.json is what `fencepost schema` prints, to the letter.
+
+    schema.py --fencepost PATH            1, and what differs, where it is not
+    schema.py --fencepost PATH --write    makes it so
+
+The definitions of `fencepost schema` are the file's own `$defs`, so that their references stay as they are.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+FILE = TOP / "charts" / "fencepost" / "values.schema.json"
+
+
+def wanted(fencepost):
+    """What `properties.config` and `$defs` have to be."""
+    schema = json.loads(subprocess.run([fencepost, "schema"], check=True, capture_output=True).stdout)
+    definitions = schema.pop("$defs")
+    dialect = schema.pop("$schema")
+    return dialect, schema, definitions
+
+
+def differences(fencepost):
+    dialect, config, definitions = wanted(fencepost)
+    here = json.loads(FILE.read_text())
+    for name, ours, theirs in (
+        ("$schema", here.get("$schema"), dialect),
+        ("properties.config", here["properties"].get("config"), config),
+        ("$defs", here.get("$defs"), definitions),
+    ):
+        if ours != theirs:
+            yield f"values.schema.json: {name} is not what `fencepost schema` prints: run tests/chart/schema.py --write"
+
+
+def write(fencepost):
+    dialect, config, definitions = wanted(fencepost)
+    here = json.loads(FILE.read_text())
+    here["$schema"], here["properties"]["config"], here["$defs"] = dialect, config, definitions
+    FILE.write_text(json.dumps(here, indent=2, ensure_ascii=False) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fencepost", default=TOP / "target" / "debug" / "fencepost")
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    if args.write:
+        write(args.fencepost)
+    found = list(differences(args.fencepost))
+    sys.exit("\n".join(found) or None)
+
+
+if __name__ == "__main__":
+    main()
