@@ -31,6 +31,7 @@ mod headers;
 mod hooks;
 mod http2;
 mod idempotency;
+mod image;
 mod keys;
 mod lapse;
 mod layers;

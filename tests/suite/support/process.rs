@@ -119,6 +119,12 @@ impl Process {
             .expect("an own child can be waited for")
     }
 
+    /// As [`Self::exit`], on the spot: for something that has been told to end.
+    pub fn gone(&mut self) {
+        // Fails only if it has been waited for already, and then it is gone.
+        let _ = self.child.wait();
+    }
+
     /// Waits for it to end by itself.
     pub async fn exit(&mut self) -> ExitStatus {
         let what = format!("{} to exit", self.name);
