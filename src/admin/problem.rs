@@ -1,8 +1,8 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{BoxError, Json};
 use serde_json::{Map, Value};
 
 /// What went wrong, for the caller: what, where, and what to do.
@@ -116,12 +116,22 @@ pub async fn complete(response: Response) -> Response {
     response
 }
 
+/// The answer to one too many.
+pub async fn shed(_: BoxError) -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "overloaded",
+        "Too many wait for this already",
+        "As many requests as the admin port lets wait at once are waiting for the same thing.",
+    )
+}
+
 fn of_status(status: StatusCode) -> Problem {
     let (word, title, detail) = match status {
         StatusCode::NOT_FOUND => (
             "not-found",
             "Nothing is here",
-            "The admin port serves /livez, /readyz, /metrics, /v1/marks, /v1/marks/{resource} and /v1/rejections.",
+            "The admin port serves /livez, /readyz, /drained, /metrics, /v1/marks, /v1/marks/{resource} and /v1/rejections.",
         ),
         StatusCode::METHOD_NOT_ALLOWED => (
             "method-not-allowed",

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 /// Shared by start-up, the store's keeper, shutdown and `/readyz`.
 #[derive(Debug)]
@@ -12,7 +13,8 @@ pub struct Readiness {
     configured: AtomicBool,
     store_reached: AtomicBool,
     store_up: AtomicBool,
-    draining: AtomicBool,
+    draining: CancellationToken,
+    drained: CancellationToken,
 }
 
 impl Readiness {
@@ -24,7 +26,8 @@ impl Readiness {
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
             store_up: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
+            draining: CancellationToken::new(),
+            drained: CancellationToken::new(),
         }
     }
 
@@ -46,7 +49,22 @@ impl Readiness {
 
     /// The proxy is on its way out. Never undone.
     pub fn set_draining(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.draining.cancel();
+    }
+
+    /// Nothing is at work any more, and nothing will be. Never undone.
+    pub fn set_drained(&self) {
+        self.drained.cancel();
+    }
+
+    /// Ends when the proxy begins to drain.
+    pub async fn draining(&self) {
+        self.draining.cancelled().await;
+    }
+
+    /// Ends when it has drained.
+    pub async fn drained(&self) {
+        self.drained.cancelled().await;
     }
 
     /// Everything at once, as `/readyz` says it.
@@ -55,7 +73,7 @@ impl Readiness {
         let configured = self.configured.load(Ordering::Acquire);
         let store_reached = self.store_reached.load(Ordering::Acquire);
         let store_up = self.store_up.load(Ordering::Acquire);
-        let draining = self.draining.load(Ordering::Acquire);
+        let draining = self.draining.is_cancelled();
         let mut not_ready_because = Vec::new();
         if !configured {
             not_ready_because.push("the configuration is not in force yet");

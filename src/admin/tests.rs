@@ -9,6 +9,7 @@ use axum::http::{Method, Request, header};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tower::ServiceExt;
 
 use self::fake::{Admin, SECRET, key};
 use super::*;
@@ -34,6 +35,47 @@ async fn probes() {
     admin.state.readiness.set_draining();
     assert_eq!(admin.get("/readyz").await.status, 503);
     assert_eq!(admin.get("/livez").await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_end_of_a_drain_hears_of_it() {
+    let admin = Admin::new();
+    let answer = admin.get("/drained").await;
+    assert_eq!(
+        (answer.status, &answer.json()["type"]),
+        (503, &json!("urn:fencepost:problem:not-draining"))
+    );
+    let mut asked = std::pin::pin!(admin.get("/drained"));
+    let a_while = std::time::Duration::from_secs(9);
+    assert!(tokio::time::timeout(a_while, &mut asked).await.is_err());
+    admin.state.readiness.set_draining();
+    let an_hour = std::time::Duration::from_hours(1);
+    assert!(
+        tokio::time::timeout(an_hour, &mut asked).await.is_err(),
+        "no other limit holds"
+    );
+    admin.state.readiness.set_drained();
+    assert_eq!(asked.await.status, 200);
+}
+
+#[tokio::test]
+async fn few_wait_for_the_end_of_a_drain() {
+    let admin = Admin::new();
+    admin.state.readiness.set_draining();
+    let port = router(admin.state.clone());
+    let ask = || {
+        let asked = Request::get("/drained").body(Body::empty());
+        port.clone().oneshot(asked.expect("a request"))
+    };
+    let mut waiting: Vec<_> = (0..AT_ONCE).map(|_| Box::pin(ask())).collect();
+    for asked in &mut waiting {
+        assert!(futures_util::poll!(asked).is_pending());
+    }
+    assert_eq!(ask().await.expect("infallible").status(), 503);
+    admin.state.readiness.set_drained();
+    for asked in waiting {
+        assert_eq!(asked.await.expect("infallible").status(), 200);
+    }
 }
 
 #[tokio::test]

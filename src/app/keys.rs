@@ -44,21 +44,34 @@ pub(super) async fn compare(store: &dyn MarkStore, settings: &Settings) -> Resul
 }
 
 /// Brings the schema up to date, and with `accept_new_keys` takes over the templates of the
-/// configuration. Returns what was done, in lines for people.
-pub async fn migrate(settings: &Settings, accept_new_keys: bool) -> anyhow::Result<Vec<String>> {
+/// configuration. `grant_to` names the role that serves, if that is another one. Returns what was done, in lines for
+/// people.
+pub async fn migrate(
+    settings: &Settings,
+    accept_new_keys: bool,
+    grant_to: Option<&str>,
+) -> anyhow::Result<Vec<String>> {
     let target = &settings.store;
+    let mut lines = vec!["the schema is up to date".to_owned()];
     let store: Box<dyn MarkStore> = match &target.target {
         StoreTarget::Sqlite { path } => {
+            anyhow::ensure!(
+                grant_to.is_none(),
+                "--grant-to: SQLite has no roles; who may write to the file may serve"
+            );
             sqlite::migrate(path).await?;
             Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
         }
         StoreTarget::Postgres(url) => {
             postgres::migrate(url.clone()).await?;
+            if let Some(role) = grant_to {
+                postgres::grant(url.clone(), role).await?;
+                lines.push(format!("role {role} may do what `serve` needs"));
+            }
             let (namespace, timeout) = (&target.namespace, target.timeout);
             Box::new(PostgresStore::open(url.clone(), namespace, timeout, false).await?)
         }
     };
-    let mut lines = vec!["the schema is up to date".to_owned()];
     let changed = changes(&*store, settings).await?;
     if changed.is_empty() {
         lines.push("the key templates are those on record, or new".to_owned());

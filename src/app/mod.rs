@@ -3,6 +3,7 @@
 mod control;
 mod keys;
 mod reload;
+mod stops;
 
 use std::fs::Permissions;
 use std::io;
@@ -13,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::{TcpListener, UnixSocket};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -108,8 +108,7 @@ impl App {
             admin,
             admin_address,
         } = self;
-        // Listened for from the start: by default each of these would end the process.
-        let mut stops = Stops::new()?;
+        let mut stops = stops::Stops::new()?;
         let reload = reload::Trigger::new()?;
 
         server::descriptors::provide(&settings.limits);
@@ -230,18 +229,25 @@ impl App {
             "listening"
         );
         tracing::info!("{}", config::summary(&settings));
-        while !joined {
+        let mut told = None;
+        while !joined && told.is_none() {
             tokio::select! {
-                () = tokio::time::sleep(START_AGAIN) => {}
-                signal = stops.next() => {
-                    tracing::info!(signal, "stopped before the store was reached");
-                    return Ok(());
+                () = tokio::time::sleep(START_AGAIN) => {
+                    joined = try_join(&keeper, &*store, &settings, &meters).await?;
                 }
+                signal = stops.next() => told = Some(signal),
             }
-            joined = try_join(&keeper, &*store, &settings, &meters).await?;
         }
-        readiness.set_store_reached();
-        let mut keeper_task = tokio::spawn(keeper.run(keeper_stop.clone()));
+        // A stop before the store was reached leaves nothing in it to put in order.
+        let keeper_stopped = keeper_stop.clone();
+        let mut keeper_task = tokio::spawn(async move {
+            if joined {
+                keeper.run(keeper_stopped).await;
+            }
+        });
+        if joined {
+            readiness.set_store_reached();
+        }
         let reloads = tokio::spawn(reload::watch(
             reload,
             loader,
@@ -253,23 +259,17 @@ impl App {
 
         // Until a signal comes. Without the lane or the keeper everything fenced would be refused for ever: a new
         // process does better.
-        let signal = tokio::select! {
-            signal = stops.next() => signal,
+        let told = tokio::select! {
+            biased;
+            told = stops.next_after(told) => told,
             ended = &mut lane_task => anyhow::bail!("the lane to the store has ended: {ended:?}"),
             ended = &mut keeper_task => anyhow::bail!("the keeper of the lease has ended: {ended:?}"),
         };
-        tracing::info!(signal, "draining");
+        tracing::info!(signal = told.signal(), "draining");
         readiness.set_draining();
         departure.announced.cancel();
         reloads.abort();
-        tokio::spawn(async move {
-            let signal = stops.next().await;
-            tracing::error!(
-                signal,
-                "a second signal: aborted, what was in flight stays recorded"
-            );
-            std::process::exit(1);
-        });
+        let end = stops.mind(told);
         tokio::time::sleep(settings.shutdown.delay).await;
         departure.now.cancel();
         tunnels.cancel();
@@ -295,6 +295,9 @@ impl App {
             let _ = lane_task.await;
             keeper_stop.cancel();
             let _ = keeper_task.await;
+            if !joined {
+                return;
+            }
             if let Err(error) = store.leave(&lease.identity().instance).await {
                 tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
             }
@@ -304,6 +307,11 @@ impl App {
             .is_err()
         {
             tracing::warn!("the store did not answer at the stop; epochs stay recorded");
+        }
+        readiness.set_drained();
+        if !end.is_cancelled() {
+            tracing::info!("drained; SIGTERM ends the process");
+            end.cancelled().await;
         }
         admin_stop.cancel();
         if let Some(task) = admin_task {
@@ -378,28 +386,6 @@ async fn mirror(readiness: Arc<Readiness>, up: prometheus::IntGauge) {
     loop {
         tick.tick().await;
         readiness.set_store_up(up.get() == 1);
-    }
-}
-
-/// The signals that end the process.
-struct Stops {
-    term: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
-}
-
-impl Stops {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the store,
 //! so that what an instance holds in memory and what is durable cannot drift apart.
 
-mod render;
+pub(super) mod render;
 #[cfg(test)]
 mod tests;
 
@@ -12,12 +12,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder, Url, redirect};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
+use super::admin::{Admin, AdminArgs};
 use crate::fence::{ResourceKey, Token, TokenError, TokenFormat};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the admin port gives a request of its own, so that its answer is heard.
 const TIMEOUT: Duration = Duration::from_secs(35);
 
@@ -32,14 +32,8 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 /// Look at the marks of a running proxy, and correct them.
 #[derive(Debug, Args)]
 pub struct MarksArgs {
-    #[arg(
-        help = "Where the proxy's admin port is: http://…, https://… or unix:/path",
-        long,
-        global = true,
-        env = "FENCEPOST_ADMIN_URL",
-        default_value = "http://127.0.0.1:7081"
-    )]
-    admin: String,
+    #[command(flatten)]
+    admin: AdminArgs,
     #[arg(
         help = "The file that the proxy's admin.token_file names; writes need it",
         long,
@@ -139,6 +133,8 @@ fn key(text: &str) -> Result<ResourceKey, String> {
     ResourceKey::new(text).map_err(|error| error.to_string())
 }
 
+const MARKS: &str = "/v1/marks";
+
 /// Runs the command and prints to the standard output.
 pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
     print(&answer(&args).await?)
@@ -146,7 +142,7 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
 
 /// What to print.
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
-    let admin = Admin::new(&args.admin)?;
+    let admin = Admin::new(&args.admin.url()?, TIMEOUT)?;
     let (request, render): (_, fn(&Value) -> String) = match &args.verb {
         Verb::List {
             prefix,
@@ -155,10 +151,13 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
         } => {
             let mut query = vec![("prefix", prefix.clone()), ("limit", limit.to_string())];
             query.extend(after.clone().map(|after| ("after", after)));
-            (admin.request(Method::GET, "")?.query(&query), render::list)
+            (
+                admin.request(Method::GET, MARKS)?.query(&query),
+                render::list,
+            )
         }
         Verb::Get { resource } => (
-            admin.request(Method::GET, &format!("/{}", escaped(resource)))?,
+            admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?,
             render::view,
         ),
         Verb::Advance {
@@ -202,7 +201,7 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     if args.json {
         return Ok(format!("{text}\n"));
     }
-    let value = serde_json::from_str(&text).with_context(|| not_fencepost(&admin.url))?;
+    let value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
     Ok(render(&value))
 }
 
@@ -218,7 +217,10 @@ fn write(
         "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the proxy's \
          admin.token_file names",
     )?;
-    let request = admin.request(Method::POST, &format!("/{}/{verb}", escaped(resource)))?;
+    let request = admin.request(
+        Method::POST,
+        &format!("{MARKS}/{}/{verb}", escaped(resource)),
+    )?;
     Ok(request.bearer_auth(read_token(file)?).json(body))
 }
 
@@ -234,104 +236,6 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
 
 fn escaped(resource: &ResourceKey) -> String {
     utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
-}
-
-/// A proxy's admin port.
-struct Admin {
-    client: reqwest::Client,
-    /// As it was given.
-    url: String,
-    /// Without a slash at its end.
-    base: String,
-}
-
-impl Admin {
-    fn new(url: &str) -> anyhow::Result<Self> {
-        // reqwest takes the process's provider; an error says that there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(TIMEOUT)
-            .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")));
-        let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
-            if path.is_empty() {
-                bail!(
-                    "--admin {url}: the path of the socket is missing; unix:/run/fencepost-admin.sock, say"
-                );
-            }
-            (builder.unix_socket(path), "http://localhost".to_owned())
-        } else if url.starts_with("http://") || url.starts_with("https://") {
-            (builder, url.trim_end_matches('/').to_owned())
-        } else {
-            bail!("--admin {url}: begin it with http://, https:// or unix:");
-        };
-        let client = builder.build().context("cannot set up the HTTP client")?;
-        Ok(Self {
-            client,
-            url: url.to_owned(),
-            base,
-        })
-    }
-
-    fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-        let url = Url::parse(&format!("{}/v1/marks{path}", self.base))
-            .with_context(|| format!("--admin {}: not a URL", self.url))?;
-        Ok(self.client.request(method, url))
-    }
-
-    /// The answer's body; a problem is an error.
-    async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
-        let response = request.send().await.map_err(|error| self.explain(error))?;
-        let status = response.status();
-        let text = response.text().await.map_err(|error| self.explain(error))?;
-        if status.is_success() {
-            return Ok(text);
-        }
-        let problem: Value = serde_json::from_str(&text)
-            .ok()
-            .filter(Value::is_object)
-            .unwrap_or_default();
-        match (problem["title"].as_str(), problem["detail"].as_str()) {
-            (Some(title), Some(detail)) => {
-                let word = problem["type"]
-                    .as_str()
-                    .and_then(|name| name.rsplit(':').next());
-                let (title, detail) = (render::clean(title), render::clean(detail));
-                let word = render::clean(word.unwrap_or("no type"));
-                bail!("{title} ({}, {word}): {detail}", status.as_u16())
-            }
-            _ => bail!("{} (it answered {status})", not_fencepost(&self.url)),
-        }
-    }
-
-    fn explain(&self, error: reqwest::Error) -> anyhow::Error {
-        let why = if error.is_connect() {
-            format!(
-                "cannot connect to {}. Is fencepost running, and is its admin.listen that address? \
-                 --admin or FENCEPOST_ADMIN_URL names another",
-                self.url
-            )
-        } else if error.is_timeout() {
-            format!(
-                "{} did not answer in time; a write may still take effect: look with `marks get`",
-                self.url
-            )
-        } else {
-            format!(
-                "the exchange with {} broke; a write may have taken effect: look with `marks get`",
-                self.url
-            )
-        };
-        anyhow::Error::new(error.without_url()).context(why)
-    }
-}
-
-fn not_fencepost(url: &str) -> String {
-    format!(
-        "what answers at {url} is not fencepost's admin port (that is admin.listen, not listen)"
-    )
 }
 
 /// Prints; a reader that has seen enough (`| head`) is no error.

@@ -4,7 +4,10 @@
 //! name it came by, so that they pass the same checks. No other variable is read: Kubernetes puts
 //! `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
 
+mod admin;
 mod check;
+mod drain;
+mod health;
 mod logging;
 mod marks;
 mod overrides;
@@ -55,6 +58,11 @@ enum Command {
     Migrate(MigrateArgs),
     /// List, read and change marks, through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
+    /// Ask a running fencepost whether it is ready, or alive: a health check.
+    #[command(after_help = "Exits with 0 if it is, and with 1 and the reason if not.")]
+    Health(health::HealthArgs),
+    /// Tell a running fencepost to drain and stay: a preStop hook.
+    Drain(drain::DrainArgs),
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +109,10 @@ struct MigrateArgs {
     /// forgotten: be sure that no older holder is left.
     #[arg(long)]
     accept_new_keys: bool,
+    /// Postgres: give this role what `serve` needs on the tables, and no more, so that proxies can run under a
+    /// role that may not change the schema.
+    #[arg(long, value_name = "ROLE")]
+    grant_to: Option<String>,
     #[command(flatten)]
     overrides: OverrideArgs,
 }
@@ -181,13 +193,23 @@ impl Invocation {
                     return Ok(ExitCode::FAILURE);
                 };
                 logging::start(&settings.log)?;
-                for line in app::migrate(&settings, args.accept_new_keys).await? {
+                let grant_to = args.grant_to.as_deref();
+                for line in app::migrate(&settings, args.accept_new_keys, grant_to).await? {
                     writeln!(std::io::stdout(), "{line}")?;
                 }
                 Ok(ExitCode::SUCCESS)
             }
             Command::Marks(args) => {
                 marks::run(args).await?;
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Health(args) => Ok(if health::run(args).await? {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }),
+            Command::Drain(args) => {
+                drain::run(&args)?;
                 Ok(ExitCode::SUCCESS)
             }
         }

@@ -5,7 +5,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge, Registry};
 use rustix::process::{Resource, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Adds the process's metrics to a registry.
 pub(super) fn register(registry: &Registry) {
@@ -20,11 +20,18 @@ struct Process {
     open_fds: Gauge,
     max_fds: Gauge,
     threads: Gauge,
+    start_time: Gauge,
 }
 
 impl Process {
     fn new() -> Self {
         let gauge = |name, help| Gauge::new(name, help).expect("the names are constants");
+        let start_time = gauge(
+            "process_start_time_seconds",
+            "When the process started, in seconds since 1970.",
+        );
+        // The registry is made as the process starts, and once.
+        start_time.set(seconds(clock_gettime(ClockId::Realtime)));
         Self {
             cpu_seconds: Counter::new(
                 "process_cpu_seconds_total",
@@ -38,26 +45,26 @@ impl Process {
                 "The most file descriptors that may be open.",
             ),
             threads: gauge("process_threads", "Threads."),
+            start_time,
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 5] {
+    fn all(&self) -> [&dyn Collector; 6] {
         [
             &self.cpu_seconds,
             &self.resident_memory,
             &self.open_fds,
             &self.max_fds,
             &self.threads,
+            &self.start_time,
         ]
     }
 
     /// Reads what can be read; a value that cannot keeps what it was.
     fn refresh(&self) {
-        let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        #[expect(clippy::cast_precision_loss, reason = "seconds, far below 2^53")]
-        let seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+        let cpu = seconds(clock_gettime(ClockId::ProcessCPUTime));
         self.cpu_seconds
-            .inc_by((seconds - self.cpu_seconds.get()).max(0.0));
+            .inc_by((cpu - self.cpu_seconds.get()).max(0.0));
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             if let Some(kilobytes) = status_field(&status, "VmRSS:") {
                 self.resident_memory.set(kilobytes * 1024.0);
@@ -80,6 +87,11 @@ impl Process {
             .map_or(f64::INFINITY, |max| max as f64);
         self.max_fds.set(max_fds);
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds, far below 2^53")]
+fn seconds(time: Timespec) -> f64 {
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// The number behind a field's name in `/proc/self/status`.

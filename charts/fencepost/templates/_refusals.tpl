@@ -40,6 +40,9 @@ already: this is about what the values mean together. */ -}}
 {{- if and (eq $v.migrations.mode "job") (not $sqlite) (not $v.migrations.existingSecret) -}}
 {{- $why = append $why "migrations.existingSecret is missing: migrations.mode job runs with a URL of its own, of a role that may do DDL" -}}
 {{- end -}}
+{{- if and $v.migrations.grantTo (ne $v.migrations.mode "job") -}}
+{{- $why = append $why "migrations.grantTo does something only with migrations.mode job; otherwise run `fencepost migrate --grant-to`" -}}
+{{- end -}}
 {{- if and $v.migrations.acceptNewKeys (ne $v.migrations.mode "job") -}}
 {{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job; otherwise run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}

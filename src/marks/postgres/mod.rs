@@ -16,6 +16,7 @@ mod lane;
 mod life;
 mod news;
 mod people;
+mod roles;
 mod slot;
 mod url;
 mod warnings;
@@ -30,6 +31,7 @@ use tokio::sync::mpsc;
 
 use self::connect::{Connector, Phase};
 use self::errors::error_of;
+pub use self::roles::grant;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{

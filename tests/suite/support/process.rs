@@ -43,6 +43,11 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Bytes of it that are in memory now.
     pub fn memory(&self) -> u64 {
         self.status("VmRSS:")
@@ -112,6 +117,12 @@ impl Process {
         self.child
             .try_wait()
             .expect("an own child can be waited for")
+    }
+
+    /// As [`Self::exit`], on the spot: for something that has been told to end.
+    pub fn gone(&mut self) {
+        // Fails only if it has been waited for already, and then it is gone.
+        let _ = self.child.wait();
     }
 
     /// Waits for it to end by itself.

@@ -1,0 +1,71 @@
+//! `fencepost drain`: tells a proxy to drain and stay, for a pod's `preStop` hook. Where fencepost is a native
+//! sidecar it gets SIGTERM only after the service that it stands in front of has ended; this is how it hears
+//! in time. (Kubernetes runs all `preStop` hooks of a pod at once.)
+
+use anyhow::{Context, bail};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Tell a proxy to drain: unready at once, no new requests after shutdown.delay, and its admin port stays.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// The process of `fencepost serve`; 1 is that of a container's own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+}
+
+/// Sends the signal, and returns at once.
+pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
+    let pid = args.pid;
+    // By default the signal ends a process, so nobody else may get it.
+    let command = std::fs::read(format!("/proc/{pid}/cmdline"))
+        .with_context(|| format!("there is no process {pid} to see; --pid names fencepost's"))?;
+    if !serves(&command) {
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        bail!(
+            "process {pid} is `{}`, not `fencepost serve`; --pid names the right one. (Containers that share \
+             their process namespace have no fencepost at 1.)",
+            command.trim()
+        );
+    }
+    let process = Pid::from_raw(pid).context("a process id is above 0")?;
+    kill_process(process, Signal::USR1)
+        .with_context(|| format!("process {pid} cannot be told to drain: send SIGUSR1 as its user"))
+}
+
+/// Whether a command line (its words end in NUL, as in `/proc/PID/cmdline`) is that of a serving fencepost.
+fn serves(command: &[u8]) -> bool {
+    let mut words = command.split(|byte| *byte == 0);
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit(|byte| *byte == b'/').next();
+    name == Some(b"fencepost") && words.next() == Some(b"serve")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_serving_fencepost_is_told() {
+        for (command, is) in [
+            (&b"/fencepost\0serve\0"[..], true),
+            (b"fencepost\0serve\0--config\0x\0", true),
+            (b"fencepost\0demo\0", false),
+            (b"/bin/sh\0fencepost\0serve\0", false),
+            (b"fencepost\0", false),
+            (b"", false),
+        ] {
+            assert_eq!(serves(command), is, "{command:?}");
+        }
+    }
+
+    #[test]
+    fn a_stranger_gets_no_signal() {
+        let me = i32::try_from(std::process::id()).expect("a process id");
+        let error = run(&DrainArgs { pid: me }).expect_err("a test is no proxy");
+        assert!(
+            error.to_string().contains("not `fencepost serve`"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! `fencepost health`: a probe for what can run a command and has no curl, such as the image's health check.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::admin::{Admin, AdminArgs};
+use super::marks::render::clean;
+
+/// A probe answers at once or not at all.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ask the proxy beside this one how it is.
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// What to ask for
+    #[arg(value_enum, default_value_t = Probe::Ready)]
+    probe: Probe,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Probe {
+    /// The process runs
+    Live,
+    /// It is configured, has reached its store, and is not draining
+    Ready,
+}
+
+/// Whether it is; prints why not.
+pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
+    let admin = Admin::new(&args.admin.url()?, TIMEOUT)?;
+    let (path, word) = match args.probe {
+        Probe::Live => ("/livez", "live"),
+        Probe::Ready => ("/readyz", "ready"),
+    };
+    let response = admin.ask(admin.request(Method::GET, path)?).await?;
+    let status = response.status();
+    let text = admin.text(response).await?;
+    let report: Value = serde_json::from_str(&text)
+        .ok()
+        .filter(|value: &Value| value.get(word).is_some_and(Value::is_boolean))
+        .with_context(|| admin.not_fencepost())?;
+    if status == StatusCode::OK {
+        writeln!(std::io::stdout(), "{word}")?;
+        return Ok(true);
+    }
+    let why: Vec<_> = report["not_ready_because"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(clean)
+        .collect();
+    writeln!(std::io::stderr(), "not {word}: {}", why.join("; "))?;
+    Ok(false)
+}

@@ -1,0 +1,165 @@
+//! The runbook has a heading for whatever can wake somebody, and nothing for what cannot.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use super::{alerts, read, text};
+use crate::support::proxy::fencepost;
+use crate::support::{Config, Proxy, Store, Upstream};
+
+/// Outcomes that are no refusals.
+const FINE: &[&str] = &["advanced", "current", "unfenced", "claimed"];
+
+/// The headings of the runbook, without their marks.
+fn headings(runbook: &str) -> BTreeSet<String> {
+    let lines = runbook.lines().filter(|line| line.starts_with('#'));
+    lines
+        .map(|line| line.trim_start_matches(['#', ' ']).replace('`', ""))
+        .collect()
+}
+
+/// The name that GitHub and others give a heading's anchor.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || *c == '-' || *c == ' ');
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The problem types of the data port, by the label that counts them.
+async fn problem_types() -> BTreeSet<String> {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let metrics = proxy.metrics().await;
+    let outcomes = metrics
+        .series
+        .keys()
+        .filter_map(|series| series.labels.get("outcome"));
+    let refusals =
+        outcomes.filter(|word| !FINE.contains(&&***word) && !word.starts_with("observed-"));
+    let types = refusals.map(|word| match &**word {
+        "stale" => "stale-token".to_owned(),
+        "client-gone" => "request-timeout".to_owned(),
+        word => word.to_owned(),
+    });
+    types.collect()
+}
+
+/// Those of the admin port, as its code names them: a word alone on its line.
+fn admin_problem_types() -> BTreeSet<String> {
+    let mut types = BTreeSet::new();
+    for file in ["auth", "marks", "problem"] {
+        let code = read(&format!("src/admin/{file}.rs"));
+        let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+        let words = code
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
+        let words = words.filter(|word| {
+            word.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        });
+        types.extend(words.map(str::to_owned));
+    }
+    assert!(types.len() > 10, "these are not all: {types:?}");
+    types
+}
+
+#[tokio::test]
+async fn every_alert_and_every_problem_type_has_its_place() {
+    let runbook = read("docs/runbook.md");
+    let headings = headings(&runbook);
+    let alerts = alerts();
+    let alerts: BTreeSet<String> = alerts
+        .iter()
+        .map(|alert| text(alert, "alert").to_owned())
+        .collect();
+    let problems = problem_types().await;
+    assert!(problems.len() > 15, "these are not all: {problems:?}");
+    for wanted in alerts.iter().chain(&problems).chain(&admin_problem_types()) {
+        assert!(
+            headings.contains(wanted),
+            "docs/runbook.md has no heading `{wanted}`"
+        );
+    }
+    for heading in headings
+        .iter()
+        .filter(|heading| heading.starts_with("Fencepost"))
+    {
+        assert!(
+            alerts.contains(heading),
+            "docs/runbook.md: no alert is called {heading}"
+        );
+    }
+    // Each alert has the four parts.
+    for section in runbook.split("\n### ").skip(1) {
+        let name = section.lines().next().unwrap_or_default();
+        if name.starts_with("Fencepost") {
+            for part in ["**Means.**", "**Cause.**", "**Do.**", "**Never.**"] {
+                assert!(section.contains(part), "{name} has no {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_links_of_the_alerts_lead_somewhere() {
+    let headings = headings(&read("docs/runbook.md"));
+    let anchors: BTreeSet<String> = headings.iter().map(|heading| anchor(heading)).collect();
+    for alert in alerts() {
+        let url = text(&alert["annotations"], "runbook_url");
+        let (path, at) = url.split_once('#').expect("an anchor");
+        assert_eq!(path, "docs/runbook.md");
+        assert_eq!(at, anchor(text(&alert, "alert")));
+        assert!(anchors.contains(at), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn every_metric_is_explained() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let told = ["README.md", "docs/runbook.md", "docs/limits.md"]
+        .map(read)
+        .concat();
+    for family in proxy.metrics().await.types.keys() {
+        let (as_code, with_labels) = (format!("`{family}`"), format!("`{family}{{"));
+        assert!(
+            told.contains(&as_code) || told.contains(&with_labels),
+            "{family} is explained nowhere"
+        );
+    }
+}
+
+/// Each `fp …` of the runbook, with its quotes as a shell reads them, is a command that the program has: `--help` at its
+/// end is answered only if everything before it parses.
+#[test]
+fn the_program_has_the_commands_of_the_runbook() {
+    let runbook = read("docs/runbook.md");
+    let blocks = runbook
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("$ fp "));
+    let inline = runbook
+        .split('`')
+        .filter_map(|piece| piece.strip_prefix("fp "));
+    let inline = inline.filter(|piece| !piece.contains('\n') && !piece.contains('…'));
+    let commands: BTreeSet<&str> = blocks
+        .chain(inline)
+        .filter(|line| !line.starts_with("()"))
+        .collect();
+    assert!(commands.len() > 4, "these are not all: {commands:?}");
+    for command in commands {
+        let program = fencepost();
+        let output = Command::new("sh")
+            .args(["-eu", "-c", &format!("exec \"$PROGRAM\" {command} --help")])
+            .env("PROGRAM", program.get_program())
+            .env("USER", "somebody")
+            .output()
+            .expect("sh can be run");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success(),
+            "fp {command}\n{}",
+            String::from_utf8_lossy(&said)
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! Proxies to which everything happens that an alert is for, each under a job of its own; and one to which nothing does.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use crate::support::postgres::{Cluster, free_port};
+use crate::support::store::postgres_is_installed;
+use crate::support::tls::{Ca, Files};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put, soon};
+
+const CUT_OFF: &str = "{ store: { lease: 2s, timeout: 1s } }";
+
+/// The routes of the job `orders`; `imports` is switched over on the way.
+fn routes(imports: &str) -> String {
+    format!(
+        "{{ barrier: {{ wait: 1500ms, settle: 100s, queue: 25 }},
+           routes: [
+             {{ path: '/orders/{{id}}', name: orders, resource: 'order:{{id}}' }},
+             {{ path: '/imports/{{id}}', name: imports, resource: 'import:{{id}}', mode: {imports} }},
+             {{ path: '/trial/{{id}}', name: trial, resource: 'trial:{{id}}', mode: observe }},
+             {{ path: /health, name: health, mode: bypass }},
+           ] }}"
+    )
+}
+
+pub struct Scene {
+    upstream: Upstream,
+    store: Store,
+    orders: Proxy,
+    quiet: Proxy,
+    reset: Proxy,
+    dead_end: Proxy,
+    cut_off: Proxy,
+    cluster: Cluster,
+    /// TLS with a certificate whose time is over.
+    gone: Proxy,
+    _files: Files,
+}
+
+impl Scene {
+    /// Starts them all; `None`, and a line that says so, without Postgres.
+    pub async fn set(test: &str) -> Option<Self> {
+        if !postgres_is_installed() {
+            eprintln!("skipped: {test} (Postgres is not installed)");
+            return None;
+        }
+        let cluster = Cluster::start();
+        let upstream = Upstream::start().await;
+        let (store, files) = (Store::on(&cluster).await, Files::new());
+        let other = Store::on(Cluster::shared()).await;
+        files.put_pair(
+            "tls",
+            &Ca::new("the test's CA").server_until(&["localhost"], 2024),
+        );
+        let tls = format!(
+            "{{ tls: {{ cert_file: {}, key_file: {} }} }}",
+            files.path("tls.crt").display(),
+            files.path("tls.key").display(),
+        );
+        let plain = || Config::new(&upstream, &Store::sqlite());
+        let nobody = format!("http://127.0.0.1:{}", free_port());
+        Some(Self {
+            orders: Proxy::start(&Config::new(&upstream, &other).with(&routes("enforce"))).await,
+            quiet: Proxy::start(&plain()).await,
+            reset: Proxy::start(&plain()).await,
+            dead_end: Proxy::start(&Config::to(&nobody, &Store::sqlite())).await,
+            cut_off: Proxy::start(&Config::new(&upstream, &store).with(CUT_OFF)).await,
+            gone: Proxy::start(&plain().with(&tls)).await,
+            store: other,
+            upstream,
+            cluster,
+            _files: files,
+        })
+    }
+
+    /// Job and admin port of each.
+    pub fn targets(&self) -> Vec<(&'static str, SocketAddr)> {
+        [
+            ("orders", &self.orders),
+            ("quiet", &self.quiet),
+            ("reset", &self.reset),
+            ("dead-end", &self.dead_end),
+            ("cut-off", &self.cut_off),
+            ("gone", &self.gone),
+        ]
+        .map(|(job, proxy)| (job, proxy.admin()))
+        .to_vec()
+    }
+
+    /// Everything, in a few seconds.
+    pub async fn play(&self) {
+        self.ordinary().await;
+        self.refused().await;
+        self.unknown().await;
+        self.waiting().await;
+        self.operated().await;
+        self.a_reset().await;
+        for n in 0..8 {
+            let answer = self.dead_end.send(put("/orders/7").token(n)).await;
+            answer.assert_problem(502, "upstream-unreachable");
+        }
+        self.an_outage().await;
+        self.reloaded().await;
+    }
+
+    /// SIGKILL for the job `gone`.
+    pub fn remove(&mut self) {
+        self.gone.kill9();
+    }
+
+    async fn ordinary(&self) {
+        for n in 0..40 {
+            let target = format!("/orders/{}", n % 4);
+            self.quiet
+                .send(put(&target).token(5 + n / 8))
+                .await
+                .assert_forwarded();
+        }
+        // One zombie is what fencepost is for.
+        self.quiet
+            .send(put("/orders/0").token(1))
+            .await
+            .assert_problem(412, "stale-token");
+        let claim = post("/.well-known/fencing/claim")
+            .token(3)
+            .header("X-Fencing-Resource", "order:70");
+        assert_eq!(self.orders.send(claim).await.status(), 204);
+        for token in [5, 5, 6, 6] {
+            for target in ["/orders/1", "/orders/2", "/imports/1", "/trial/1"] {
+                self.orders
+                    .send(put(target).token(token))
+                    .await
+                    .assert_forwarded();
+            }
+            self.orders.send(get("/orders/1")).await.assert_forwarded();
+            self.orders.send(put("/health")).await.assert_forwarded();
+        }
+        self.upstream
+            .next([Step::answer("500 Internal Server Error", "", "")]);
+        assert_eq!(
+            self.orders.send(put("/orders/1").token(6)).await.status(),
+            500
+        );
+    }
+
+    async fn refused(&self) {
+        for n in 0..12 {
+            let target = format!("/orders/{}", 1 + n % 2);
+            self.orders
+                .send(put(&target).token(n % 4))
+                .await
+                .assert_problem(412, "stale-token");
+            self.orders
+                .send(put(&target))
+                .await
+                .assert_problem(428, "token-required");
+        }
+        self.orders
+            .send(put("/orders/1").token("0x7"))
+            .await
+            .assert_problem(400, "malformed-token");
+        self.orders
+            .send(put("/elsewhere").token(7))
+            .await
+            .assert_problem(404, "no-route");
+        // What observe mode lets pass.
+        self.orders
+            .send(put("/trial/1").token(1))
+            .await
+            .assert_forwarded();
+        self.orders.send(put("/trial/1")).await.assert_forwarded();
+    }
+
+    /// Three exchanges break; nothing settles before the test is over.
+    async fn unknown(&self) {
+        for token in [901, 902, 903] {
+            self.upstream.on_token(token, [Step::Reset]);
+            let answer = self
+                .orders
+                .send(put(&format!("/orders/{token}")).token(token))
+                .await;
+            answer.assert_problem(502, "outcome-unknown");
+        }
+    }
+
+    /// Forty newer holders come while an older one's request runs: 25 wait in vain, there is no room for the others.
+    async fn waiting(&self) {
+        let gate = Gate::shut();
+        self.upstream
+            .on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let older = self.orders.start_request(put("/orders/40").token(41));
+        self.upstream
+            .until("41 to arrive", |all| {
+                all.iter().any(|one| one.token() == Some(41))
+            })
+            .await;
+        let newer: Vec<_> = (0..40)
+            .map(|_| self.orders.start_request(put("/orders/40").token(42)))
+            .collect();
+        for request in newer {
+            let answer = soon("an answer at the barrier", request)
+                .await
+                .expect("no panic");
+            assert_eq!(answer.status(), 503, "{}", answer.text());
+        }
+        gate.open();
+        soon("41", older)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+
+    async fn operated(&self) {
+        let body = json!({ "token": "2", "reason": "a test" });
+        let answer = self
+            .orders
+            .command("/v1/marks/order%3A70/override", &body)
+            .await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        // Behind everybody's back, as a restored backup does it.
+        self.store
+            .execute("UPDATE marks SET token = 1 WHERE resource = 'order:2'")
+            .await;
+        self.orders
+            .send(put("/orders/2").token(7))
+            .await
+            .assert_problem(503, "store-unavailable");
+        self.orders
+            .until_metric("fencepost_mark_regressions_total", &[], |value| value > 0.0)
+            .await;
+    }
+
+    /// The lock service counts from 1 again.
+    async fn a_reset(&self) {
+        for n in 0..30 {
+            let target = format!("/orders/{n}");
+            self.reset
+                .send(put(&target).token(1000 + n))
+                .await
+                .assert_forwarded();
+            self.reset
+                .send(put(&target).token(1))
+                .await
+                .assert_problem(412, "stale-token");
+        }
+    }
+
+    async fn an_outage(&self) {
+        self.cut_off
+            .send(put("/orders/1").token(1))
+            .await
+            .assert_forwarded();
+        self.cluster.stop();
+        for n in 0..6 {
+            let answer = self
+                .cut_off
+                .send(put(&format!("/orders/{n}")).token(9))
+                .await;
+            answer.assert_problem(503, "store-unavailable");
+        }
+        self.cut_off
+            .until_metric("fencepost_store_errors_total", &[], |value| value >= 5.0)
+            .await;
+        self.cut_off
+            .until_metric("fencepost_lease_remaining_seconds", &[], |value| {
+                value == 0.0
+            })
+            .await;
+    }
+
+    async fn reloaded(&self) {
+        let changed = Config::new(&self.upstream, &self.store).with(&routes("bypass"));
+        self.orders.rewrite(&changed);
+        self.orders.hang_up();
+        let bypass = &[("route", "imports"), ("mode", "bypass")];
+        self.orders
+            .until_metric("fencepost_route_mode", bypass, |value| value > 0.0)
+            .await;
+        self.orders.rewrite_text("upstream: [");
+        self.orders.hang_up();
+        self.orders
+            .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
+            .await;
+    }
+}

@@ -1,0 +1,171 @@
+//! Which series there are: those that alerts and panels name exist, and their number does not grow with the resources.
+
+use std::collections::BTreeSet;
+
+use super::{alerts, questions, text};
+use crate::support::metrics::Metrics;
+use crate::support::wire::Wire;
+use crate::support::{Config, Proxy, Store, Upstream, post, put, soon};
+
+/// What is compared with every scrape of a Prometheus, and comes from none of ours.
+const NOT_OURS: &[&str] = &["up"];
+const LABELS: &[&str] = &[
+    "outcome",
+    "mode",
+    "limit",
+    "kind",
+    "certificate",
+    "decided_by",
+    "route",
+];
+
+/// The metrics that an expression names.
+fn metric_names(expr: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for word in expr.split(|c| !is_name(c)) {
+        if word.starts_with("fencepost_")
+            || word.starts_with("process_")
+            || NOT_OURS.contains(&word)
+        {
+            names.insert(word.to_owned());
+        }
+    }
+    names
+}
+
+/// Each label that an expression compares with constants, and those constants.
+fn label_values(expr: &str) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    for label in LABELS {
+        for (at, _) in expr.match_indices(label) {
+            let rest = &expr[at + label.len()..];
+            let operator = ["=~\"", "!~\"", "!=\"", "=\""]
+                .iter()
+                .find(|one| rest.starts_with(**one));
+            if let Some(operator) = operator {
+                let values = rest[operator.len()..].split('"').next().expect("a text");
+                let values = values.split('|').filter(|value| !value.starts_with('$'));
+                found.extend(values.map(|value| (*label, value.to_owned())));
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn what_alerts_and_panels_name_is_there_from_the_start() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let metrics = proxy.metrics().await;
+    let names: BTreeSet<&str> = metrics.series.keys().map(|series| &*series.name).collect();
+    let mut expressions = questions();
+    expressions.extend(alerts().iter().map(|alert| {
+        (
+            text(alert, "alert").to_owned(),
+            text(alert, "expr").to_owned(),
+        )
+    }));
+    assert!(expressions.len() > 60, "these are not all: {expressions:?}");
+    for (who, expr) in &expressions {
+        let asked = metric_names(expr);
+        assert!(!asked.is_empty(), "{who} asks for nothing");
+        for name in asked {
+            assert!(
+                names.contains(&*name) || NOT_OURS.contains(&&*name),
+                "{who}: there is no {name}"
+            );
+        }
+        for (label, value) in label_values(expr) {
+            assert!(
+                exists(&metrics, label, &value),
+                "{who}: {label} is never {value}"
+            );
+        }
+    }
+    // And the other way round: nothing is measured that nobody looks at.
+    let looked_at: BTreeSet<String> = expressions
+        .iter()
+        .flat_map(|(_, expr)| metric_names(expr))
+        .collect();
+    for family in metrics.types.keys() {
+        let of_it = |name: &String| {
+            let rest = name.strip_prefix(&**family);
+            rest.is_some_and(|rest| ["", "_bucket", "_count", "_sum"].contains(&rest))
+        };
+        assert!(
+            looked_at.iter().any(of_it),
+            "{family} is on no panel and in no alert"
+        );
+    }
+}
+
+fn exists(metrics: &Metrics, label: &str, value: &str) -> bool {
+    let prefix = value.strip_suffix(".*");
+    metrics
+        .series
+        .keys()
+        .filter_map(|series| series.labels.get(label))
+        .any(|one| match prefix {
+            Some(prefix) => one.starts_with(prefix),
+            None => one == value,
+        })
+}
+
+/// Connections that send at once; each waits for an answer before it sends again, so this many share a commit.
+const CONNECTIONS: u32 = 125;
+const RESOURCES: u32 = 100_000;
+
+/// Every resource gets a mark; of each twenty, one is written to, and one sees a stale write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_resources_add_no_series() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let names = |metrics: &Metrics| metrics.series.keys().cloned().collect::<BTreeSet<_>>();
+    let before = names(&proxy.metrics().await);
+    let data = proxy.data();
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|client| {
+            tokio::spawn(async move {
+                let mut wire = Wire::connect(data).await.expect("the proxy listens");
+                for n in (0..RESOURCES).filter(|n| n % CONNECTIONS == client) {
+                    let claim = post("/.well-known/fencing/claim")
+                        .token(5)
+                        .header("X-Fencing-Resource", format!("order:{n}"));
+                    assert_eq!(send(&mut wire, &claim.bytes()).await, "204");
+                    let write = put(&format!("/orders/{n}"));
+                    // Each client has a remainder of its own, and every tenth of its numbers another quotient.
+                    match n / CONNECTIONS % 20 {
+                        0 => assert_eq!(send(&mut wire, &write.token(6).bytes()).await, "200"),
+                        1 => assert_eq!(send(&mut wire, &write.token(4).bytes()).await, "412"),
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.expect("no panic");
+    }
+    let metrics = proxy.metrics().await;
+    assert_eq!(names(&metrics), before);
+    let of = |outcome| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
+    let (claimed, stale) = (of("claimed"), of("stale"));
+    assert!(claimed >= f64::from(RESOURCES), "{claimed}");
+    let estimated = metrics.sum("fencepost_stale_resources", &[]);
+    assert!(
+        (estimated - stale).abs() < stale / 5.0,
+        "{estimated} of {stale}"
+    );
+}
+
+/// The status of the answer.
+async fn send(wire: &mut Wire, request: &[u8]) -> String {
+    let answer = async {
+        wire.send(request).await?;
+        let head = wire.head().await?.expect("an answer");
+        wire.body(head.response_framing(false), |_| {}).await?;
+        std::io::Result::Ok(head.word(1).to_owned())
+    };
+    soon("an answer", answer).await.expect("a whole answer")
+}

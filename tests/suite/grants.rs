@@ -1,0 +1,217 @@
+//! Two roles: one that may change the schema, and migrates; one that serves, and may not.
+
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::support::postgres::Cluster;
+use crate::support::proxy::fencepost;
+use crate::support::store::postgres_is_installed;
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+
+/// The URLs of the two, to a database of the first.
+struct Roles {
+    owner: String,
+    runner: String,
+}
+
+impl Roles {
+    /// Makes them as docs/postgres.md says.
+    async fn new(test: &str) -> Option<Self> {
+        if !postgres_is_installed() {
+            eprintln!("skipped: {test} (Postgres is not installed)");
+            return None;
+        }
+        let cluster = Cluster::shared();
+        // Roles belong to the whole server, which tests share.
+        let (owner, runner) = (format!("{test}_owner"), format!("{test}_runner"));
+        let database = format!("{test}_db");
+        for statement in [
+            format!("CREATE ROLE {owner} LOGIN"),
+            format!("CREATE ROLE {runner} LOGIN CONNECTION LIMIT 20"),
+            format!("CREATE DATABASE {database} OWNER {owner}"),
+        ] {
+            cluster.execute("postgres", &statement).await;
+        }
+        cluster
+            .execute(&database, "REVOKE CREATE ON SCHEMA public FROM PUBLIC; REVOKE ALL ON SCHEMA public FROM PUBLIC")
+            .await;
+        cluster
+            .execute(&database, &format!("GRANT ALL ON SCHEMA public TO {owner}"))
+            .await;
+        let url = |role: &str| format!("postgres://{role}@127.0.0.1:{}/{database}", cluster.port());
+        Some(Self {
+            owner: url(&owner),
+            runner: url(&runner),
+        })
+    }
+
+    fn name(&self) -> &str {
+        let (_, rest) = self.runner.split_once("//").expect("a URL");
+        rest.split_once('@').expect("with a role").0
+    }
+
+    async fn migrate(&self, url: &str, role: Option<&str>) -> (Option<i32>, String) {
+        let mut command = fencepost();
+        command
+            .args(["migrate", "--namespace", "orders"])
+            .env("FENCEPOST_STORE", url);
+        if let Some(role) = role {
+            command.args(["--grant-to", role]);
+        }
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = tokio::task::spawn_blocking(move || command.output().expect("the program starts"))
+            .await
+            .expect("no panic");
+        let text = [stdout, stderr].concat();
+        (status.code(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// What Postgres says to this role.
+    async fn refusal(&self, statement: &str) -> String {
+        use sqlx::{ConnectOptions as _, Connection as _};
+        let options: sqlx::postgres::PgConnectOptions = self.runner.parse().expect("a URL");
+        let mut connection = options.connect().await.expect("it may log in");
+        let asked = sqlx::AssertSqlSafe(statement.to_owned());
+        let refused = sqlx::raw_sql(asked).execute(&mut connection).await;
+        connection.close().await.expect("the connection closes");
+        refused.expect_err(statement).to_string()
+    }
+}
+
+#[tokio::test]
+async fn the_role_that_serves_needs_no_ddl() {
+    let Some(roles) = Roles::new("needs_no_ddl").await else {
+        return;
+    };
+    let store = Store::at(&roles.runner);
+    let upstream = Upstream::start().await;
+    let behind = Config::new(&upstream, &store).with("store: { migrate: false }");
+    let (code, said) = Proxy::refused(&behind).await;
+    assert!(
+        !code.success() && said.contains("fencepost migrate"),
+        "{said}"
+    );
+
+    for _again in 0..2 {
+        let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            said.contains(&format!("role {} may do what `serve` needs", roles.name())),
+            "{said}"
+        );
+    }
+
+    // Everything that a proxy does, with either setting: nothing is left to migrate.
+    for (n, migrate) in [(0, false), (1, true)] {
+        let config = Config::new(&upstream, &store).with(&format!(
+            "{{ store: {{ migrate: {migrate} }}, barrier: {{ wait: 25s, settle: 1s }}, upstream: {{ timeout: 1s }} }}"
+        ));
+        let (mut a, mut b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+        let path = format!("/orders/{n}");
+        let gate = Gate::shut();
+        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let before = upstream.tokens(&format!("order:{n}")).len();
+        let older = a.start_request(put(&path).token(41));
+        eventually("41 to arrive", || async {
+            (upstream.tokens(&format!("order:{n}")).len() > before).then_some(())
+        })
+        .await;
+        let newer = b.start_request(put(&path).token(42));
+        b.waiting(&format!("order:{n}"), 1).await;
+        gate.open();
+        soon("41", older)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+        soon("42", newer)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+        a.send(put(&path).token(41))
+            .await
+            .assert_problem(412, "stale-token");
+        // The other one buries it.
+        a.kill9();
+        eventually("the dead one is buried", || async {
+            let known = "SELECT count(*) FROM instances";
+            (store.number(known).await == 1).then_some(())
+        })
+        .await;
+        b.stop().await;
+        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0);
+        let mut c = Proxy::start(&config).await;
+        let lower = json!({ "token": "5", "reason": "the counter was reset", "actor": "t" });
+        let override_it = format!("/v1/marks/order%3A{n}/override");
+        let answer = c.command(&override_it, &lower).await;
+        assert_eq!(answer.status(), 200, "{}", answer.json());
+        c.send(put(&path).token(6)).await.assert_forwarded();
+        c.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_role_that_serves_can_harm_no_mark_and_no_schema() {
+    let Some(roles) = Roles::new("can_harm_no_mark").await else {
+        return;
+    };
+    let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
+    assert_eq!(code, Some(0), "{said}");
+    for statement in [
+        "DELETE FROM marks",
+        "TRUNCATE marks",
+        "DROP TABLE marks",
+        "ALTER TABLE marks DROP COLUMN era",
+        "CREATE TABLE other (n int)",
+        "DELETE FROM audit",
+        "UPDATE audit SET reason = ''",
+        "DELETE FROM namespaces",
+        "UPDATE fencepost_migrations SET success = false",
+    ] {
+        let said = roles.refusal(statement).await;
+        assert!(
+            said.contains("permission denied") || said.contains("must be owner"),
+            "{statement}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_granted_is_said() {
+    let Some(roles) = Roles::new("cannot_be_granted").await else {
+        return;
+    };
+    // Without the right to make tables.
+    let (code, said) = roles.migrate(&roles.runner, None).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("permission denied") || said.contains("no schema"),
+        "{said}"
+    );
+    let (code, said) = roles.migrate(&roles.owner, Some("nobody here")).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains(r#"CREATE ROLE "nobody here" LOGIN"#),
+        "{said}"
+    );
+    // The tables are the owner's: the server's role has nothing to give.
+    let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
+    assert_eq!(code, Some(0), "{said}");
+    let third = "CREATE ROLE cannot_be_granted_third LOGIN";
+    Cluster::shared().execute("postgres", third).await;
+    let (code, said) = roles
+        .migrate(&roles.runner, Some("cannot_be_granted_third"))
+        .await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("is not this role's to give") || said.contains("permission denied"),
+        "{said}"
+    );
+    let sqlite = Store::sqlite();
+    let (code, said) = roles.migrate(&sqlite.url(), Some("x")).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("SQLite has no roles"), "{said}");
+}

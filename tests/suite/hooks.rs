@@ -1,0 +1,173 @@
+//! What an orchestrator asks of the process: its health, and a drain that begins before the end is asked for.
+
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+
+use crate::support::client::Exchange;
+use crate::support::proxy::fencepost;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, request,
+    soon,
+};
+
+/// Runs it to its end, off the runtime.
+async fn run(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().expect("the program starts"))
+        .await
+        .expect("no panic")
+}
+
+async fn health(listen: &str, probe: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = fencepost();
+    command
+        .env("FENCEPOST_ADMIN_LISTEN", listen)
+        .arg("health")
+        .args(probe);
+    let output = run(command).await;
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    )
+}
+
+async fn drain(pid: u32) -> Output {
+    let mut command = fencepost();
+    command.args(["drain", "--pid", &pid.to_string()]);
+    run(command).await
+}
+
+over_both_stores! {
+    async fn a_drain_ends_the_work_and_not_the_process(store: Store) {
+        let upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let admin = proxy.admin();
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.start_request(put("/orders/7").token(7));
+        upstream.reached(1).await;
+        let mut hook = Exchange::open(admin, "GET").await.expect("the admin port listens");
+        hook.wire.send(&get("/drained").bytes()).await.expect("a live connection");
+
+        assert!(drain(proxy.process().id()).await.status.success());
+        eventually("the data port to take no more", || async {
+            put("/orders/8").token(1).attempt(proxy.data()).await.is_err().then_some(())
+        })
+        .await;
+        let (code, _, why) = health(&admin.to_string(), &[]).await;
+        assert_eq!((code, why.as_str()), (Some(1), "not ready: the proxy is draining"));
+        gate.open();
+        let answer = soon("the one at work", at_work).await.expect("no panic");
+        answer.assert_forwarded();
+
+        let drained = hook.answer().await.expect("an answer");
+        assert_eq!(drained.status(), 200);
+        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0, "all are closed");
+        let again = request("GET", "/drained").attempt(admin).await.expect("an answer");
+        assert_eq!(again.status(), 200, "it has drained for whoever asks later, too");
+        assert_eq!(health(&admin.to_string(), &["live"]).await.0, Some(0));
+        assert!(proxy.process().ended().is_none(), "it stays");
+        proxy.process().signal(Signal::TERM);
+        assert!(proxy.process().exit().await.success());
+    }
+
+    async fn the_end_that_is_asked_for_during_a_drain_waits_for_it(store: Store) {
+        let upstream = Upstream::start().await;
+        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let at_work = proxy.start_request(put("/orders/7").token(7));
+        upstream.reached(1).await;
+        proxy.process().signal(Signal::USR1);
+        proxy.logged("draining", |line| line["signal"] == "SIGUSR1").await;
+        // One that is told twice is not in a hurry.
+        proxy.process().signal(Signal::USR1);
+        proxy.process().signal(Signal::TERM);
+        eventually("the data port to take no more", || async {
+            put("/orders/8").token(1).attempt(proxy.data()).await.is_err().then_some(())
+        })
+        .await;
+        assert!(proxy.process().ended().is_none(), "it waits for the one at work");
+        gate.open();
+        soon("the one at work", at_work).await.expect("no panic").assert_forwarded();
+        assert!(proxy.process().exit().await.success());
+    }
+}
+
+#[tokio::test]
+async fn health_is_what_the_probes_say() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let everywhere = format!("0.0.0.0:{}", proxy.admin().port());
+    assert_eq!(
+        health(&everywhere, &[]).await,
+        (Some(0), "ready".into(), String::new())
+    );
+    assert_eq!(
+        health(&everywhere, &["live"]).await,
+        (Some(0), "live".into(), String::new())
+    );
+    // What is no admin port is not healthy, whatever it answers.
+    let (code, _, why) = health(&proxy.data().to_string(), &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(why.contains("is not fencepost's admin port"), "{why}");
+    let nobody = crate::support::postgres::free_port();
+    let (code, _, why) = health(&format!("127.0.0.1:{nobody}"), &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(why.contains("cannot connect to http://127.0.0.1"), "{why}");
+    assert_eq!(health(&everywhere, &["well"]).await.0, Some(2));
+}
+
+#[tokio::test]
+async fn only_a_proxy_is_told_to_drain() {
+    let mut sleeper = Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .expect("sleep starts");
+    let output = drain(sleeper.id()).await;
+    assert_eq!(output.status.code(), Some(1));
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(why.contains("`sleep 60`, not `fencepost serve`"), "{why}");
+    assert!(
+        sleeper.try_wait().expect("a child").is_none(),
+        "it got no signal"
+    );
+    sleeper.kill().expect("a child can be ended");
+    sleeper.wait().expect("a child can be waited for");
+}
+
+/// Where the store cannot be reached yet, what is not fenced is served; a stop lets it end as well.
+#[tokio::test]
+async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
+    let upstream = Upstream::start().await;
+    let nobody = crate::support::postgres::free_port();
+    let config = Config::new(&upstream, &Store::sqlite())
+        .with(&format!(
+            "store: {{ url: 'postgres://fencepost@127.0.0.1:{nobody}/fencepost', namespace: x, timeout: 1s }}"
+        ));
+    let mut proxy = Proxy::start_unready(&config).await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = proxy.start_request(get("/orders/7"));
+    upstream.reached(1).await;
+    proxy.process().signal(Signal::TERM);
+    eventually("the data port to take no more", || async {
+        get("/orders/8")
+            .attempt(proxy.data())
+            .await
+            .is_err()
+            .then_some(())
+    })
+    .await;
+    assert!(
+        proxy.process().ended().is_none(),
+        "it waits for the one at work"
+    );
+    gate.open();
+    soon("the one at work", at_work)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert!(proxy.process().exit().await.success());
+}

@@ -1,0 +1,327 @@
+//! The image that the project's Dockerfile makes: what is in it, what it says of itself, and that it serves and fences
+//! as a container with a read-only root and no privileges does.
+
+mod build;
+mod container;
+mod names;
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use self::build::{image, list, project};
+use self::container::{Plan, USER, in_a_network, volume};
+use crate::support::tls::{Ca, server};
+use crate::support::{Config, Store, Upstream, get, put};
+
+/// Where the marks lie.
+const MARKS: &str = "/var/lib/fencepost";
+
+/// A configuration for this upstream, whose marks lie in the image's working directory. It listens on the loopback,
+/// but for the image's own environment.
+fn config(url: &str) -> String {
+    Config::to(url, &Store::sqlite())
+        .with("store: { url: 'sqlite:marks.db' }")
+        .text()
+}
+
+#[test]
+fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
+    let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
+        || project().join("target/tools/python/bin/python"),
+        PathBuf::from,
+    );
+    let hadolint = python.with_file_name("hadolint");
+    if !hadolint.exists() {
+        eprintln!("skipped: the_dockerfile_has_nothing_that_a_linter_warns_of (no hadolint)");
+        return;
+    }
+    let output = Command::new(hadolint)
+        .current_dir(project())
+        .args(["--no-color", "--failure-threshold=ignore"])
+        .args(["Dockerfile", "tests/image/rust.Dockerfile"])
+        .output()
+        .expect("hadolint can be started");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn the_dependencies_are_compiled_before_the_sources_come() {
+    let Some(image) = image("the_dependencies_are_compiled_before_the_sources_come") else {
+        return;
+    };
+    let (_, after) = image
+        .log
+        .split_once("COPY src src")
+        .expect("the sources come");
+    let compiled: Vec<&str> = after
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Compiling "))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(compiled, ["fencepost"]);
+}
+
+#[test]
+fn it_has_one_program_and_nothing_that_others_may_change() {
+    let Some(image) = image("it_has_one_program_and_nothing_that_others_may_change") else {
+        return;
+    };
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    let mut ahead = vec![image.root.clone()];
+    while let Some(path) = ahead.pop() {
+        let meta = std::fs::symlink_metadata(&path).expect("it is there");
+        let name = path.strip_prefix(&image.root).expect("it is below");
+        found.push(format!(
+            "/{} {:o} {}:{}",
+            name.display(),
+            meta.permissions().mode(),
+            meta.uid(),
+            meta.gid()
+        ));
+        if meta.is_dir() {
+            let entries = std::fs::read_dir(&path).expect("a directory");
+            ahead.extend(entries.map(|entry| entry.expect("an entry").path()));
+        } else {
+            bytes += meta.len();
+        }
+    }
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "/ 40755 0:0",
+            "/LICENSE 100444 0:0",
+            "/etc 40755 0:0",
+            "/etc/fencepost 40755 0:0",
+            "/etc/group 100644 0:0",
+            "/etc/nsswitch.conf 100644 0:0",
+            "/etc/passwd 100644 0:0",
+            "/etc/ssl 40755 0:0",
+            "/etc/ssl/certs 40755 0:0",
+            "/etc/ssl/certs/ca-certificates.crt 100444 0:0",
+            "/fencepost 100555 0:0",
+            "/var 40755 0:0",
+            "/var/lib 40755 0:0",
+            "/var/lib/fencepost 40700 65532:65532",
+        ]
+    );
+    let limit = 20 << 20;
+    assert!(bytes <= limit, "{bytes} bytes on disk");
+    assert!(image.packed <= limit, "{} bytes to pull", image.packed);
+}
+
+#[test]
+fn it_says_what_it_is_and_how_it_is_run() {
+    let Some(image) = image("it_says_what_it_is_and_how_it_is_run") else {
+        return;
+    };
+    assert_eq!(image.config["os"], "linux");
+    let config = &image.config["config"];
+    assert_eq!(config["User"], "65532:65532");
+    assert_eq!(config["WorkingDir"], MARKS);
+    assert_eq!(config["Entrypoint"], json!(["/fencepost"]));
+    assert_eq!(config["Cmd"], json!(["serve"]));
+    assert_eq!(config["StopSignal"], "SIGTERM");
+    assert_eq!(
+        config["ExposedPorts"],
+        json!({ "7080/tcp": {}, "7081/tcp": {} })
+    );
+    // An anonymous volume would go with its container, and the marks with it.
+    let volumes = &config["Volumes"];
+    assert!(volumes.is_null() || volumes == &json!({}), "{volumes}");
+    assert_eq!(
+        config["Healthcheck"]["Test"],
+        json!(["CMD", "/fencepost", "health"])
+    );
+    let environment: Vec<_> = list(&config["Env"])
+        .iter()
+        .filter(|pair| !pair.as_str().is_some_and(|pair| pair.starts_with("PATH=")))
+        .collect();
+    assert_eq!(
+        environment,
+        [
+            "FENCEPOST_LISTEN=0.0.0.0:7080",
+            "FENCEPOST_ADMIN_LISTEN=0.0.0.0:7081"
+        ]
+    );
+    let label = |name: &str| &config["Labels"][format!("org.opencontainers.image.{name}")];
+    assert_eq!(label("title"), "fencepost");
+    assert_eq!(label("description"), env!("CARGO_PKG_DESCRIPTION"));
+    assert_eq!(label("licenses"), env!("CARGO_PKG_LICENSE"));
+    assert_eq!(label("version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(label("revision"), "0123abc");
+    assert_eq!(label("source"), "unknown");
+}
+
+#[test]
+fn it_serves_and_fences_and_remembers() {
+    let Some(image) = image("it_serves_and_fences_and_remembers") else {
+        return;
+    };
+    in_a_network(|| async {
+        let upstream = Upstream::start().await;
+        let marks = volume();
+        let plan = || {
+            Plan::new(image)
+                .volume(marks.path(), MARKS)
+                .config(&config(upstream.url()))
+        };
+
+        let mut container = plan().serve().await;
+        let status = container.kernel_says("status");
+        for line in [
+            "Uid:\t65532\t65532\t65532\t65532",
+            "Gid:\t65532\t65532\t65532\t65532",
+            "CapEff:\t0000000000000000",
+            "NoNewPrivs:\t1",
+        ] {
+            assert!(status.contains(line), "{line}:\n{status}");
+        }
+        let mounts = container.kernel_says("mounts");
+        let root = mounts.lines().find(|line| line.contains(" / "));
+        let options = root.and_then(|line| line.split(' ').nth(3));
+        assert!(
+            options.is_some_and(|options| options.starts_with("ro,")),
+            "{mounts}"
+        );
+
+        container
+            .send(put("/orders/7").token(42))
+            .await
+            .assert_forwarded();
+        let stale = container.send(put("/orders/7").token(41)).await;
+        stale.assert_problem(412, "stale-token");
+        for probe in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(container.ask(probe).await.status(), 200, "{probe}");
+        }
+        container.signal(Signal::TERM);
+        let (status, output) = container.exit().await;
+        assert_eq!(status.code(), Some(0), "{output}");
+
+        // Another container over the same volume.
+        let mut container = plan().serve().await;
+        let stale = container.send(put("/orders/7").token(41)).await;
+        stale.assert_problem(412, "stale-token");
+        container
+            .send(put("/orders/7").token(42))
+            .await
+            .assert_forwarded();
+        container.signal(Signal::TERM);
+        let (status, output) = container.exit().await;
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert_eq!(upstream.tokens("order:7"), [42, 42]);
+
+        // What it has written is its own, and only there.
+        for entry in std::fs::read_dir(marks.path()).expect("a directory") {
+            let meta = entry.expect("an entry").metadata().expect("it is there");
+            assert_eq!((meta.uid(), meta.gid()), (USER, USER));
+        }
+    });
+}
+
+#[test]
+fn without_a_place_for_the_marks_it_does_not_start() {
+    let Some(image) = image("without_a_place_for_the_marks_it_does_not_start") else {
+        return;
+    };
+    in_a_network(|| async {
+        let mut container = Plan::new(image)
+            .config(&config("http://127.0.0.1:3000"))
+            .run()
+            .await;
+        let (status, output) = container.exit().await;
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(output.contains("marks.db"), "{output}");
+    });
+}
+
+#[test]
+fn it_has_no_shell() {
+    let Some(image) = image("it_has_no_shell") else {
+        return;
+    };
+    in_a_network(|| async {
+        let upstream = Upstream::start().await;
+        let marks = volume();
+        let container = Plan::new(image)
+            .volume(marks.path(), MARKS)
+            .config(&config(upstream.url()))
+            .serve()
+            .await;
+        let version = container.exec(&["/fencepost", "--version"]);
+        assert!(version.status.success(), "{version:?}");
+        for shell in ["sh", "/bin/sh", "/bin/busybox"] {
+            assert_eq!(
+                container.exec(&[shell, "-c", "true"]).status.code(),
+                Some(127)
+            );
+        }
+    });
+}
+
+#[test]
+fn names_come_from_the_hosts_file_and_from_dns() {
+    let Some(image) = image("names_come_from_the_hosts_file_and_from_dns") else {
+        return;
+    };
+    in_a_network(|| async {
+        let upstream = Upstream::start().await;
+        let dns = names::Server::start("app.dns.internal").await;
+        let at = |name: &str| upstream.url().replace("127.0.0.1", name);
+        let plan = |url: &str| {
+            Plan::new(image)
+                .config(&config(url))
+                .file("/etc/hosts", "127.0.0.1 localhost app.hosts.internal\n")
+                .file("/etc/resolv.conf", "nameserver 127.0.0.1\n")
+        };
+        for (name, status) in [
+            ("app.hosts.internal", 200),
+            ("app.dns.internal", 200),
+            ("nobody.internal", 502),
+        ] {
+            let marks = volume();
+            let container = plan(&at(name)).volume(marks.path(), MARKS).serve().await;
+            let answer = container.send(put("/orders/7").token(1)).await;
+            assert_eq!(answer.status(), status, "{name}: {}", answer.text());
+        }
+        let asked = dns.asked();
+        assert!(asked.contains("app.dns.internal"), "{asked:?}");
+        assert!(!asked.contains("app.hosts.internal"), "{asked:?}");
+    });
+}
+
+#[test]
+fn upstreams_are_trusted_by_the_roots_in_it() {
+    let Some(image) = image("upstreams_are_trusted_by_the_roots_in_it") else {
+        return;
+    };
+    in_a_network(|| async {
+        let ca = Ca::new("a public CA");
+        let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+        let plan = || {
+            Plan::new(image)
+                .config(&config(upstream.url()))
+                .file("/etc/hosts", "127.0.0.1 localhost\n")
+        };
+        let marks = volume();
+        let container = plan().volume(marks.path(), MARKS).serve().await;
+        let refused = container.send(get("/orders/7")).await;
+        let problem = refused.assert_problem(502, "upstream-unreachable");
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("UnknownIssuer"), "{detail}");
+        drop(container);
+
+        let container = plan()
+            .volume(marks.path(), MARKS)
+            .file("/etc/ssl/certs/ca-certificates.crt", ca.pem())
+            .serve()
+            .await;
+        container.send(get("/orders/7")).await.assert_forwarded();
+    });
+}

@@ -1,0 +1,309 @@
+//! The image, made by buildah from the project's own Dockerfile, without a daemon and without pulling anything: what
+//! stands in for the base image is an almost empty root with this machine's toolchain mounted over it. It is unpacked
+//! from the layers that a registry would get. An image of the same sources is not made twice, and cargo's work is kept
+//! from one to the next: the first takes minutes.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::support::store::program;
+
+const RUST: &str = "localhost/fencepost-test/rust:stand-in";
+const IMAGE: &str = "localhost/fencepost-test/fencepost:tested";
+const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
+
+/// All that the image is made of, below the project's directory; the rest is kept out by `.dockerignore`.
+const CONTEXT: [&str; 8] = [
+    "Dockerfile",
+    ".dockerignore",
+    "Cargo.toml",
+    "Cargo.lock",
+    "LICENSE",
+    "fuzz/Cargo.toml",
+    "tests/model/Cargo.toml",
+    "src",
+];
+
+/// The image, unpacked.
+pub struct Image {
+    pub root: PathBuf,
+    /// What it says of itself.
+    pub config: Value,
+    /// Bytes of all its layers, as they travel.
+    pub packed: u64,
+    /// What buildah and cargo wrote.
+    pub log: String,
+    /// Held as long as the tests run: another run makes its image after them.
+    _lock: File,
+}
+
+/// The project's directory.
+pub fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the machine lacks to make and run an image.
+fn lacking() -> Option<&'static str> {
+    let tools = [
+        "buildah", "tar", "unshare", "nsenter", "mount", "setpriv", "ip",
+    ];
+    if let Some(missing) = tools.into_iter().find(|tool| program(tool).is_none()) {
+        return Some(missing);
+    }
+    if !Path::new("/").join(ROOTS).exists() {
+        return Some("ca-certificates");
+    }
+    let allowed = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "true"])
+        .stderr(Stdio::null())
+        .status();
+    // Owners of files other than oneself, chroot and namespaces: an ordinary user has none of them.
+    (!rustix::process::getuid().is_root() || !allowed.is_ok_and(|status| status.success()))
+        .then_some("the right to make namespaces")
+}
+
+/// The image; `None`, and a line that says so, where it cannot be made.
+pub fn image(test: &str) -> Option<&'static Image> {
+    static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| lacking().is_none().then(Image::make));
+    if image.is_none() {
+        eprintln!(
+            "skipped: {test} ({} is not there)",
+            lacking().unwrap_or_default()
+        );
+    }
+    image.as_ref()
+}
+
+impl Image {
+    fn make() -> Self {
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
+        std::fs::create_dir_all(&home).expect("the target directory is writable");
+        let lock = File::create(home.join("lock")).expect("the target directory is writable");
+        lock.lock().expect("files can be locked");
+        let (record, wanted) = (home.join("made-of"), made_of());
+        if std::fs::read_to_string(&record).ok().as_ref() != Some(&wanted) {
+            remove(&record);
+            build(&home);
+            std::fs::write(&record, wanted).expect("the target directory is writable");
+        }
+        let layers = home.join("layers");
+        let manifest = json(&layers.join("manifest.json"));
+        let size = |layer: &Value| layer["size"].as_u64().expect("a size");
+        Self {
+            root: home.join("root"),
+            config: json(&blob(&layers, &manifest["config"])),
+            packed: list(&manifest["layers"]).iter().map(size).sum(),
+            log: std::fs::read_to_string(home.join("log")).expect("buildah has written"),
+            _lock: lock,
+        }
+    }
+}
+
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).expect("a list")
+}
+
+fn json(file: &Path) -> Value {
+    let text = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+/// Where skopeo's `dir:` has what a manifest names.
+fn blob(layers: &Path, descriptor: &Value) -> PathBuf {
+    let digest = descriptor["digest"].as_str().expect("a digest");
+    layers.join(digest.strip_prefix("sha256:").expect("of this kind"))
+}
+
+fn remove(path: &Path) {
+    let removed = if path.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else if path.exists() {
+        std::fs::remove_file(path)
+    } else {
+        Ok(())
+    };
+    removed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// A digest of everything that the image depends on.
+fn made_of() -> String {
+    let mut digest = Sha256::new();
+    let mut files: Vec<PathBuf> = CONTEXT.iter().map(|file| project().join(file)).collect();
+    files.push(project().join("tests/image/rust.Dockerfile"));
+    while let Some(file) = files.pop() {
+        if file.is_dir() {
+            let mut entries: Vec<PathBuf> = std::fs::read_dir(&file)
+                .expect("a directory of the project")
+                .map(|entry| entry.expect("an entry").path())
+                .collect();
+            entries.sort();
+            files.extend(entries);
+        } else {
+            let bytes = std::fs::read(&file).expect("a file of the project");
+            digest.update(file.as_os_str().as_encoded_bytes());
+            digest.update(bytes.len().to_le_bytes());
+            digest.update(bytes);
+        }
+    }
+    digest.update(include_str!("build.rs"));
+    digest.update(output(Command::new("rustc").arg("-vV")));
+    digest.update(output(Command::new("buildah").arg("--version")));
+    let mut text = String::new();
+    for byte in digest.finalize() {
+        write!(text, "{byte:02x}").expect("a String takes all");
+    }
+    text
+}
+
+fn output(command: &mut Command) -> String {
+    let name = command.get_program().to_owned();
+    let output = command
+        .current_dir(project())
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", name.display()));
+    assert!(output.status.success(), "{}: {output:?}", name.display());
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Makes the image in `home`: its layers in `layers`, their content in `root`.
+fn build(home: &Path) {
+    let base = home.join("base");
+    for old in ["base", "layers", "root", "store", "run", "log"] {
+        remove(&home.join(old));
+    }
+    let mut mounts = stand_in(&base);
+    let kept = home.join("target");
+    std::fs::create_dir_all(&kept).expect("the target directory is writable");
+    mounts.push(format!("{}:/build/target", kept.display()));
+
+    let buildah = Buildah { home };
+    let mut command = buildah.command(&["build", "--isolation=chroot", "--layers=false"]);
+    command
+        .args(["--timestamp=0", "--tag", RUST, "--file"])
+        .arg(project().join("tests/image/rust.Dockerfile"))
+        .arg(&base);
+    buildah.run(&mut command);
+
+    let mut command = buildah.command(&["build", "--isolation=chroot", "--layers=false"]);
+    command
+        .args(["--pull-never", "--format=docker", "--tag", IMAGE])
+        .arg(format!("--build-arg=RUST_IMAGE={RUST}"))
+        .args(["--build-arg=REVISION=0123abc", "--file"])
+        .arg(project().join("Dockerfile"))
+        .args(mounts.iter().flat_map(|mount| ["--volume", mount]))
+        .arg(project());
+    buildah.run(&mut command);
+
+    let layers = home.join("layers");
+    let mut command = buildah.command(&["push", "--format=v2s2"]);
+    command.arg(IMAGE).arg(format!("dir:{}", layers.display()));
+    buildah.run(&mut command);
+    remove(&home.join("store"));
+
+    let root = home.join("root");
+    std::fs::create_dir(&root).expect("the target directory is writable");
+    for layer in list(&json(&layers.join("manifest.json"))["layers"]) {
+        output(
+            Command::new("tar")
+                .args([
+                    "--extract",
+                    "--same-owner",
+                    "--numeric-owner",
+                    "--preserve-permissions",
+                ])
+                .arg("--directory")
+                .arg(&root)
+                .arg("--file")
+                .arg(blob(&layers, layer)),
+        );
+    }
+}
+
+/// Lays out the root of what stands in for the `rust` image; returns what is mounted over it.
+fn stand_in(base: &Path) -> Vec<String> {
+    let at = |path: &str| base.join(path);
+    for dir in ["etc/ssl/certs", "etc/alternatives", "tmp", "usr"] {
+        std::fs::create_dir_all(at(dir)).expect("the target directory is writable");
+    }
+    std::fs::set_permissions(at("tmp"), std::fs::Permissions::from_mode(0o1777))
+        .expect("it is ours");
+    std::fs::write(at("etc/passwd"), "root:x:0:0::/:/bin/sh\n").expect("it is writable");
+    std::fs::copy(Path::new("/").join(ROOTS), at(ROOTS)).expect("it can be read");
+
+    let mut mounts = vec![
+        "/usr:/usr:ro".to_owned(),
+        "/etc/alternatives:/etc/alternatives:ro".to_owned(),
+    ];
+    for dir in ["bin", "sbin", "lib", "lib64"] {
+        let here = Path::new("/").join(dir);
+        if let Ok(target) = std::fs::read_link(&here) {
+            symlink(target, at(dir)).expect("it is writable");
+        } else if here.exists() {
+            mounts.push(format!("/{dir}:/{dir}:ro"));
+        }
+    }
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]));
+    mounts.push(format!("{sysroot}:/toolchain:ro"));
+    let home = std::env::var_os("CARGO_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").expect("a user has a home")).join(".cargo"),
+        PathBuf::from,
+    );
+    for part in ["registry", "config.toml"] {
+        let part = home.join(part);
+        if part.exists() {
+            let name = part.file_name().expect("it has one").to_string_lossy();
+            mounts.push(format!("{}:/cargo/{name}", part.display()));
+        }
+    }
+    mounts
+}
+
+/// buildah with a store of its own.
+struct Buildah<'a> {
+    home: &'a Path,
+}
+
+impl Buildah<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nice");
+        command
+            .args(["buildah", "--storage-driver=vfs", "--root"])
+            .arg(self.home.join("store"))
+            .arg("--runroot")
+            .arg(self.home.join("run"))
+            .args(arguments);
+        command
+    }
+
+    /// Adds what it writes to the log, and shows the end of that where it fails.
+    fn run(&self, command: &mut Command) {
+        let log = self.home.join("log");
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .expect("the target directory is writable");
+        writeln!(file, "{command:?}").expect("the target directory is writable");
+        let status = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a file"))
+            .stderr(file)
+            .status()
+            .expect("buildah can be started");
+        if !status.success() {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let from = text.lines().count().saturating_sub(40);
+            let last: Vec<&str> = text.lines().skip(from).collect();
+            panic!("{status}, after:\n{}", last.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The image, run as a container runtime would run it: user, command, environment and working directory from its own
+//! configuration; a read-only root, no privileges to gain, its own processes (it is number 1) and mounts. The network
+//! is the test's own too, so that the ports are the image's, and nothing but the address of a pod is asked.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::build::{Image, list};
+use crate::support::process::Process;
+use crate::support::store::program;
+use crate::support::{Answer, Request, eventually, get};
+
+/// The only address beside the loopback's.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The user and the group of the image.
+pub const USER: u32 = 65532;
+
+/// Runs `body` on a thread that has a network of its own; what it starts is in there too.
+pub fn in_a_network<F: Future<Output = ()>>(body: impl FnOnce() -> F + Send) {
+    let thread = || {
+        enter_a_network();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(body());
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(thread).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn enter_a_network() {
+    let script = format!(
+        "ip link set lo up; ip address add {ADDRESS}/32 dev lo; echo up; exec tail -f /dev/null"
+    );
+    let mut holder = Command::new("unshare")
+        .args(["--net", "sh", "-ec", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare can be started");
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("it is a pipe"))
+        .read_line(&mut line)
+        .expect("it can be read");
+    let network = File::open(format!("/proc/{}/ns/net", holder.id())).expect("it has a network");
+    holder.kill().expect("it is ours");
+    holder.wait().expect("it is ours");
+    assert_eq!(line, "up\n", "the network is not up");
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+        .expect("root may enter a network");
+}
+
+/// A directory for the marks, as a volume with the image's owner.
+pub fn volume() -> TempDir {
+    let dir = TempDir::new().expect("a temporary directory");
+    chown(dir.path(), Some(USER), Some(USER)).expect("root may give files away");
+    dir
+}
+
+/// How the image is to be run.
+pub struct Plan {
+    image: &'static Image,
+    /// Holds what is mounted, and the root.
+    dir: TempDir,
+    mounts: Vec<(PathBuf, String)>,
+    environment: Vec<String>,
+}
+
+impl Plan {
+    pub fn new(image: &'static Image) -> Self {
+        Self {
+            image,
+            dir: TempDir::new().expect("a temporary directory"),
+            mounts: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Mounts a directory.
+    pub fn volume(mut self, from: &Path, at: &str) -> Self {
+        self.mounts.push((from.to_owned(), at.to_owned()));
+        self
+    }
+
+    /// Mounts a file with this text.
+    pub fn file(mut self, at: &str, text: &str) -> Self {
+        let from = self.dir.path().join(format!("file-{}", self.mounts.len()));
+        std::fs::write(&from, text).expect("the directory is writable");
+        self.mounts.push((from, at.to_owned()));
+        self
+    }
+
+    /// Mounts this configuration, and says so.
+    pub fn config(self, text: &str) -> Self {
+        let at = "/etc/fencepost/fencepost.yaml";
+        let mut plan = self.file(at, text);
+        plan.environment.push(format!("FENCEPOST_CONFIG={at}"));
+        plan
+    }
+
+    fn environment(&self) -> Vec<String> {
+        let own = list(&self.image.config["config"]["Env"]).iter();
+        own.map(text)
+            .chain(self.environment.iter().cloned())
+            .collect()
+    }
+
+    /// The script that lays the mounts out, and becomes the image's own command.
+    fn script(&self, root: &Path) -> String {
+        let mut lines = vec![mount(root, root)];
+        for (from, at) in &self.mounts {
+            let to = root.join(at.trim_start_matches('/'));
+            if from.is_dir() {
+                std::fs::create_dir_all(&to).expect("the copy is writable");
+            } else {
+                File::create(&to).expect("the copy is writable");
+            }
+            lines.push(mount(from, &to));
+        }
+        // What every runtime puts there, by the runtime specification.
+        for device in ["null", "zero", "full", "random", "urandom"] {
+            std::fs::create_dir_all(root.join("dev")).expect("the copy is writable");
+            let (from, to) = (
+                Path::new("/dev").join(device),
+                root.join("dev").join(device),
+            );
+            File::create(&to).expect("the copy is writable");
+            lines.push(mount(&from, &to));
+        }
+        let proc = root.join("proc");
+        std::fs::create_dir(&proc).expect("the copy is writable");
+        lines.push(format!("mount -t proc proc '{}'", proc.display()));
+        let root = root.display();
+        lines.push(format!("mount -o remount,bind,ro,nosuid,nodev '{root}'"));
+
+        let config = &self.image.config["config"];
+        let (user, group) = config["User"]
+            .as_str()
+            .and_then(|user| user.split_once(':'))
+            .expect("a user and a group");
+        let environment: Vec<String> = self.environment().iter().map(|pair| quoted(pair)).collect();
+        let command: Vec<String> = list(&config["Entrypoint"])
+            .iter()
+            .chain(list(&config["Cmd"]))
+            .map(|word| quoted(&text(word)))
+            .collect();
+        lines.push(format!(
+            "exec setpriv --no-new-privs env -i {} '{}' --root='{root}' --wd={} --setuid={user} --setgid={group} -- {}",
+            environment.join(" "),
+            tool("unshare"),
+            quoted(&text(&config["WorkingDir"])),
+            command.join(" "),
+        ));
+        lines.join("\n")
+    }
+
+    /// Starts it.
+    pub async fn run(self) -> Container {
+        // A runtime adds mount points to a root of the container's own.
+        let root = self.dir.path().join("root");
+        let copied = Command::new("cp")
+            .arg("--archive")
+            .arg(&self.image.root)
+            .arg(&root)
+            .status();
+        assert!(copied.is_ok_and(|status| status.success()), "no copy");
+        let script = self.script(&root);
+        let mut process = Process::start(Command::new("unshare").args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation=private",
+            "sh",
+            "-ec",
+            &script,
+        ]));
+        let parent = process.id();
+        let children = format!("/proc/{parent}/task/{parent}/children");
+        let first = eventually("the container's first process", || {
+            let first = std::fs::read_to_string(&children).ok();
+            let first = first.and_then(|first| first.trim().parse().ok());
+            // One that ends at once may be gone before it was seen.
+            let gone = process.ended().map(|_| None);
+            std::future::ready(first.and_then(Pid::from_raw).map(Some).or(gone))
+        })
+        .await;
+        Container {
+            plan: self,
+            process,
+            first,
+        }
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub async fn serve(self) -> Container {
+        let mut container = self.run().await;
+        eventually("the container to be ready", || {
+            let ended = container.process.ended();
+            async move {
+                assert!(ended.is_none(), "it ended, {ended:?}");
+                let answer = get("/readyz").attempt(admin()).await.ok()?;
+                (answer.status() == 200).then_some(())
+            }
+        })
+        .await;
+        container
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+fn quoted(word: &str) -> String {
+    assert!(!word.contains('\''), "{word}");
+    format!("'{word}'")
+}
+
+fn mount(from: &Path, to: &Path) -> String {
+    format!("mount --bind '{}' '{}'", from.display(), to.display())
+}
+
+fn tool(name: &str) -> String {
+    program(name).expect("it is there").display().to_string()
+}
+
+fn admin() -> SocketAddr {
+    (ADDRESS, 7081).into()
+}
+
+/// A running image. Killed when dropped.
+pub struct Container {
+    plan: Plan,
+    process: Process,
+    first: Option<Pid>,
+}
+
+impl Container {
+    /// Sends a request to the data port, by the address that is not the loopback's.
+    pub async fn send(&self, request: Request) -> Answer {
+        request.send((ADDRESS, 7080).into()).await
+    }
+
+    /// A read of the admin port, likewise.
+    pub async fn ask(&self, target: &str) -> Answer {
+        get(target).send(admin()).await
+    }
+
+    /// Runs a command in it, as `kubectl exec` or a health check would.
+    pub fn exec(&self, command: &[&str]) -> Output {
+        let environment = self.plan.environment();
+        let pairs = environment.iter().filter_map(|pair| pair.split_once('='));
+        Command::new(tool("nsenter"))
+            .env_clear()
+            .envs(pairs)
+            .arg(format!("--target={}", self.first().as_raw_nonzero()))
+            .args(["--mount", "--net", "--pid", "--root", "--wd"])
+            .args([format!("--setuid={USER}"), format!("--setgid={USER}")])
+            .arg("--")
+            .args(command)
+            .output()
+            .expect("nsenter can be started")
+    }
+
+    /// The process that is number 1 in there, by the number that it has here. Its parent, which is ours, has not been
+    /// waited for.
+    fn first(&self) -> Pid {
+        self.first.expect("it runs")
+    }
+
+    /// What the kernel says of its first process.
+    pub fn kernel_says(&self, file: &str) -> String {
+        let file = format!("/proc/{}/{file}", self.first().as_raw_nonzero());
+        std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    /// Signals its first process, as a runtime does.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.first(), signal).expect("root may send signals");
+    }
+
+    /// Waits for it to end by itself; what it wrote, too.
+    pub async fn exit(&mut self) -> (ExitStatus, String) {
+        let status = self.process.exit().await;
+        (status, self.process.output())
+    }
+}
+
+impl Drop for Container {
+    /// Returns when nothing of it runs any more: its ports and its files are free for another one.
+    fn drop(&mut self) {
+        if self.process.ended().is_none()
+            && let Some(first) = self.first
+        {
+            // Fails only if it has just ended.
+            let _ = kill_process(first, Signal::KILL);
+            self.process.gone();
+        }
+    }
+}
