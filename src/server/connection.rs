@@ -19,6 +19,7 @@ use super::talk::Talk;
 use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
+use crate::proxy::headers::OUTCOME;
 use crate::proxy::{Peer, Proxy};
 use crate::wire::request::RequestError;
 
@@ -134,7 +135,11 @@ impl Connections {
                     None => proxy.handle(request, &peer).await,
                 };
                 let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-                if announced.is_cancelled() && version <= Version::HTTP_11 && !switches {
+                // An answer of the proxy's own that does not wait for the body is the connection's last one: hyper
+                // reads no further (RFC 9112, 9.6).
+                let unread = response.headers().contains_key(OUTCOME) && !call.is_whole();
+                let last = announced.is_cancelled() || unread;
+                if last && version <= Version::HTTP_11 && !switches {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }

@@ -107,7 +107,13 @@ impl<S> Guarded<S> {
     fn judge(&mut self) {
         let (released, verdict) = self.follow.feed(&self.held);
         self.released = released;
+        self.tell();
         self.take(verdict);
+    }
+
+    fn tell(&self) {
+        let in_body = u64::from(self.follow.is_in_body());
+        self.talk.whole(self.follow.heads() - in_body);
     }
 
     fn take(&mut self, verdict: Result<(), Violation>) {
@@ -221,6 +227,7 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
         self.held.extend_from_slice(&fresh[passed..]);
         buf.set_filled(before + passed);
         self.read(some);
+        self.tell();
         self.take(verdict);
         Poll::Ready(Ok(some))
     }

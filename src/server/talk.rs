@@ -18,6 +18,8 @@ pub(super) struct Talk {
     called: AtomicU64,
     answered: AtomicU64,
     ended: AtomicU64,
+    /// How many requests the guard has read to the end of their bodies.
+    whole: AtomicU64,
     switched: AtomicBool,
     /// Wakes the guard when a request is answered.
     guard: AtomicWaker,
@@ -37,6 +39,11 @@ impl Talk {
     /// The request with this number is refused.
     pub(super) fn refuse(&self, number: u64, error: RequestError) {
         let _ = self.refused.set((number, error));
+    }
+
+    /// So many requests have come to the end of their bodies.
+    pub(super) fn whole(&self, requests: u64) {
+        self.whole.store(requests, Ordering::Release);
     }
 
     /// How many responses are over, to their last byte or not.
@@ -66,6 +73,11 @@ impl Call {
     pub(super) fn refused(&self) -> Option<RequestError> {
         let refused = self.talk.refused.get();
         refused.and_then(|(number, error)| (*number == self.number).then_some(*error))
+    }
+
+    /// Whether the request has come to the end of its body, read or not.
+    pub(super) fn is_whole(&self) -> bool {
+        self.talk.whole.load(Ordering::Acquire) >= self.number
     }
 
     /// Says what the response is, before its first byte is written: what the client sends upon it must find

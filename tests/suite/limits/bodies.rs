@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{limited, reached, until_reached};
-use crate::support::wire::chunk;
+use crate::support::wire::{Wire, chunk};
 use crate::support::{Proxy, Step, eventually, post, put, soon};
 
 const MODES: &str = "
@@ -226,4 +226,37 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
         .send(put("/orders/4").token(1).body(vec![b'x'; 48_000]))
         .await
         .assert_forwarded();
+}
+
+#[tokio::test]
+async fn a_refusal_ahead_of_its_body_says_that_the_connection_ends() {
+    let (_upstream, proxy) = limited(MODES).await;
+    proxy
+        .send(put("/orders/1").token(7))
+        .await
+        .assert_forwarded();
+    let head =
+        "PUT /orders/1 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 6\r\nContent-Length: 3\r\n\r\n";
+    let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
+    // With its body there is nothing in the way of the next request.
+    for _ in 0..2 {
+        let whole = format!("{head}new");
+        wire.send(whole.as_bytes()).await.expect("it is open");
+        let answer = soon("an answer", wire.head()).await.expect("HTTP");
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.word(1), "412");
+        assert_eq!(answer.get("connection"), None);
+        let body = wire.body(answer.response_framing(false), |_| {});
+        soon("its body", body).await.expect("HTTP");
+    }
+    // Without it, a client that sends another one would send it into a closed connection.
+    wire.send(head.as_bytes()).await.expect("it is open");
+    let answer = soon("an answer", wire.head()).await.expect("HTTP");
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.word(1), "412");
+    assert_eq!(answer.get("connection"), Some("close"));
+    let body = wire.body(answer.response_framing(false), |_| {});
+    soon("its body", body).await.expect("HTTP");
+    let end = soon("the end", wire.peek()).await.expect("a good end");
+    assert_eq!(end, None);
 }
