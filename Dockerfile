@@ -73,6 +73,6 @@ USER 65532:65532
 WORKDIR /var/lib/fencepost
 
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["/fencepost", "health"]
+HEALTHCHECK --interval=10s --timeout=6s --start-period=10s --retries=3 CMD ["/fencepost", "health"]
 ENTRYPOINT ["/fencepost"]
 CMD ["serve"]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::build::{image, list, project};
 use self::container::{Plan, USER, in_a_network, volume};
@@ -242,26 +242,40 @@ fn without_a_place_for_the_marks_it_does_not_start() {
 }
 
 #[test]
-fn it_has_no_shell() {
-    let Some(image) = image("it_has_no_shell") else {
+fn it_is_asked_and_drained_from_inside_without_a_shell() {
+    let Some(image) = image("it_is_asked_and_drained_from_inside_without_a_shell") else {
         return;
     };
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
-        let container = Plan::new(image)
+        let mut container = Plan::new(image)
             .volume(marks.path(), MARKS)
             .config(&config(upstream.url()))
             .serve()
             .await;
-        let version = container.exec(&["/fencepost", "--version"]);
-        assert!(version.status.success(), "{version:?}");
         for shell in ["sh", "/bin/sh", "/bin/busybox"] {
-            assert_eq!(
-                container.exec(&[shell, "-c", "true"]).status.code(),
-                Some(127)
-            );
+            let run = container.exec(&[shell, "-c", "true"]);
+            assert_eq!(run.status.code(), Some(127), "{run:?}");
         }
+        let check: Vec<&str> = list(&image.config["config"]["Healthcheck"]["Test"])
+            .iter()
+            .skip(1)
+            .filter_map(Value::as_str)
+            .collect();
+        let healthy = container.exec(&check);
+        assert!(healthy.status.success(), "{healthy:?}");
+
+        let drained = container.exec(&["/fencepost", "drain"]);
+        assert!(drained.status.success(), "{drained:?}");
+        assert_eq!(container.ask("/drained").await.status(), 200);
+        let unready = container.exec(&check);
+        assert_eq!(unready.status.code(), Some(1), "{unready:?}");
+        let alive = container.exec(&["/fencepost", "health", "live"]);
+        assert!(alive.status.success(), "{alive:?}");
+        container.signal(Signal::TERM);
+        let (status, output) = container.exit().await;
+        assert_eq!(status.code(), Some(0), "{output}");
     });
 }
 
