@@ -35,7 +35,7 @@ slowhttptest:slowhttptest:load:: with slowhttptest
 nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
-prometheus:prometheus:dashboards::
+prometheus:promtool:dashboards::
 buildah:buildah:image::
 bubblewrap:bwrap:pods::, image::
 python3-venv:+ensurepip:chart::, pods::, guide::, the lint of the Dockerfile
