@@ -111,6 +111,9 @@ class Story:
         # Where something else migrates, the role at run time may not.
         owner = "migrate" in words or config.get("store", {}).get("migrate", True)
         dsn = self.args.owner if owner else self.args.dsn
+        if dsn and not owner and self.granted():
+            # The role that the render grants to; only those grants are its own.
+            dsn = re.sub("//[^@]*@", f"//{self.granted()}@", dsn)
         values = {"FENCEPOST_STORE": dsn} if dsn else {}
         for section, field, value in [("store", "url_file", dsn), ("admin", "token_file", ADMIN_TOKEN)]:
             if field in config.get(section, {}):
@@ -118,6 +121,16 @@ class Story:
                     raise NoPostgres
                 values[config[section][field]] = value
         return values
+
+    def granted(self):
+        """The role that a Job of the render gives what `serve` needs; None if it gives nothing."""
+        for job in [one for one in self.manifests if one["kind"] == "Job" and self.fences(one)]:
+            for container in pod_template(job)["spec"]["containers"]:
+                words = container.get("args") or []
+                for word, role in zip(words, [*words[1:], ""]):
+                    if word.startswith("--grant-to"):
+                        return word.partition("=")[2] or role
+        return None
 
     # Before the pod
 

@@ -133,6 +133,9 @@ impl Node {
     }
 }
 
+/// The role that the values of `ci` have the Job grant to. It may do nothing else.
+const GRANTED: &str = "fencepost";
+
 /// A database with a role that may do DDL, and one that may not; both as a pod sees them.
 struct Database {
     store: Store,
@@ -157,7 +160,9 @@ impl Database {
             .execute(
                 name,
                 &format!(
-                    "CREATE ROLE {owner} LOGIN;
+                    "DO $$ BEGIN CREATE ROLE {GRANTED} LOGIN;
+                     EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;
+                     CREATE ROLE {owner} LOGIN;
                      CREATE ROLE {user} LOGIN;
                      REVOKE CREATE ON SCHEMA public FROM PUBLIC;
                      GRANT CREATE ON SCHEMA public TO {owner};
@@ -318,6 +323,15 @@ async fn a_job_migrates_and_the_role_at_run_time_needs_no_ddl() {
     assert_migrated_by_the_owner(
         "a_job_migrates_and_the_role_at_run_time_needs_no_ddl",
         &json!({ "mode": "job", "existingSecret": "migrating" }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_job_grants_is_what_serve_needs() {
+    assert_migrated_by_the_owner(
+        "what_a_job_grants_is_what_serve_needs",
+        &json!({ "mode": "job", "existingSecret": "migrating", "grantTo": GRANTED }),
     )
     .await;
 }
