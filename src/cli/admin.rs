@@ -7,8 +7,6 @@ use clap::Args;
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
 
-use super::marks::render::clean;
-
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the proxy's admin port is.
@@ -168,6 +166,11 @@ impl Admin {
         };
         anyhow::Error::new(error.without_url()).context(why)
     }
+}
+
+/// Without control characters, so that no text from elsewhere can steer the terminal.
+pub fn clean(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 #[cfg(test)]

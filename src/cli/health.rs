@@ -8,8 +8,7 @@ use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::admin::{Admin, AdminArgs};
-use super::marks::render::clean;
+use super::admin::{Admin, AdminArgs, clean};
 
 /// A probe answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);

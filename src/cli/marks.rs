@@ -1,7 +1,7 @@
 //! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the store,
 //! so that what an instance holds in memory and what is durable cannot drift apart.
 
-pub(super) mod render;
+mod render;
 #[cfg(test)]
 mod tests;
 

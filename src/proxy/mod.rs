@@ -398,7 +398,7 @@ impl Proxy {
 }
 
 /// The limit that a head is over, if that is why it is refused.
-fn limit_of(error: RequestError) -> Option<Limit> {
+pub(crate) fn limit_of(error: RequestError) -> Option<Limit> {
     match error.kind() {
         Kind::HeadBytes => Some(Limit::HeaderBytes),
         Kind::HeadFields => Some(Limit::HeaderCount),

@@ -23,10 +23,11 @@ use tokio::time::{Instant, Sleep};
 use super::talk::Talk;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::limit_of;
 use crate::wire::chunked::BodyError;
 use crate::wire::follow::{Follow, Violation};
 use crate::wire::head::{HeadError, HeadLimits};
-use crate::wire::request::{Kind, RequestError};
+use crate::wire::request::RequestError;
 
 /// What hyper gets in place of a refused head. The service knows that it is one; if it did not, asterisk-form
 /// would be refused all the same.
@@ -122,14 +123,7 @@ impl<S> Guarded<S> {
         self.held.truncate(self.released);
         match violation {
             Violation::Head(number, error) => {
-                let limit = match error.kind() {
-                    Kind::HeadBytes => Some(Limit::HeaderBytes),
-                    Kind::HeadFields => Some(Limit::HeaderCount),
-                    Kind::TargetLong => Some(Limit::TargetBytes),
-                    Kind::Slow => Some(Limit::HeadTimeout),
-                    Kind::Malformed | Kind::Method | Kind::Version => None,
-                };
-                if let Some(limit) = limit {
+                if let Some(limit) = limit_of(error) {
                     self.metrics.limit(limit);
                 }
                 self.talk.refuse(number, error);

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::cli::admin::clean;
+
 /// `marks list`.
 pub fn list(answer: &Value) -> String {
     let marks = items(answer, "marks");
@@ -151,11 +153,6 @@ fn spent(mark: &Value) -> String {
     } else {
         String::new()
     }
-}
-
-/// Without control characters, so that no text from elsewhere can steer the terminal.
-pub fn clean(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 fn section(

@@ -212,5 +212,5 @@ async fn speaks_over_a_unix_socket() {
 
 #[test]
 fn no_text_steers_the_terminal() {
-    assert_eq!(render::clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+    assert_eq!(crate::cli::admin::clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
 }
