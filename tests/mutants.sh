@@ -15,7 +15,9 @@ mkdir -p target
 work=$(mktemp -d target/mutants.XXXXXX)
 work=$top/$work
 testing=
-trap '[ -z "$testing" ] || kill "$testing" 2>/dev/null; rm -rf "$work"' EXIT INT TERM
+trap '[ -z "$testing" ] || kill "$testing" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 echo "tests/mutants.sh: building the suite"
 cargo test --locked --test suite --no-run 2>"$work/build.log" || { cat "$work/build.log"; exit 1; }
@@ -55,7 +57,7 @@ build() {
         return 1
     fi
     if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" \
-        cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
+        nice -n 19 cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
         echo "$1: does not build"
         cat "$work/mutant.log"
         return 1
@@ -93,7 +95,7 @@ judge() {
     testing=
 }
 
-# One is built while the one before it is tested.
+# With what the test leaves of the machine, one is built while the one before it is tested.
 for name in "$@"; do
     if build "$name"; then
         judge

@@ -89,7 +89,8 @@ done
 
 # The Helm engine, the schemas of Kubernetes, a linter: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
-if ! cmp -s tests/tools/requirements.txt $tools/installed.txt; then
+if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
+    ! $tools/bin/python -c 'import helm_python, kubernetes_validate, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools
@@ -106,19 +107,24 @@ if [ $# -gt 0 ]; then
     cargo test --locked -- "$@"
 else
     # The image takes minutes to compile and seconds to test: what the other tests leave of the machine compiles it.
+    # In a session of its own, so that all of it ends if this script does.
     cargo test --locked --no-run
-    nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
+    setsid nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
     image=$!
-    trap 'kill "$image" 2>/dev/null || true' EXIT INT TERM
-    # Most tests wait for something most of the time, and may do so side by side. The histories play several at a
-    # time by themselves, and count milliseconds: they have the machine for themselves.
+    trap '[ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    # Most tests wait for something most of the time, and may do so side by side.
     RUST_TEST_THREADS=$(($(nproc) * 2)) cargo test --locked -- --skip fire:: --skip image::
+    # That was to compile it; how it ended is told by its tests.
+    wait "$image" || true
+    image=
+    cargo test --locked --test suite -- image::
+    # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
     cargo test --locked --test suite -- fire::
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing; docs/fuzzing.md has the long form.
     cargo test --locked -p fencepost-fuzz
-    wait "$image" || true
-    cargo test --locked --test suite -- image::
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2

@@ -1,5 +1,6 @@
 //! The probes and the scrape.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -7,10 +8,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::AdminState;
-use super::problem::Problem;
+use super::problem::{self, Problem};
 use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. Nothing else: a restart mends no store.
@@ -35,14 +37,27 @@ const BEGINNING: Duration = Duration::from_secs(10);
 
 /// `GET /drained`: 200 once the proxy has drained; the answer waits for it. It is a read, and asks for nothing: it is
 /// there for the `preStop` hook of the service behind the proxy, which is to end after the proxy's last request.
-pub async fn drained(State(state): State<AdminState>) -> Response {
+///
+/// `early` bounds those who ask before any drain has begun. Once one has, whoever asks may wait.
+pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> Response {
     let readiness = &state.readiness;
-    if timeout(BEGINNING, readiness.draining()).await.is_err() {
+    let begun = async {
+        let place = early.try_acquire();
+        if place.is_err() && !readiness.report().draining {
+            return Err(problem::shed());
+        }
+        Ok(timeout(BEGINNING, readiness.draining()).await.is_ok())
+    };
+    let begun = match begun.await {
+        Ok(begun) => begun,
+        Err(problem) => return problem.into_response(),
+    };
+    if !begun {
         return Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "not-draining",
             "The proxy is not draining",
-            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. SIGTERM does, or              `fencepost drain`.",
+            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. SIGTERM does, or `fencepost drain`.",
         )
         .into_response();
     }

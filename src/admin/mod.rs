@@ -42,11 +42,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::error_handling::HandleErrorLayer;
 use axum::http::StatusCode;
 use axum::middleware::map_response;
 use axum::routing::get;
-use tower::ServiceBuilder;
+use tokio::sync::Semaphore;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -88,12 +87,11 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE));
-    // It waits, for longer than any other answer may take; more than these have no business with it.
-    let waits = Router::new().route("/drained", get(health::drained)).layer(
-        ServiceBuilder::new()
-            .layer(HandleErrorLayer::new(problem::shed))
-            .load_shed()
-            .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE)),
+    // It waits, for longer than any other answer may take.
+    let early = Arc::new(Semaphore::new(AT_ONCE));
+    let waits = Router::new().route(
+        "/drained",
+        get(move |state| health::drained(state, Arc::clone(&early))),
     );
     let answers = Router::new()
         .route("/livez", get(health::livez))

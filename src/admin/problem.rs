@@ -1,8 +1,8 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
+use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{BoxError, Json};
 use serde_json::{Map, Value};
 
 /// What went wrong, for the caller: what, where, and what to do.
@@ -117,7 +117,7 @@ pub async fn complete(response: Response) -> Response {
 }
 
 /// The answer to one too many.
-pub async fn shed(_: BoxError) -> Problem {
+pub fn shed() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "overloaded",

@@ -59,19 +59,24 @@ async fn who_waits_for_the_end_of_a_drain_hears_of_it() {
 }
 
 #[tokio::test]
-async fn few_wait_for_the_end_of_a_drain() {
+async fn few_wait_for_a_drain_that_has_not_begun_and_any_number_for_its_end() {
     let admin = Admin::new();
-    admin.state.readiness.set_draining();
     let port = router(admin.state.clone());
     let ask = || {
         let asked = Request::get("/drained").body(Body::empty());
-        port.clone().oneshot(asked.expect("a request"))
+        Box::pin(port.clone().oneshot(asked.expect("a request")))
     };
-    let mut waiting: Vec<_> = (0..AT_ONCE).map(|_| Box::pin(ask())).collect();
+    let mut waiting: Vec<_> = (0..AT_ONCE).map(|_| ask()).collect();
     for asked in &mut waiting {
         assert!(futures_util::poll!(asked).is_pending());
     }
     assert_eq!(ask().await.expect("infallible").status(), 503);
+    admin.state.readiness.set_draining();
+    for _ in 0..AT_ONCE {
+        let mut asked = ask();
+        assert!(futures_util::poll!(&mut asked).is_pending());
+        waiting.push(asked);
+    }
     admin.state.readiness.set_drained();
     for asked in waiting {
         assert_eq!(asked.await.expect("infallible").status(), 200);

@@ -193,6 +193,13 @@ impl Control for Core {
         let activity = ledger.activity(resource);
         let own = activity.unknown.iter();
         if let Some(unknown) = own.clone().find(|own| own_id(own) == unknown_id) {
+            if self.gate.lease.is_over() {
+                return Err(ControlError::Refused(
+                    "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
+                     that one counts this one as dead"
+                        .into(),
+                ));
+            }
             // On record first: it is known now because somebody vouches for it.
             let tokens = (Some(unknown.token), Some(unknown.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)

@@ -215,7 +215,7 @@ impl App {
         // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
         // what is fenced is refused until it can.
         let mut joined = try_join(&keeper, &*store, &settings, &meters).await?;
-        let server = tokio::spawn(server::serve(
+        let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
             settings.limits,
@@ -275,7 +275,7 @@ impl App {
         tunnels.cancel();
         tasks.close();
         let drained = tokio::time::timeout(settings.shutdown.deadline, async {
-            let _ = server.await;
+            let _ = (&mut server).await;
             tasks.wait().await;
         });
         if drained.await.is_err() {
@@ -285,6 +285,9 @@ impl App {
             );
             lease.identity().cutoff.cancel();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
+            // What was not fenced has no task of its own: it ends with its connection.
+            departure.cut.cancel();
+            let _ = tokio::time::timeout(AFTER_CUT, server).await;
         }
 
         // Nothing is written upstream any more: from `leave` on, the peers count what is unknown as settling.
@@ -292,9 +295,9 @@ impl App {
         // What has drained is deleted; what is unknown or inherited stays recorded.
         let close = async {
             lane.stop().await;
-            let _ = lane_task.await;
+            let _ = (&mut lane_task).await;
             keeper_stop.cancel();
-            let _ = keeper_task.await;
+            let _ = (&mut keeper_task).await;
             if !joined {
                 return;
             }
@@ -307,6 +310,10 @@ impl App {
             .is_err()
         {
             tracing::warn!("the store did not answer at the stop; epochs stay recorded");
+            // Nobody may renew the lease of a run that is over: its peers would wait for its epochs as long as this
+            // process stays.
+            keeper_task.abort();
+            lane_task.abort();
         }
         readiness.set_drained();
         if !end.is_cancelled() {

@@ -122,6 +122,11 @@ impl Lease {
         self.over.store(true, Ordering::Release);
     }
 
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
     /// Whether a socket, epoch or permit of `generation` may still be written under.
     #[must_use]
     pub fn holds(&self, generation: u64) -> bool {
@@ -144,10 +149,13 @@ impl Lease {
             .clone()
     }
 
-    /// What is left of it; `None` where the store is not shared.
+    /// What is left of it; `None` where the store is not shared, and when the run is over: nothing is to be renewed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.term?;
+        if self.is_over() {
+            return None;
+        }
         let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
         Some(ends.saturating_sub(self.clock.now()))
     }

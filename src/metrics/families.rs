@@ -71,7 +71,7 @@ families! {
     /// Seconds that requests waited for older ones of their resource.
     barrier_wait_seconds: HistogramVec =
         histograms("fencepost_barrier_wait_seconds", COARSE_SECONDS, &["route"]);
-    /// Requests that hold a permit, or pass unfenced, and whose exchange with the upstream runs.
+    /// Requests that hold a permit and whose exchange with the upstream runs.
     in_flight: IntGaugeVec = gauges("fencepost_in_flight", &["route"]);
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");

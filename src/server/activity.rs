@@ -25,13 +25,15 @@ const TAKEN_BACK: u64 = 256;
 /// Taken back before this is at once; later it is a client that has waited for long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// The two steps in which the process leaves.
+/// The steps in which the process leaves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leave {
     /// It will stop: clients are told, and are still served.
     pub announced: CancellationToken,
     /// No new connection, and no new request on those there are.
     pub now: CancellationToken,
+    /// Nothing more: what connections still have at work is cut.
+    pub cut: CancellationToken,
 }
 
 /// What a connection has at work.

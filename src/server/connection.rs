@@ -156,7 +156,11 @@ impl Connections {
         let serving: Served = Box::pin(serving);
         let (leave, limits) = (&self.leave, &self.limits);
         let served = activity::drive(serving, &activity, leave, limits, &self.metrics);
-        if let Err(error) = served.await {
+        let served = tokio::select! {
+            served = served => served,
+            () = leave.cut.cancelled() => Ok(()),
+        };
+        if let Err(error) = served {
             tracing::debug!(%error, "a connection ended early");
         }
     }

@@ -210,6 +210,30 @@ async fn what_cannot_be_granted_is_said() {
         said.contains("is not this role's to give") || said.contains("permission denied"),
         "{said}"
     );
+    // The schema is somebody else's (before Postgres 15 `public` is the superuser's), who let the owner use it.
+    let (owner, _) = roles.owner.rsplit_once('/').expect("a URL");
+    let elsewhere = format!("{owner}/cannot_be_granted_elsewhere");
+    for (database, statement) in [
+        ("postgres", "CREATE DATABASE cannot_be_granted_elsewhere"),
+        (
+            "cannot_be_granted_elsewhere",
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT ALL ON SCHEMA public TO cannot_be_granted_owner",
+        ),
+    ] {
+        Cluster::shared().execute(database, statement).await;
+    }
+    let (code, said) = roles.migrate(&elsewhere, Some(roles.name())).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("GRANT USAGE ON SCHEMA \"public\" TO \"cannot_be_granted_runner\""),
+        "{said}"
+    );
+    let option = "GRANT ALL ON SCHEMA public TO cannot_be_granted_owner WITH GRANT OPTION";
+    Cluster::shared()
+        .execute("cannot_be_granted_elsewhere", option)
+        .await;
+    let (code, said) = roles.migrate(&elsewhere, Some(roles.name())).await;
+    assert_eq!(code, Some(0), "{said}");
     let sqlite = Store::sqlite();
     let (code, said) = roles.migrate(&sqlite.url(), Some("x")).await;
     assert_eq!(code, Some(1));

@@ -5,7 +5,9 @@ use std::process::{Command, Output};
 use rustix::process::Signal;
 
 use crate::support::client::Exchange;
+use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
+use crate::support::store::postgres_is_installed;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, request,
     soon,
@@ -135,6 +137,62 @@ async fn only_a_proxy_is_told_to_drain() {
     );
     sleeper.kill().expect("a child can be ended");
     sleeper.wait().expect("a child can be waited for");
+}
+
+/// What is not fenced has no permit to wait for, and is at work all the same.
+#[tokio::test]
+async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with("shutdown: { deadline: 500ms }");
+    let mut proxy = Proxy::start(&config).await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let mut at_work = proxy.begin(&get("/orders/7"), b"").await;
+    upstream.reached(1).await;
+    proxy.process().signal(Signal::USR1);
+    let hook = request("GET", "/drained");
+    let drained = soon("the end of the drain", hook.attempt(proxy.admin())).await;
+    assert_eq!(drained.expect("an answer").status(), 200);
+    let cut = soon("its end", at_work.answer()).await;
+    assert!(cut.is_err(), "it was cut");
+    gate.open();
+}
+
+/// A store that is away when the drain ends must not leave a lease that goes on being renewed.
+#[tokio::test]
+async fn what_has_drained_renews_no_lease() {
+    if !postgres_is_installed() {
+        eprintln!("skipped: what_has_drained_renews_no_lease (Postgres is not installed)");
+        return;
+    }
+    let cluster = Cluster::start();
+    let store = Store::on(&cluster).await;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(
+        "{ store: { lease: 2s, timeout: 1s }, barrier: { wait: 1s, settle: 1s }, upstream: { timeout: 1s } }",
+    );
+    let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    p.send(put("/orders/7").token(5)).await.assert_forwarded();
+    cluster.freeze();
+    p.process().signal(Signal::USR1);
+    let hook = request("GET", "/drained");
+    let drained = soon("the end of the drain", hook.attempt(p.admin())).await;
+    assert_eq!(drained.expect("an answer").status(), 200);
+    let left = p
+        .metrics()
+        .await
+        .sum("fencepost_lease_remaining_seconds", &[]);
+    assert!(left.is_infinite(), "there is nothing to renew: {left}");
+    cluster.thaw();
+    eventually("6 to pass at the other one", || async {
+        let answer = q.send(put("/orders/7").token(6)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    assert!(
+        p.process().ended().is_none(),
+        "the one that has drained is still there"
+    );
 }
 
 /// Where the store cannot be reached yet, what is not fenced is served; a stop lets it end as well.

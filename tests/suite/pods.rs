@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ use crate::support::python::{python, script};
 use crate::support::store::{postgres_is_installed, program};
 
 /// A pod waits most of the time: for its probes, and for `shutdown.delay`.
-const AT_ONCE: usize = 8;
+static ROOM: Semaphore = Semaphore::const_new(8);
 
 /// How long one story may take; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -88,6 +87,7 @@ impl Node {
         render: &[String],
         database: Option<&Database>,
     ) -> Result<Option<String>, String> {
+        let _turn = ROOM.acquire().await.expect("it is never closed");
         let mut command = Command::new("unshare");
         command
             .args(self.user)
@@ -192,12 +192,10 @@ pub async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
         return;
     };
     assert!(!renders.is_empty(), "there is nothing to play");
-    let room = Arc::new(Semaphore::new(AT_ONCE));
     let mut stories = JoinSet::new();
     for render in renders {
-        let (node, room) = (node.clone(), Arc::clone(&room));
+        let node = node.clone();
         stories.spawn(async move {
-            let _turn = room.acquire().await.expect("it is never closed");
             let database = Database::create().await;
             let played = node.play(&render, database.as_ref()).await;
             if played == Ok(None) {

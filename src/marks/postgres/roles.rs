@@ -109,9 +109,23 @@ async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), Stor
     .bind(&tables)
     .bind(&verbs)
     .bind(&schema)
-    .fetch_all(connection)
+    .fetch_all(&mut *connection)
     .await
     .map_err(error_of)?;
+    let usable: Vec<bool> = sqlx::query_scalar("SELECT has_schema_privilege($1, $2, 'USAGE')")
+        .bind(role)
+        .bind(&schema)
+        .fetch_all(connection)
+        .await
+        .map_err(error_of)?;
+    if usable != [true] {
+        return Err(StoreError::Unfit(format!(
+            "--grant-to {role}: USAGE of the schema {schema} is not this role's to give; run GRANT USAGE ON SCHEMA \
+             {} TO {} as its owner",
+            quoted(&schema),
+            quoted(role)
+        )));
+    }
     if let Some((table, verb)) = missing.first() {
         return Err(StoreError::Unfit(format!(
             "--grant-to {role}: {verb} on {table} is not this role's to give; run it as the owner of the tables"
