@@ -183,7 +183,19 @@ async fn what_has_drained_renews_no_lease() {
         .await
         .sum("fencepost_lease_remaining_seconds", &[]);
     assert!(left.is_infinite(), "there is nothing to renew: {left}");
+    // Long enough that no statement of before is waited for any more.
+    eventually("the lease of the other one to lapse", || async {
+        let left = q.metrics().await;
+        let left = left.sum("fencepost_lease_remaining_seconds", &[]);
+        (left <= 0.0).then_some(())
+    })
+    .await;
     cluster.thaw();
+    eventually("it counts as dead, or has left", || async {
+        let alive = "SELECT count(*) FROM instances WHERE NOT dead";
+        (store.number(alive).await == 1).then_some(())
+    })
+    .await;
     eventually("6 to pass at the other one", || async {
         let answer = q.send(put("/orders/7").token(6)).await;
         (answer.status() == 200).then_some(())
