@@ -125,13 +125,19 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why "ports.data and ports.admin are one port" -}}
 {{- end -}}
 {{- if eq (include "fencepost.hasService" .) "true" -}}
-{{- $target := toString $v.service.targetPort -}}
-{{- if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
+{{- $target := toString ($v.service.targetPort | default $v.ports.data) -}}
+{{- if eq $target "fencepost" -}}
+{{- $why = append $why "service.targetPort fencepost is a name, and before 1.33 Kubernetes may not find a native sidecar's port by it: leave it out, it is ports.data" -}}
+{{- else if ne $target (toString $v.ports.data) -}}
 {{- if and $port (eq $target $port) -}}
-{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it at fencepost" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it out, it is ports.data" $target) -}}
 {{- else -}}
-{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it out, it is ports.data" $target) -}}
 {{- end -}}
+{{- end -}}
+{{- $addresses := append ($v.service.extraSpec.clusterIPs | default list) ($v.service.extraSpec.clusterIP | default "") -}}
+{{- if and (has "None" $addresses) (ne (int $v.service.port) (int $v.ports.data)) -}}
+{{- $why = append $why (printf "service.port %d: a headless Service has no targetPort, clients dial this port of the pod itself, past the fence. Make service.port and ports.data one number, or give the Service an address" (int $v.service.port)) -}}
 {{- end -}}
 {{- range list "ports" "selector" "type" "externalName" -}}
 {{- if hasKey $v.service.extraSpec . -}}
