@@ -7,7 +7,7 @@
     restarts  the pods roll for what a reload cannot change, and for nothing else
     configs   each rendered fencepost.yaml passes `fencepost check`
     broken    each render of broken.yaml is found out: the checks above can fail
-    refused   each combination of refused.yaml is refused, for its reason; what is near to one is not
+    refused   each combination of refused.yaml is refused, for its reason; what is near to one (near.yaml) is not
     examples  examples/*.yaml are what the chart renders; --write renews them
     values    README.md's table is values.yaml; values.schema.json is `fencepost schema`
     files     alerts and dashboard are the files of config/, to the letter
@@ -211,12 +211,15 @@ def refusal(chart, values, version):
 
 
 def refused(cases, work, **_):
-    for row in yaml.safe_load((TOP / "tests/chart/refused.yaml").read_text()):
+    def said_to(row):
         values = merged(yaml.safe_load(CI[row["base"]].read_text()), copy.deepcopy(row["values"]))
-        said = refusal(packed(work), values, row.get("kube"))
-        if row["reason"] is None:
-            cases.case(f"not refused: {row['name']}", [said] if said else [])
-            continue
+        return refusal(packed(work), values, row.get("kube"))
+
+    for row in yaml.safe_load((TOP / "tests/chart/near.yaml").read_text()):
+        said = said_to(row)
+        cases.case(f"not refused: {row['name']}", [said] if said else [])
+    for row in yaml.safe_load((TOP / "tests/chart/refused.yaml").read_text()):
+        said = said_to(row)
         if said is None:
             problems = ["it is rendered"]
         elif row["reason"] not in said:

@@ -103,6 +103,16 @@ def values_of(block, known):
     return tool.merged(base, yaml.safe_load(block.text) or {})
 
 
+def taken_over(values, manifests):
+    """Of a workload that was there before: what would go with the release, though it did not come with it."""
+    if not values.get("workload"):
+        return
+    names = values["workload"]["name"], values.get("service", {}).get("name")
+    for one in [one for one in manifests if one["kind"] in (*sense.PODS, "Service") and one["metadata"]["name"] in names]:
+        if (one["metadata"].get("annotations") or {}).get("helm.sh/resource-policy") != "keep":
+            yield f"{one['kind']} {one['metadata']['name']} was there before, and `helm uninstall` would delete it"
+
+
 def problems(block, known, fencepost, directory):
     if block.kind is None:
         yield f"no mark; it looks like <!-- {looks_like(block.text)}: NAME -->"
@@ -112,8 +122,10 @@ def problems(block, known, fencepost, directory):
         for manifest in filter(None, yaml.safe_load_all(block.text)):
             yield from check.kube_problems(manifest, check.NEW)
     else:
-        manifests = [one for _, one in tool.render(tool.CHART, values_of(block, known))]
+        values = values_of(block, known)
+        manifests = [one for _, one in tool.render(tool.CHART, values)]
         yield from sense.problems(manifests)
+        yield from taken_over(values, manifests)
         for manifest in manifests:
             yield from check.kube_problems(manifest, check.NEW)
             if manifest["kind"] == "ConfigMap" and "fencepost.yaml" in (manifest.get("data") or {}):

@@ -233,9 +233,10 @@ class Story:
         labels = self.pod.metadata.get("labels", {})
         return selector and all(labels.get(key) == value for key, value in selector.items())
 
-    def pod_port(self, port):
-        """A port of the pod by number or name: a Service and a PodMonitor look in all containers."""
-        for container in self.pod.containers:
+    def pod_port(self, port, kinds=("init", "sidecar", "main")):
+        """A port of the pod by number or name: Prometheus looks in all containers, and an older Kubernetes for a
+        Service only in the main ones."""
+        for container in [one for one in self.pod.containers if isinstance(port, int) or one.kind in kinds]:
             try:
                 return container.port(port)
             except Wrong:
@@ -247,7 +248,9 @@ class Story:
         for manifest in self.manifests:
             if manifest["kind"] == "Service" and self.selected(manifest["spec"].get("selector")):
                 for port in manifest["spec"]["ports"]:
-                    yield manifest, port, self.pod_port(port.get("targetPort", port["port"]))
+                    headless = manifest["spec"].get("clusterIP") == "None"
+                    target = port["port"] if headless else port.get("targetPort", port["port"])
+                    yield manifest, port, self.pod_port(target, kinds=("main",))
 
     def scrapes(self):
         for manifest in self.manifests:

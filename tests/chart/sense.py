@@ -214,6 +214,12 @@ def of_service(manifest, pods):
             yield "it selects no pod"
             continue
         for port in manifest["spec"]["ports"]:
+            # Before 1.33 the ports of an init container may not be found by their names.
+            if not isinstance(port["targetPort"], int):
+                yield f"targetPort {port['targetPort']} is a name"
+            # Then it counts for nothing: clients dial the Service's port on the pod's address.
+            if manifest["spec"].get("clusterIP") == "None" and port["port"] != port["targetPort"]:
+                yield f"a headless Service whose port {port['port']} is not the pod's"
             found = port_named(pod, port["targetPort"])
             wanted = "fencepost-admin" if port["name"] == "fencepost-admin" else "fencepost"
             if [p for _, p in found] != [p for _, p in port_named(pod, wanted)] or found[0][0]["name"] != "fencepost":

@@ -18,6 +18,9 @@ already: this is about what the values mean together. */ -}}
 {{- if gt (int (include "fencepost.replicas" .)) 1 -}}
 {{- $why = append $why (printf "store.type sqlite with %s replicas: each would have marks of its own, and a zombie refused by one passes at the next. Take Postgres, or one replica" (include "fencepost.replicas" .)) -}}
 {{- end -}}
+{{- if and (not $gateway) (not $workload) (kindIs "invalid" $v.replicas) -}}
+{{- $why = append $why "store.type sqlite in the pods of another chart, of which nothing here says how many there are: with two, each would have marks of its own. There has to be one; say so: replicas: 1" -}}
+{{- end -}}
 {{- if $v.autoscaling.enabled -}}
 {{- $why = append $why "store.type sqlite with autoscaling: a second replica would have marks of its own. Take Postgres" -}}
 {{- end -}}
@@ -108,8 +111,9 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "config.upstream.url is %s: write http://host:port, https://host, h2c://host:port or unix:/path" $url) -}}
 {{- else -}}
 {{- $port = include "fencepost.upstreamPort" . -}}
-{{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" -}}
-{{- $loopback := or (hasPrefix "127." $host) (has $host (list "localhost" "[::1]")) -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" | lower | trimSuffix "." -}}
+{{- /* To the address that means all, a connection goes to this pod as well. */ -}}
+{{- $loopback := or (hasPrefix "127." $host) (hasSuffix ".localhost" $host) (has $host (list "localhost" "[::1]" "0.0.0.0" "[::]")) -}}
 {{- if and $gateway (or $loopback (hasPrefix "unix:" $url)) -}}
 {{- $why = append $why (printf "config.upstream.url is %s, but a gateway's pod holds nothing but fencepost: name the Service, or take kind sidecar" $url) -}}
 {{- end -}}
@@ -125,13 +129,19 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why "ports.data and ports.admin are one port" -}}
 {{- end -}}
 {{- if eq (include "fencepost.hasService" .) "true" -}}
-{{- $target := toString $v.service.targetPort -}}
-{{- if not (has $target (list "fencepost" (toString $v.ports.data))) -}}
+{{- $target := toString ($v.service.targetPort | default $v.ports.data) -}}
+{{- if eq $target "fencepost" -}}
+{{- $why = append $why "service.targetPort fencepost is a name, and before 1.33 Kubernetes may not find a native sidecar's port by it: leave it out, it is ports.data" -}}
+{{- else if ne $target (toString $v.ports.data) -}}
 {{- if and $port (eq $target $port) -}}
-{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it at fencepost" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it out, it is ports.data" $target) -}}
 {{- else -}}
-{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it at fencepost" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it out, it is ports.data" $target) -}}
 {{- end -}}
+{{- end -}}
+{{- $addresses := append ($v.service.extraSpec.clusterIPs | default list) ($v.service.extraSpec.clusterIP | default "") -}}
+{{- if and (has "None" $addresses) (ne (int $v.service.port) (int $v.ports.data)) -}}
+{{- $why = append $why (printf "service.port %d: a headless Service has no targetPort, clients dial this port of the pod itself, past the fence. Make service.port and ports.data one number, or give the Service an address" (int $v.service.port)) -}}
 {{- end -}}
 {{- range list "ports" "selector" "type" "externalName" -}}
 {{- if hasKey $v.service.extraSpec . -}}
@@ -156,9 +166,15 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "container %s has a preStop of its own, and needs the one it can have to wait for fencepost. Where it only slept until the endpoints were told, fencepost's shutdown.delay does that now: set workload.replacePreStop: true" .name) -}}
 {{- end -}}
 {{- end -}}
-{{- range .ports -}}
-{{- if has (toString .containerPort) (list (toString $v.ports.data) (toString $v.ports.admin)) -}}
+{{- end -}}
+{{- range $one := concat ($pod.containers | default list) ($pod.initContainers | default list) -}}
+{{- $stays := or (has $one ($pod.containers | default list)) (eq (dig "restartPolicy" "" $one) "Always") -}}
+{{- range $one.ports -}}
+{{- if and $stays (has (toString .containerPort) (list (toString $v.ports.data) (toString $v.ports.admin))) -}}
 {{- $why = append $why (printf "port %v is taken by a container of the workload: change ports.data or ports.admin" .containerPort) -}}
+{{- end -}}
+{{- if has .name (list "fencepost" "fencepost-admin") -}}
+{{- $why = append $why (printf "port name %s is taken by container %s of the workload: who looks for fencepost's port would find that one, past the fence. Give it another name" .name $one.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -168,15 +184,54 @@ already: this is about what the values mean together. */ -}}
 {{- if and $pod.shareProcessNamespace (eq $v.sidecar.form "native") -}}
 {{- $why = append $why "workload.spec has shareProcessNamespace: `fencepost drain`, by which a native sidecar is told to end, finds fencepost as process 1 of its own. Take sidecar.form classic" -}}
 {{- end -}}
+{{- if and $pod.hostPID (eq $v.sidecar.form "native") -}}
+{{- $why = append $why "workload.spec has hostPID: `fencepost drain`, by which a native sidecar is told to end, would find the node's process 1 in place of fencepost. Take sidecar.form classic" -}}
+{{- end -}}
+{{- if and $pod.hostNetwork $v.networkPolicy.enabled -}}
+{{- $why = append $why "workload.spec has hostNetwork with networkPolicy.enabled: policies do not hold for pods on the node's network, and the app's port would stay open. Take hostNetwork out, or let the app listen on 127.0.0.1 and set networkPolicy.enabled: false" -}}
+{{- end -}}
 {{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
-{{- $why = append $why "workload.spec.selector.matchLabels is missing" -}}
+{{- $why = append $why "workload.spec.selector needs matchLabels, by which Service, policies and monitors find the pods" -}}
 {{- end -}}
 {{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $v.networkPolicy.enabled $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
 {{- $why = append $why "sidecar.selector is missing: Service, NetworkPolicy and monitors find the pods of the other chart by these labels" -}}
 {{- end -}}
 {{- end -}}
+{{- if not $gateway -}}
+{{- range $v.networkPolicy.extraIngress -}}
+{{- if not .ports -}}
+{{- $why = append $why "networkPolicy.extraIngress: a rule without ports opens them all, the upstream's too: name those that are nobody's way to write" -}}
+{{- end -}}
+{{- range .ports -}}
+{{- if or (kindIs "invalid" .port) (kindIs "string" .port) -}}
+{{- $why = append $why "networkPolicy.extraIngress has a port without a number: what is left out means every port, and what a name leads to nobody sees here" -}}
+{{- else if and $port (le (int .port) (int $port)) (ge (int (.endPort | default .port)) (int $port)) -}}
+{{- $why = append $why (printf "networkPolicy.extraIngress opens the upstream's own port %s: that is the way past the fence" $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $gateway $v.networkPolicy.enabled (not $v.networkPolicy.upstream.podSelector) -}}
 {{- $why = append $why "networkPolicy.upstream.podSelector is missing: the labels of the upstream's pods, so that they can be reached only through fencepost" -}}
+{{- end -}}
+
+{{- /* What would be found by nobody, scale nothing, or stop a node's drain. */ -}}
+{{- range $name, $labels := dict "commonLabels" $v.commonLabels "podLabels" ($gateway | ternary $v.podLabels dict) -}}
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
+{{- if hasKey ($labels | default dict) . -}}
+{{- $why = append $why (printf "%s has %s, by which the chart finds its own pods: it is made from the chart's name (nameOverride) and the release's" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.autoscaling.enabled -}}
+{{- if not $gateway -}}
+{{- $why = append $why "autoscaling is of a gateway: it does nothing with kind sidecar, whose pods are scaled by an autoscaler of their own" -}}
+{{- else if gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas) -}}
+{{- $why = append $why (printf "autoscaling.minReplicas %d is above maxReplicas %d" (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $gateway $v.podDisruptionBudget.enabled (has (toString $v.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
+{{- $why = append $why (printf "podDisruptionBudget.maxUnavailable %v: no pod may ever be evicted, and no node be drained. Take 1" $v.podDisruptionBudget.maxUnavailable) -}}
 {{- end -}}
 
 {{- /* The end. */ -}}
