@@ -207,8 +207,11 @@ impl Keeper {
                 });
             }
         }
-        self.remaining
-            .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
+        self.remaining.set(
+            self.lease
+                .remaining()
+                .map_or(f64::INFINITY, |left| left.as_secs_f64()),
+        );
         Ok(())
     }
 
@@ -275,8 +278,11 @@ impl Keeper {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            self.remaining
-                .set(self.lease.remaining().unwrap_or_default().as_secs_f64());
+            self.remaining.set(
+                self.lease
+                    .remaining()
+                    .map_or(f64::INFINITY, |left| left.as_secs_f64()),
+            );
             if self
                 .lease
                 .lapsed_for()

@@ -91,7 +91,8 @@ families! {
     route_mode: IntGaugeVec = gauges("fencepost_route_mode", &["route", "mode"]);
     /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing else.
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
-    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none.
+    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none, and
+    /// after a drain.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
