@@ -116,15 +116,15 @@ else
     trap 'exit 143' TERM
     # Most tests wait for something most of the time, and may do so side by side.
     RUST_TEST_THREADS=$(($(nproc) * 2)) cargo test --locked -- --skip fire:: --skip image::
+    cargo test --locked -p fencepost-model --test holds
+    # Seconds of fuzzing, the same each time, so that a change is judged by itself; docs/fuzzing.md has the long form.
+    FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
     # That was to compile it; how it ended is told by its tests.
     wait "$image" || true
     image=
     cargo test --locked --test suite -- image::
     # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
     cargo test --locked --test suite -- fire::
-    cargo test --locked -p fencepost-model --test holds
-    # Seconds of fuzzing; docs/fuzzing.md has the long form.
-    cargo test --locked -p fencepost-fuzz
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2

@@ -146,7 +146,7 @@ fn accepted(
 }
 
 fn settings_are_default(text: &str) -> bool {
-    text.lines()
+    text.split(['\n', '\r'])
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 

@@ -58,8 +58,9 @@ impl Node {
             strict_booleans: true,
             with_snippet: false,
         };
+        // A carriage return alone ends a line, too (YAML 1.2.2, 5.4).
         if text
-            .lines()
+            .split(['\n', '\r'])
             .all(|line| line.is_empty() || line.starts_with('#'))
         {
             return Some(Self::empty());
@@ -404,6 +405,22 @@ mod tests {
         assert!(problems[0].message.contains("line 3"));
         assert_eq!(problems[1].line(), Some(5));
         assert_eq!(text_at(&node.expect("it is YAML"), "a"), "1");
+    }
+
+    #[test]
+    fn a_comment_ends_with_its_line_whatever_ends_that() {
+        for (text, is_empty) in [
+            ("", true),
+            ("# only\r\n\r\n# comments\r", true),
+            ("# a\ra: 1", false),
+            ("# a\r\na: 1", false),
+            ("# a\na: 1", false),
+        ] {
+            let (node, problems) = parse(text);
+            assert_eq!(problems.len(), 0, "{text:?}");
+            let node = node.expect("it is YAML");
+            assert_eq!(matches!(node.kind, Kind::Null), is_empty, "{text:?}");
+        }
     }
 
     #[test]
