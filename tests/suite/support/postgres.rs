@@ -8,7 +8,6 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use socket2::{Domain, Socket, Type};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 /// How long a server may take to start or stop; reached only when something is broken.
@@ -390,8 +390,17 @@ pub fn free_port() -> u16 {
     (0..20_000)
         .map(|_| start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000 + 12_000)
         .filter_map(|port| u16::try_from(port).ok())
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .find(|port| can_be_bound(*port))
         .expect("loopback has a free port")
+}
+
+/// Looks without listening. A child that is being started holds a copy of each socket until it executes its program:
+/// one that listens would keep the port from whoever it is handed to.
+fn can_be_bound(port: u16) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
+    socket.set_reuse_address(true).expect("it can be set");
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    socket.bind(&address.into()).is_ok()
 }
 
 fn signal(pid: u32, what: Signal) {
