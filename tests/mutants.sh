@@ -14,8 +14,9 @@ top=$PWD
 mkdir -p target
 work=$(mktemp -d target/mutants.XXXXXX)
 work=$top/$work
+# pid:name of those that are being tested, the oldest first.
 testing=
-trap '[ -z "$testing" ] || kill "$testing" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null; done; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -56,7 +57,7 @@ build() {
         echo "$1: the patch does not apply any more; make it anew"
         return 1
     fi
-    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" \
+    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" CARGO_PROFILE_DEV_DEBUG=0 \
         nice -n 19 cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
         echo "$1: does not build"
         cat "$work/mutant.log"
@@ -71,14 +72,18 @@ meet() {
     tests=$(sed -n 's/^# caught by: //p' "tests/mutants/$1.patch")
     # shellcheck disable=SC2086 # a list of filters
     FENCEPOST_MUTANT="$work/$1/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/$1/log" 2>&1 &
-    testing=$!
-    tested=$1
+    testing="$testing $!:$1"
 }
 
-# Waits for the end of that, and says how it went.
+# Waits for the end of the oldest, and says how it went.
 judge() {
-    [ -n "$testing" ] || return 0
-    if wait "$testing"; then
+    # shellcheck disable=SC2086 # a list
+    set -- $testing
+    tested=${1#*:}
+    pid=${1%%:*}
+    shift
+    testing=$*
+    if wait "$pid"; then
         echo "$tested: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$tested.patch"))"
         survived=$((survived + 1))
     else
@@ -92,19 +97,26 @@ judge() {
             caught=$((caught + 1))
         fi
     fi
-    testing=
 }
 
-# With what the test leaves of the machine, one is built while the one before it is tested.
+# Whether so many are being tested.
+busy() {
+    most=$1
+    # shellcheck disable=SC2086 # a list
+    set -- $testing
+    [ $# -ge "$most" ]
+}
+
+# A test that notices has mostly waited in vain: three at a time, and what they leave of the machine builds the next.
 for name in "$@"; do
     if build "$name"; then
-        judge
+        while busy 3; do judge; done
         meet "$name"
     else
         broken=$((broken + 1))
     fi
 done
-judge
+while busy 1; do judge; done
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
 if [ -n "$model" ]; then
     echo "tests/mutants.sh: the model's"
