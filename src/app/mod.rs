@@ -287,7 +287,10 @@ impl App {
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
             // What was not fenced has no task of its own: it ends with its connection.
             departure.cut.cancel();
-            let _ = tokio::time::timeout(AFTER_CUT, server).await;
+            // It may have ended before, with its last connection, while exchanges whose clients have left went on.
+            if !server.is_finished() {
+                let _ = tokio::time::timeout(AFTER_CUT, server).await;
+            }
         }
 
         // Nothing is written upstream any more: from `leave` on, the peers count what is unknown as settling.

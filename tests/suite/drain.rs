@@ -164,6 +164,21 @@ over_both_stores! {
     }
 }
 
+/// The connections have all ended before the deadline, and the work of one of them has not.
+#[tokio::test]
+async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
+    let (upstream, store, mut proxy) = started("shutdown: { deadline: 500ms }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
+    upstream.reached(1).await;
+    drop(at_work);
+    proxy.process().signal(Signal::TERM);
+    assert!(proxy.process().exit().await.success());
+    assert_eq!(store.number("SELECT count(*) FROM epochs").await, 1);
+    gate.open();
+}
+
 #[tokio::test]
 async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
     let (_upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
