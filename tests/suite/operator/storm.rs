@@ -71,6 +71,7 @@ impl Victim {
     async fn suffer(&mut self, fault: Fault, field: &Field, random: &mut StdRng) {
         let mut wait =
             |most: u64| tokio::time::sleep(Duration::from_millis(random.random_range(0..most)));
+        field.note(None, format!("{fault:?} at {}", self.proxy.data()));
         match fault {
             Fault::Kill => {
                 field.moved(1, None);
@@ -105,6 +106,7 @@ impl Victim {
                 self.faults[4] += 1;
             }
         }
+        field.note(None, format!("{fault:?} is over"));
     }
 }
 
@@ -149,6 +151,11 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
         upstream,
         [ports(&witness), ports(&victim.proxy)],
     ));
+    // Or the holders of the first new reign would find no mark that refuses them.
+    for resource in 0..RESOURCES {
+        let request = put(&format!("/orders/{resource}")).token(base(0) + 1);
+        assert_eq!(request.send(witness.data()).await.status(), 200);
+    }
     let mut tasks = Vec::new();
     for client in 0..CLIENTS {
         let (field, random) = (Arc::clone(&field), random(1 + client));

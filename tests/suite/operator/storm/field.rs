@@ -57,6 +57,8 @@ pub struct Field {
     pub overrides: AtomicUsize,
     pub resolved: AtomicUsize,
     pub advanced: AtomicUsize,
+    /// What happened when, to be read after a violation.
+    journal: Mutex<Vec<(Instant, Option<usize>, String)>>,
 }
 
 impl Field {
@@ -75,7 +77,16 @@ impl Field {
             overrides: AtomicUsize::new(0),
             resolved: AtomicUsize::new(0),
             advanced: AtomicUsize::new(0),
+            journal: Mutex::new(Vec::new()),
         }
+    }
+
+    /// `resource`: what it is about, if not about all.
+    pub fn note(&self, resource: Option<usize>, what: String) {
+        self.journal
+            .lock()
+            .expect("nothing panics under this lock")
+            .push((Instant::now(), resource, what));
     }
 
     /// A proxy has gone, or is back.
@@ -132,9 +143,20 @@ impl Field {
         let request = put(&format!("/orders/{resource}"))
             .token(token)
             .body("write");
-        if let Ok(answer) = request.attempt(data).await {
+        let began = Instant::now();
+        let answer = request.attempt(data).await;
+        if let Ok(answer) = &answer {
             self.statuses[usize::from(answer.status())].fetch_add(1, Ordering::Relaxed);
         }
+        let answer = answer.map(|answer| answer.status());
+        self.note(
+            Some(resource),
+            format!(
+                "{:?} by {data} answered {answer:?} after {:?}",
+                rank(token),
+                began.elapsed()
+            ),
+        );
         *self.holders(resource).unanswered.entry(reign).or_default() -= 1;
     }
 
@@ -182,11 +204,18 @@ impl Field {
     ) -> Option<u16> {
         let words = json!({ "token": token.to_string(), "reason": "storm" });
         let to = self.admin(random).await;
-        Some(
-            command(to, resource, verb, &words.to_string())
-                .await?
-                .status(),
-        )
+        self.note(
+            Some(resource),
+            format!("{verb} to {:?} begins at {to}", rank(token)),
+        );
+        let status = command(to, resource, verb, &words.to_string())
+            .await
+            .map(|answer| answer.status());
+        self.note(
+            Some(resource),
+            format!("{verb} to {:?} at {to}: {status:?}", rank(token)),
+        );
+        status
     }
 
     /// Begins a new reign: new holders at once, the mark when what was has ended.
@@ -272,10 +301,49 @@ impl Field {
             })
             .await;
         let words = json!({ "id": unknown["id"], "reason": "storm" });
+        self.note(
+            Some(resource),
+            format!("resolve of {unknown} begins at {to}"),
+        );
         let done = command(to, resource, "resolve", &words.to_string()).await;
+        self.note(
+            Some(resource),
+            format!(
+                "resolve of {:?} at {to}: {:?}",
+                rank(token),
+                done.as_ref().map(Answer::status)
+            ),
+        );
         let done = done.is_some_and(|answer| answer.status() == 200);
         self.resolved
             .fetch_add(usize::from(done), Ordering::Relaxed);
+    }
+
+    /// What happened to a resource within ten seconds before a moment and one after it, a line each.
+    fn told(&self, resource: usize, moment: Instant) -> String {
+        let journal = self.journal.lock().expect("nothing panics under this lock");
+        let about = |(when, of, what): &(Instant, Option<usize>, String)| {
+            (of.is_none() || *of == Some(resource)).then(|| (*when, what.clone()))
+        };
+        let mut story: Vec<_> = journal.iter().filter_map(about).collect();
+        for arrival in self.upstream.arrivals() {
+            if arrival.resource() == Some(&key(resource)) {
+                let rank = rank(arrival.token().expect("all have one"));
+                let spent = arrival.ended.map(|ended| ended - arrival.began);
+                let what = format!("{rank:?} at the upstream for {spent:?}");
+                story.push((arrival.began, what));
+            }
+        }
+        story.sort_by_key(|(when, _)| *when);
+        let begin = story[0].0;
+        story.retain(|(when, _)| {
+            *when + Duration::from_secs(10) > moment && *when < moment + Duration::from_secs(1)
+        });
+        let line = |(when, what): (Instant, String)| {
+            let sign = if when == moment { "->" } else { "  " };
+            format!("{sign} {:9.4} s {what}\n", (when - begin).as_secs_f64())
+        };
+        story.into_iter().map(line).collect()
     }
 
     /// Across reigns as within one: nothing arrives behind what is newer, and nothing while what is older is at work.
@@ -292,7 +360,8 @@ impl Field {
                 let rank = rank(arrival.token().expect("all have one"));
                 assert!(
                     rank >= newest,
-                    "{resource}: {rank:?} after {newest:?} (reign, token)"
+                    "{resource}: {rank:?} after {newest:?} (reign, token)\n{}",
+                    self.told(resource, arrival.began)
                 );
                 if rank > newest {
                     older_ended = older_ended.max(newest_ended.take());
@@ -301,7 +370,8 @@ impl Field {
                 if let Some(ended) = older_ended {
                     assert!(
                         ended <= arrival.began,
-                        "{resource}: {rank:?} began before an older one had ended"
+                        "{resource}: {rank:?} began before an older one had ended\n{}",
+                        self.told(resource, arrival.began)
                     );
                 }
                 newest_ended = newest_ended.max(Some(arrival.ended.expect("all have ended")));
