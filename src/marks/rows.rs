@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::Migrator;
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use super::store::{AuditRow, EpochRow, InstanceId, InstanceRow, MarkRow, StoreError};
 use crate::fence::{ResourceKey, Token};
@@ -13,7 +14,25 @@ pub(super) const MOST_PER_BURIAL: i64 = 10_000;
 
 /// The table in which the migrator keeps its accounts: not sqlx's default name, since a database
 /// may be shared with another program that uses sqlx.
-pub(super) const MIGRATIONS_TABLE: &str = "fencepost_migrations";
+const MIGRATIONS_TABLE: &str = "fencepost_migrations";
+
+/// `(version, description, SQL)`. Not `sqlx::migrate!`, for whose sake both drivers would be compiled a second
+/// time, for the compiler.
+pub(super) fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
+        let sql = sql.into_sql_str();
+        Migration::new(
+            version,
+            description.into(),
+            MigrationType::Simple,
+            sql,
+            false,
+        )
+    };
+    let mut migrator = Migrator::with_migrations(steps.iter().map(migration).collect());
+    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
+    migrator
+}
 
 /// Why work inside a store failed, before the engine's own codes have been looked at.
 #[derive(Debug)]
@@ -232,6 +251,8 @@ pub(super) fn schema_behind() -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -243,6 +264,34 @@ mod tests {
         assert_eq!(successor("\u{10FFFF}"), None);
         assert_eq!(successor("\u{D7FF}"), Some("\u{E000}".to_owned()));
         assert_eq!(successor("\u{7F}"), Some("\u{80}".to_owned()));
+    }
+
+    #[test]
+    fn every_migration_on_disk_is_built_in() {
+        let stores = [
+            ("postgres", super::super::postgres::migrator()),
+            ("sqlite", super::super::sqlite::migrator()),
+        ];
+        for (store, migrator) in stores {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/marks/migrations");
+            let files = std::fs::read_dir(folder.join(store)).expect("it is a folder");
+            let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+            files.sort();
+            let built_in: Vec<_> = migrator
+                .iter()
+                .map(|one| {
+                    (
+                        format!("{:04}_{}.sql", one.version, one.description),
+                        one.sql.as_str(),
+                    )
+                })
+                .collect();
+            assert_eq!(built_in.len(), files.len(), "{store}: {files:?}");
+            for ((name, sql), file) in built_in.iter().zip(&files) {
+                assert!(file.ends_with(name), "{name}: {file:?}");
+                assert_eq!(*sql, std::fs::read_to_string(file).expect("text"));
+            }
+        }
     }
 
     #[test]

@@ -175,10 +175,12 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
         .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
 }
 
-fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("src/marks/migrations/postgres");
-    migrator.dangerous_set_table_name(rows::MIGRATIONS_TABLE);
-    migrator
+pub(super) fn migrator() -> Migrator {
+    rows::migrator(&[(
+        1,
+        "marks",
+        include_str!("../migrations/postgres/0001_marks.sql"),
+    )])
 }
 
 async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {

@@ -282,10 +282,12 @@ impl Drop for Held {
     }
 }
 
-fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("src/marks/migrations/sqlite");
-    migrator.dangerous_set_table_name(rows::MIGRATIONS_TABLE);
-    migrator
+pub(super) fn migrator() -> Migrator {
+    rows::migrator(&[(
+        1,
+        "marks",
+        include_str!("../migrations/sqlite/0001_marks.sql"),
+    )])
 }
 
 async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
