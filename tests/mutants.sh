@@ -14,9 +14,9 @@ top=$PWD
 mkdir -p target
 work=$(mktemp -d target/mutants.XXXXXX)
 work=$top/$work
-# pid:name of those that are being tested, the oldest first.
-testing=
-trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null; done; rm -rf "$work"' EXIT
+lanes=
+# shellcheck disable=SC2086 # a list
+trap '[ -z "$lanes" ] || { kill $lanes 2>/dev/null || true; wait; }; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -30,18 +30,17 @@ case $suite in /*) ;; *) suite=$top/$suite ;; esac
 # itself is not: cargo knows it by the same name in both trees, writes its accounts in place, and would
 # take a mutant for the program, or the program for a mutant.
 built=$(dirname "$(dirname "$suite")")
-mutants=$work/target
-mkdir -p "$mutants/debug"
-cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$mutants/debug/"
-rm -rf "$mutants"/debug/.fingerprint/fencepost-* "$mutants"/debug/build/fencepost-* "$mutants"/debug/deps/*fencepost* \
-    "$mutants"/debug/deps/suite-*
-
 model=
 [ $# -gt 0 ] || model=too
 [ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
-caught=0
-survived=0
-broken=0
+
+# Links the dependencies into $work/target.
+stock() {
+    mkdir -p "$work/target/debug"
+    cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
+    rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
+        "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
+}
 
 # Builds the mutant as $work/$1/fencepost; says why not.
 build() {
@@ -57,14 +56,14 @@ build() {
         echo "$1: the patch does not apply any more; make it anew"
         return 1
     fi
-    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$mutants" CARGO_PROFILE_DEV_DEBUG=0 \
+    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 \
         nice -n 19 cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
         echo "$1: does not build"
         cat "$work/mutant.log"
         return 1
     fi
     mkdir "$work/$1"
-    cp "$mutants/debug/fencepost" "$work/$1/fencepost"
+    cp "$work/target/debug/fencepost" "$work/$1/fencepost"
 }
 
 # Has the suite meet the mutant.
@@ -107,16 +106,44 @@ busy() {
     [ $# -ge "$most" ]
 }
 
-# A test that notices has mostly waited in vain: three at a time, and what they leave of the machine builds the next.
-for name in "$@"; do
-    if build "$name"; then
-        while busy 3; do judge; done
-        meet "$name"
-    else
-        broken=$((broken + 1))
-    fi
+# Takes every second of the mutants, from the $1st on, in a folder of its own. A compiler keeps one core busy, and a
+# test that notices has mostly waited in vain: two are tested while the next is built.
+lane() {
+    mine=$1
+    shift
+    work=$work/$mine
+    # pid:name of those that are being tested, the oldest first.
+    testing=
+    trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null; done' EXIT
+    trap 'exit 143' TERM
+    caught=0
+    survived=0
+    broken=0
+    stock
+    at=0
+    for name in "$@"; do
+        at=$((at + 1))
+        [ $((at % 2)) -eq $((mine % 2)) ] || continue
+        if build "$name"; then
+            while busy 2; do judge; done
+            meet "$name"
+        else
+            broken=$((broken + 1))
+        fi
+    done
+    while busy 1; do judge; done
+    echo "$caught $survived $broken" >"$work/tally"
+}
+
+for n in 1 2; do
+    (lane $n "$@") &
+    lanes="$lanes $!"
 done
-while busy 1; do judge; done
+# shellcheck disable=SC2086 # a list
+for one in $lanes; do wait "$one"; done
+lanes=
+set -- $(cat "$work/1/tally" "$work/2/tally")
+caught=$(($1 + $4)) survived=$(($2 + $5)) broken=$(($3 + $6))
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
 if [ -n "$model" ]; then
     echo "tests/mutants.sh: the model's"

@@ -62,7 +62,8 @@ pub fn pieces(bytes: &[u8], sizes: &[usize]) -> Vec<Bytes> {
 }
 
 pub fn chunked(pieces: &[Bytes], trailers: &[u8]) -> Bytes {
-    let mut bytes: Bytes = pieces.iter().flat_map(|piece| chunk(piece)).collect();
+    let chunks: Vec<_> = pieces.iter().map(|piece| chunk(piece)).collect();
+    let mut bytes = chunks.concat();
     bytes.extend_from_slice(b"0\r\n");
     bytes.extend_from_slice(trailers);
     bytes.extend_from_slice(b"\r\n");

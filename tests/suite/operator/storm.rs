@@ -136,7 +136,6 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
     eprintln!("seed {seed}");
     let random = |of: u64| StdRng::seed_from_u64(seed ^ (of << 32));
     let upstream = Upstream::start().await;
-    moody(&upstream, seed);
     let relay = Relay::start(Cluster::shared().port()).await;
     let config = Config::new(&upstream, &store).with(RUGGED);
     let witness = Proxy::start(&config).await;
@@ -147,15 +146,19 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
         config,
         faults: [0; 5],
     };
+    // Or the holders of the first new reign would find no mark that refuses them.
+    for resource in 0..RESOURCES {
+        let request = put(&format!("/orders/{resource}")).token(base(0) + 1);
+        eventually("the first mark", || async {
+            (witness.send(request.clone()).await.status() == 200).then_some(())
+        })
+        .await;
+    }
+    moody(&upstream, seed);
     let field = Arc::new(Field::new(
         upstream,
         [ports(&witness), ports(&victim.proxy)],
     ));
-    // Or the holders of the first new reign would find no mark that refuses them.
-    for resource in 0..RESOURCES {
-        let request = put(&format!("/orders/{resource}")).token(base(0) + 1);
-        assert_eq!(request.send(witness.data()).await.status(), 200);
-    }
     let mut tasks = Vec::new();
     for client in 0..CLIENTS {
         let (field, random) = (Arc::clone(&field), random(1 + client));

@@ -205,7 +205,7 @@ impl Wire {
         let mut from = 0;
         loop {
             if let Some(at) = self.buffer[from..].iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=from + at).collect();
+                let line = self.take(from + at + 1);
                 let line = line.strip_suffix(b"\n").unwrap_or(&line);
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
                 return Ok(Some(line.iter().map(|byte| char::from(*byte)).collect()));
@@ -227,7 +227,13 @@ impl Wire {
                 return Err(cut());
             }
         }
-        Ok(self.buffer.drain(..count).collect())
+        Ok(self.take(count))
+    }
+
+    /// Not byte by byte, as `drain` would without optimisation.
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        let rest = self.buffer.split_off(count);
+        std::mem::replace(&mut self.buffer, rest)
     }
 
     async fn fields(&mut self) -> Result<Vec<(String, String)>> {
