@@ -66,7 +66,7 @@ class Departure:
     def connected(self):
         try:
             return Connection(self.data)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):
             return None
 
     def late(self, connection, began):

@@ -201,4 +201,7 @@ def refused(address):
         socket.create_connection(address, timeout=DEADLINE).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        # It was closed between the connection's first packet and its last: the next one is refused.
+        return False
     return False
