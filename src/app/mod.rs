@@ -266,8 +266,9 @@ impl App {
             ended = &mut keeper_task => anyhow::bail!("the keeper of the lease has ended: {ended:?}"),
         };
         tracing::info!(signal = told.signal(), "draining");
-        readiness.set_draining();
+        // In this order: whoever finds it unready is told to go by every answer, too.
         departure.announced.cancel();
+        readiness.set_draining();
         reloads.abort();
         let end = stops.mind(told);
         tokio::time::sleep(settings.shutdown.delay).await;

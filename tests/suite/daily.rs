@@ -232,7 +232,7 @@ async fn two_namespaces_in_one_database_never_touch() {
     };
     let (one, two) = (Upstream::start().await, Upstream::start().await);
     let way = Relay::start(Cluster::shared().port()).await;
-    let brisk = "{ store: { lease: 2s }, barrier: { wait: 25s, settle: 1s } }";
+    let brisk = "{ store: { lease: 5s }, barrier: { wait: 25s, settle: 1s } }";
     let first = Config::new(&one, &store).with(brisk);
     // Another template for the same path: that is another namespace's own affair, too.
     let second = Config::new(&two, &store)

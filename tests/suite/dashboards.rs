@@ -180,16 +180,12 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
         let expr = &text(alert, "expr")
             .replace(" offset 1m", "")
             .replace(" offset 5m", "");
-        eventually(&format!("{name} to fire for {job}"), || async {
-            prometheus
-                .labels(expr, "job")
-                .await
-                .contains(*job)
-                .then_some(())
+        // Not for ordinary traffic; a scrape that came too late may have it so for a while.
+        let jobs = eventually(&format!("{name} to fire for {job}"), || async {
+            let jobs = prometheus.labels(expr, "job").await;
+            (jobs.contains(*job) && !jobs.contains("quiet")).then_some(jobs)
         })
         .await;
-        let jobs = prometheus.labels(expr, "job").await;
-        assert!(!jobs.contains("quiet"), "{name} fires for ordinary traffic");
         assert!(
             *name != "FencepostStaleRequests" || !jobs.contains("reset"),
             "one cause pages twice"

@@ -267,7 +267,7 @@ async fn refusals_are_statuses_to_the_caller() {
     is_refused(&missing, "INVALID_ARGUMENT", "token-required");
     let malformed = service.ask(&proxy.data(), "Unary", &["token=0x7"]).await;
     is_refused(&malformed, "INVALID_ARGUMENT", "malformed-token");
-    let older = service.call(&proxy.data(), "Slow", &["token=8", "say=5"]);
+    let older = service.call(&proxy.data(), "Slow", &["token=8", "say=8"]);
     service.until_said("arrived", "Slow").await;
     let newer = service.ask(&proxy.data(), "Unary", &["token=9"]).await;
     is_refused(&newer, "UNAVAILABLE", "older-in-flight");
@@ -296,7 +296,7 @@ async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
     };
     let proxy = service.proxy("barrier: { wait: 20s, settle: 300s }").await;
     let deadline = service
-        .ask(&proxy.data(), "Slow", &["token=7", "say=3", "cancel=1"])
+        .ask(&proxy.data(), "Slow", &["token=7", "say=6", "cancel=3"])
         .await;
     assert_eq!(deadline["code"], "CANCELLED", "{deadline}");
     // The newer one waits until the service is done with the older one, and no longer: that is known.

@@ -2,7 +2,6 @@
 //! them to see.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::support::metrics::Metrics;
 use crate::support::{Answer, Config, Gate, Request, Step, Store, Upstream, put, soon};
@@ -68,7 +67,8 @@ async fn work_that_overlaps_is_seen() {
 #[should_panic(expected = "before an older one had ended")]
 async fn work_that_goes_on_after_its_caller_has_left_counts() {
     let upstream = Upstream::start().await;
-    upstream.on_token(41, [Step::Work(Duration::from_millis(300)), Step::ok()]);
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let given_up = write(41).start(address(&upstream));
     upstream.reached(1).await;
     given_up.abort();
@@ -76,6 +76,7 @@ async fn work_that_goes_on_after_its_caller_has_left_counts() {
         .until("the upstream to notice", |all| all[0].left)
         .await;
     write(42).send(address(&upstream)).await.assert_forwarded();
+    gate.open();
     upstream
         .until("it to end its work", |all| all[0].ended.is_some())
         .await;

@@ -169,7 +169,7 @@ async fn what_has_drained_renews_no_lease() {
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(
-        "{ store: { lease: 2s, timeout: 1s }, barrier: { wait: 1s, settle: 1s }, upstream: { timeout: 1s } }",
+        "{ store: { lease: 4s, timeout: 3s }, barrier: { wait: 1s, settle: 3s }, upstream: { timeout: 3s } }",
     );
     let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
     p.send(put("/orders/7").token(5)).await.assert_forwarded();

@@ -171,7 +171,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     // B would miss it only after the lease that A has on record: it takes no answer to its reads for one.
     let Some(pair) = Pair::start(
         "who_lapsed_and_was_not_missed_…",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, settle: 300s } }",
+        "{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }",
     )
     .await
     else {

@@ -166,10 +166,10 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
     }
     // The log is where those are.
     let refusal = proxy
-        .logs()
-        .into_iter()
-        .find(|line| line.to_string().contains(secret))
-        .expect("a line per refusal");
+        .logged("a line per refusal", |line| {
+            line.to_string().contains(secret)
+        })
+        .await;
     for field in ["resource", "token", "mark", "gap", "route", "peer"] {
         assert!(refusal.get(field).is_some(), "{field}: {refusal}");
     }

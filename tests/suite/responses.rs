@@ -236,7 +236,7 @@ async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
     let listener = socket.listen(16).expect("it listens");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let config = Config::to(&url, &Store::sqlite());
-    let more = "{ body: { buffer: 16MiB, timeout: 2s }, upstream: { timeout: 1s } }";
+    let more = "{ body: { buffer: 16MiB, timeout: 5s }, upstream: { timeout: 1s } }";
     let proxy = Proxy::start(&config.with(more)).await;
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
@@ -343,6 +343,7 @@ async fn half_a_head_is_none() {
         .send(put("/orders/1").token(1))
         .await
         .assert_problem(504, "outcome-unknown");
+    let (upstream, proxy) = fenced("{}").await;
     upstream.next([
         Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
         Step::Close,

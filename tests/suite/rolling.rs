@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
+use crate::support::postgres::free_port;
 use crate::support::wait::DEADLINE;
 use crate::support::{Config, Proxy, Step, Store, Upstream, put, soon};
 
@@ -25,7 +26,7 @@ const BOUND: Duration = Duration::from_secs(1);
 /// What the clients share.
 struct Field {
     /// Where the proxies are, those that have gone included.
-    doors: Mutex<[SocketAddr; 2]>,
+    doors: [SocketAddr; 2],
     newest: [AtomicU64; RESOURCES],
     over: AtomicBool,
     forwarded: AtomicUsize,
@@ -37,14 +38,6 @@ struct Field {
 }
 
 impl Field {
-    fn door(&self, at: usize) -> SocketAddr {
-        self.doors.lock().expect("no panic under this lock")[at]
-    }
-
-    fn move_door(&self, at: usize, to: SocketAddr) {
-        self.doors.lock().expect("no panic under this lock")[at] = to;
-    }
-
     /// Writes once, and tries again until it is done or superseded.
     async fn write(&self, resource: usize, token: u64, mut door: usize) {
         let request = put(&format!("/orders/{resource}"))
@@ -58,7 +51,7 @@ impl Field {
                 "order:{resource} with {token} did not get through in {DEADLINE:?}"
             );
             // A connection that is refused or closed without an answer is a proxy that stops.
-            match request.attempt(self.door(door)).await {
+            match request.attempt(self.doors[door]).await {
                 Ok(answer) if answer.status() == 503 => {
                     assert_ne!(answer.outcome(), None, "the upstream never says so");
                     self.refused.fetch_add(1, Ordering::Relaxed);
@@ -117,9 +110,15 @@ async fn restarts_keep_nobody_out() {
     });
     let config = Config::new(&upstream, &store)
         .with("{ store: { lease: 300s }, barrier: { wait: 25s, drain: 300s, settle: 300s } }");
-    let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
+    // Ports that nobody else is handed while nobody listens there.
+    let configs = [free_port(), free_port()]
+        .map(|port| config.clone().with(&format!("listen: '127.0.0.1:{port}'")));
+    let mut proxies = [
+        Proxy::start(&configs[0]).await,
+        Proxy::start(&configs[1]).await,
+    ];
     let field = Arc::new(Field {
-        doors: Mutex::new([proxies[0].data(), proxies[1].data()]),
+        doors: [proxies[0].data(), proxies[1].data()],
         newest: [const { AtomicU64::new(1) }; RESOURCES],
         over: AtomicBool::new(false),
         forwarded: AtomicUsize::new(0),
@@ -140,8 +139,7 @@ async fn restarts_keep_nobody_out() {
         // Load on both before each stop.
         upstream.reached(upstream.count() + 100).await;
         proxies[at].stop().await;
-        proxies[at] = Proxy::start(&config).await;
-        field.move_door(at, proxies[at].data());
+        proxies[at] = Proxy::start(&configs[at]).await;
         if let Some(client) = clients.iter().find(|client| client.is_finished()) {
             panic!("a client has given up: {client:?}, seed {seed}");
         }

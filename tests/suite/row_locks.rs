@@ -12,7 +12,7 @@ use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
 /// `order:7`, whose mark is 40.
-async fn held(test: &str) -> Option<(Upstream, Proxy, Proxy, PgConnection)> {
+async fn held(test: &str) -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
     let store = Store::postgres(test).await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
@@ -22,20 +22,25 @@ async fn held(test: &str) -> Option<(Upstream, Proxy, Proxy, PgConnection)> {
     let mark = json!({ "token": "40", "reason": "a test" });
     let marked = a.command("/v1/marks/order%3A7/advance", &mark).await;
     assert_eq!(marked.status(), 200, "{}", marked.text());
-    let mut holder = PgConnection::connect(&store.url())
-        .await
-        .expect("the server is up");
+    let holder = hold(&store.url()).await;
+    Some((store, upstream, a, b, holder))
+}
+
+/// A session that holds the row, once it has it.
+async fn hold(url: &str) -> PgConnection {
+    let mut holder = PgConnection::connect(url).await.expect("the server is up");
     sqlx::raw_sql("BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE")
         .execute(&mut holder)
         .await
         .expect("the row is there");
-    Some((upstream, a, b, holder))
+    holder
 }
 
 /// Waits until so many statements wait for a row's lock.
 async fn queued(holder: &mut PgConnection, count: i64) {
+    // Of the locks, a row's: who notifies waits for one of the whole cluster.
     const WAIT: &str = "SELECT count(*) FROM pg_stat_activity \
-        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        WHERE wait_event IN ('tuple', 'transactionid') AND datname = current_database()";
     for _ in 0..3000 {
         // What a transaction has seen of the statistics it keeps seeing.
         sqlx::raw_sql("SELECT pg_stat_clear_snapshot()")
@@ -64,22 +69,27 @@ async fn let_go(mut holder: PgConnection) {
 /// The statement of 42 began, and took its snapshot, before 41 had an epoch.
 #[tokio::test]
 async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen() {
-    let Some((upstream, a, b, mut holder)) = held("an_epoch_that_was_opened_while_…").await
-    else {
+    let test = "an_epoch_that_was_opened_while_…";
+    let Some((store, upstream, a, b, mut holder)) = held(test).await else {
         return;
     };
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
     queued(&mut holder, 1).await;
-    let newer = b.start_request(put("/orders/7").token(42));
+    // Between the two, so that 41 is at work before 42 is on record: else 41 might be refused, and rightly.
+    let url = store.url();
+    let between = tokio::spawn(async move { hold(&url).await });
     queued(&mut holder, 2).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    queued(&mut holder, 3).await;
     let_go(holder).await;
     upstream
         .until("41 at work", |all| {
             all.iter().any(|one| one.token() == Some(41))
         })
         .await;
+    let_go(soon("the row", between).await.expect("no panic")).await;
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
     gate.open();
@@ -95,7 +105,8 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
 /// Both were sent while the mark was 40; the newer one gets the row first.
 #[tokio::test]
 async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
-    let Some((upstream, a, b, mut holder)) = held("of_two_that_wait_for_the_row_…").await else {
+    let test = "of_two_that_wait_for_the_row_…";
+    let Some((_store, upstream, a, b, mut holder)) = held(test).await else {
         return;
     };
     let newer = b.start_request(put("/orders/7").token(42));

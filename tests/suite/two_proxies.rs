@@ -10,6 +10,16 @@ async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     Some(two_on(&store, more).await)
 }
 
+/// As [`pair`], of which only the first is soon taken for dead.
+async fn mortal_a(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres(test).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let lasting = config.clone().with("store: { lease: 30s }");
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&lasting).await);
+    Some((upstream, a, b))
+}
+
 async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, store).with(more);
@@ -190,7 +200,8 @@ const SHORT: &str = "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, 
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
-    let Some((upstream, mut a, b)) = pair("a_killed_proxy_is_waited_for_…", SHORT).await else {
+    let Some((upstream, mut a, b)) = mortal_a("a_killed_proxy_is_waited_for_…", SHORT).await
+    else {
         return;
     };
     // The upstream works on for a while after its caller has died.
@@ -228,7 +239,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
 
 #[tokio::test]
 async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
-    let Some((upstream, a, b)) = pair(
+    let Some((upstream, a, b)) = mortal_a(
         "a_stopped_proxy_is_waited_for_…",
         "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 4s }, body: { buffer: 1KiB } }",
     )
@@ -297,7 +308,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
 
 #[tokio::test]
 async fn a_proxy_that_wakes_from_a_pause_knows_that_its_memory_is_old() {
-    let Some((upstream, a, b)) = pair("a_proxy_that_wakes_…", SHORT).await else {
+    let Some((upstream, a, b)) = mortal_a("a_proxy_that_wakes_…", SHORT).await else {
         return;
     };
     // A has 41 open in its memory and nothing in flight when it is stopped.

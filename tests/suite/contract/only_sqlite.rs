@@ -44,14 +44,28 @@ async fn a_file_has_one_store_at_a_time() {
         store.check().await,
         Err(StoreError::Connection(_))
     ));
-    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
-    assert_eq!(mark_of(&store.expect("it opens"), "a").await, Some(5));
+    assert_eq!(mark_of(&reopened(&path).await, "a").await, Some(5));
+}
+
+/// A child that another test starts holds a copy of the lock until it executes its program.
+async fn reopened(path: &std::path::Path) -> SqliteStore {
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    loop {
+        match SqliteStore::open(path, TIMEOUT, false, "test").await {
+            Ok(store) => return store,
+            Err(error) => assert!(
+                error.to_string().contains("in use") && tokio::time::Instant::now() < deadline,
+                "{error}"
+            ),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Another process that has the file: it locks as a fencepost does.
 fn holder(path: &std::path::Path) -> Child {
     let mut child = Command::new("flock")
-        .args(["--no-fork", "-n"])
+        .args(["--no-fork", "-w", "10"])
         .arg(path)
         .args(["sh", "-c", "echo held; exec sleep 1000"])
         .stdout(Stdio::piped())
@@ -76,8 +90,7 @@ async fn a_frozen_process_keeps_the_file_and_a_dead_one_has_lost_it() {
     assert!(refusal(&path).await.contains("in use"));
     other.kill().expect("it is ours");
     other.wait().expect("it is ours");
-    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
-    advance(&store.expect("it opens"), ask("a", 5)).await;
+    advance(&reopened(&path).await, ask("a", 5)).await;
 }
 
 #[tokio::test]
@@ -163,8 +176,7 @@ async fn a_timeout_leaves_no_half_work() {
     }
     // Waits for the work at hand.
     store.close().await;
-    let store = SqliteStore::open(&path, TIMEOUT, false, "test").await;
-    let store = store.expect("it opens");
+    let store = reopened(&path).await;
     let marks = store.list("", None, 1000).await.expect("an answer").len();
     let epochs = store
         .own(&super::instance(1))

@@ -9,7 +9,7 @@ use crate::support::store::postgres_is_installed;
 use crate::support::tls::{Ca, Files};
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put, soon};
 
-const CUT_OFF: &str = "{ store: { lease: 2s, timeout: 1s } }";
+const CUT_OFF: &str = "{ store: { lease: 4s, timeout: 3s } }";
 
 /// The routes of the job `orders`; `imports` is switched over on the way.
 fn routes(imports: &str) -> String {

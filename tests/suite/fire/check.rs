@@ -256,7 +256,8 @@ fn marks(history: &History, found: &mut Vec<Violation>) {
             _ => {}
         }
     }
-    if let Some(arrival) = history.arrivals.iter().find(|a| a.began > looked_since) {
+    let unseen = |a: &&Arrival| a.token.is_some() && a.began > looked_since;
+    if let Some(arrival) = history.arrivals.iter().find(unseen) {
         let said = format!(
             "nobody could read the marks after the first byte of #{}, so nothing is known of it",
             arrival.id

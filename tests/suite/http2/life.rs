@@ -4,7 +4,7 @@ use super::{good, is_served, started};
 use crate::support::http2::{Answer, GOAWAY, Http2, PING, RST_STREAM, code};
 use crate::support::{Gate, Step, soon};
 
-const BRIEF: &str = "limits: { idle_timeout: 1s, head_timeout: 1s }";
+const BRIEF: &str = "limits: { idle_timeout: 1s, head_timeout: 3s }";
 
 #[tokio::test]
 async fn a_connection_without_requests_is_ended_in_good_order() {
@@ -33,7 +33,7 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
 
 #[tokio::test]
 async fn a_connection_with_a_request_at_work_is_not_idle() {
-    let (upstream, proxy) = started(BRIEF).await;
+    let (upstream, proxy) = started("limits: { idle_timeout: 1s, head_timeout: 10s }").await;
     let gate = Gate::shut();
     upstream.next([Step::Wait(gate.clone()), Step::ok()]);
     let mut client = Http2::open(proxy.data()).await;

@@ -132,6 +132,11 @@ impl Cluster {
         let Some(mut postmaster) = server.take() else {
             return;
         };
+        // Or it forks another one meanwhile, which would live on.
+        signal(postmaster.id(), Signal::STOP);
+        wait_until("the postmaster has stopped", || {
+            stat(postmaster.id()).is_none_or(|(state, _)| matches!(state, 'T' | 'Z'))
+        });
         let children = children_of(postmaster.id());
         signal(postmaster.id(), Signal::KILL);
         for child in &children {
