@@ -119,16 +119,16 @@ else
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing, the same each time, so that a change is judged by itself; docs/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
-    # That was to compile it; how it ended is told by its tests.
-    wait "$image" || true
-    image=
-    cargo test --locked --test suite -- image::
-    # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
-    cargo test --locked --test suite -- fire::
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then
         echo "tests/run.sh: not run, for want of $(missing | tr '\n' ' '): tests/mutants.sh" >&2
     else
         tests/mutants.sh
     fi
+    # That was to compile it; how it ended is told by its tests.
+    wait "$image" || true
+    image=
+    cargo test --locked --test suite -- image::
+    # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
+    cargo test --locked --test suite -- fire::
 fi

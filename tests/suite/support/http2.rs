@@ -170,8 +170,8 @@ impl Http2 {
         let length = u32::from_be_bytes([0, self.read[0], self.read[1], self.read[2]]);
         let length = usize::try_from(length).expect("24 bits");
         self.fill(9 + length).await?;
-        let rest = self.read.split_off(9 + length);
-        let bytes = std::mem::replace(&mut self.read, rest);
+        let bytes = self.read[..9 + length].to_vec();
+        self.read.drain(..9 + length);
         let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
         let frame_ = Frame {
             kind: bytes[3],

@@ -230,10 +230,11 @@ impl Wire {
         Ok(self.take(count))
     }
 
-    /// Not byte by byte, as `drain` would without optimisation.
+    /// Not byte by byte, as `drain` alone would without optimisation; the room stays, and so does the size of a read.
     fn take(&mut self, count: usize) -> Vec<u8> {
-        let rest = self.buffer.split_off(count);
-        std::mem::replace(&mut self.buffer, rest)
+        let taken = self.buffer[..count].to_vec();
+        self.buffer.drain(..count);
+        taken
     }
 
     async fn fields(&mut self) -> Result<Vec<(String, String)>> {
