@@ -11,7 +11,7 @@ use tracing::instrument::WithSubscriber as _;
 use tracing_subscriber::EnvFilter;
 
 use crate::support::postgres::Cluster;
-use crate::support::replication::{shell, sql};
+use crate::support::replication::{shell, sql, until};
 use crate::support::store::postgres_is_installed;
 
 async fn open(url: &str) -> PostgresStore {
@@ -114,19 +114,13 @@ async fn a_warned_connection_is_closed() {
     sql(&mut shell, "DROP TRIGGER warn ON marks").await;
     let found = advance(&store, 2).await.expect("an answer");
     assert_eq!(found[0].before, Token::new(1), "it had been committed");
-    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencepost' \
-        AND datname = current_database() AND query LIKE '%INSERT INTO marks%'";
-    for _ in 0..2000 {
-        let left: i64 = sqlx::query_scalar(left)
-            .fetch_one(&mut shell)
-            .await
-            .expect("the query is good");
-        if left <= 1 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the warned connection is still there");
+    until(
+        &mut shell,
+        "the warned connection is gone",
+        "SELECT (count(*) <= 1)::int::bigint FROM pg_stat_activity WHERE application_name = 'fencepost' \
+         AND datname = current_database() AND query LIKE '%INSERT INTO marks%'",
+    )
+    .await;
 }
 
 /// Postgres warns so with every write, for weeks, before it stops by itself.
