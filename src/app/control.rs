@@ -84,7 +84,7 @@ impl Control for Core {
         let Some(row) = self.store.mark(resource).await? else {
             return Ok(None);
         };
-        let epochs = self.store.epochs(std::slice::from_ref(resource)).await?;
+        let epochs = self.store.open_epochs(resource).await?;
         let activity = self.gate.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
@@ -178,7 +178,7 @@ impl Control for Core {
                 Override::EpochsOpen(_) | Override::Absent => return Ok(done),
             }
         }
-        let rows = self.store.epochs(std::slice::from_ref(resource)).await?;
+        let rows = self.store.open_epochs(resource).await?;
         Ok(Override::EpochsOpen(rows))
     }
 
@@ -206,7 +206,7 @@ impl Control for Core {
                 .await?;
             return Ok(ledger.settled(resource, unknown.number));
         }
-        let rows = self.store.epochs(std::slice::from_ref(resource)).await?;
+        let rows = self.store.open_epochs(resource).await?;
         let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
             return Ok(false);
         };

@@ -433,6 +433,10 @@ impl MarkStore for Double {
         Ok(None)
     }
 
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+        self.epochs(std::slice::from_ref(resource)).await
+    }
+
     async fn override_mark(
         &self,
         resource: &ResourceKey,

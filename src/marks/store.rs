@@ -335,6 +335,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// One mark.
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
 
+    /// The epochs that are open on a resource, of all instances.
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError>;
+
     /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears `spent`;
     /// adds one to the namespace's era and stamps it on the row; writes the audit row.
     async fn override_mark(

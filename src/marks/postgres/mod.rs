@@ -371,6 +371,13 @@ impl MarkStore for PostgresStore {
         .await
     }
 
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            lane::epochs(c, &self.namespace, std::slice::from_ref(resource)).await
+        })
+        .await
+    }
+
     async fn override_mark(
         &self,
         resource: &ResourceKey,

@@ -198,6 +198,10 @@ impl MarkStore for SqliteStore {
         .await
     }
 
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+        self.epochs(std::slice::from_ref(resource)).await
+    }
+
     async fn override_mark(
         &self,
         resource: &ResourceKey,

@@ -155,6 +155,30 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
     assert_eq!(epochs_of(&*store, "a").await, []);
 }
 
+/// What people look at while the lane is at work costs neither of them a connection: after a new one, the lane would
+/// have to ask whether it is another server's.
+#[tokio::test]
+async fn people_who_look_leave_the_lane_its_connection() {
+    let (url, store) = fresh().await;
+    let store = Arc::new(store);
+    advance(&*store, opening("a", 5, 1)).await;
+    assert_eq!(mark_of(&*store, "a").await, Some(5));
+    let made = store.connections();
+    let mut holder = shell(&url).await;
+    let mut watcher = shell(&url).await;
+    sql(&mut holder, "BEGIN; SELECT * FROM marks FOR UPDATE").await;
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { advance(&*store, ask("a", 6)).await }
+    });
+    until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
+    let open = store.open_epochs(&key("a")).await.expect("an answer");
+    assert_eq!(open, [epoch("a", 1, 1, 5)]);
+    sql(&mut holder, "COMMIT").await;
+    assert_eq!(waiting.await.expect("an answer").before, Some(token(5)));
+    assert_eq!(store.connections(), made);
+}
+
 /// A caller that leaves sends no cancel: what the server was told happens there, late.
 #[tokio::test]
 async fn a_dropped_call_may_still_commit() {
