@@ -6,19 +6,32 @@
 #   tests/mutants.sh              every mutant, and those of the model
 #   tests/mutants.sh NAME...      only these patches
 #
-# The mutants are built in a copy of the tree. The suite is the one of the tree itself, so nothing but
-# the program differs; tests whose code is in the program are left to `cargo test`.
+# All patches are applied to one copy of the tree, in the order of their names, and built once: each breaks the
+# program only where `crate::mutant` says its name, which is the folder's that the program is run from. Run from
+# another one, none does, and every test that is to catch a mutant must pass: then it is the mutant that it catches.
+#
+# A patch that does not apply any more is made anew: apply those before it to a copy, make the change, `diff -u`.
+# What two patches change is changed by the later one on top of the earlier.
+#
+# The suite is the one of the tree itself, so nothing but the program differs; tests whose code is in the program
+# are left to `cargo test`.
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
 mkdir -p target
-work=$(mktemp -d target/mutants.XXXXXX)
-work=$top/$work
-lanes=
-# shellcheck disable=SC2086 # a list
-trap '[ -z "$lanes" ] || { kill $lanes 2>/dev/null || true; wait; }; rm -rf "$work"' EXIT
+work=$top/$(mktemp -d target/mutants.XXXXXX)
+# pid:name of those that are being tested, the oldest first.
+testing=
+trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null || true; done; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
+
+model=
+[ $# -gt 0 ] || model=too
+[ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
+for name in "$@"; do
+    [ -f "tests/mutants/$name.patch" ] || { echo "tests/mutants.sh: there is no tests/mutants/$name.patch" >&2; exit 2; }
+done
 
 echo "tests/mutants.sh: building the suite"
 cargo test --locked --test suite --no-run 2>"$work/build.log" || { cat "$work/build.log"; exit 1; }
@@ -26,76 +39,96 @@ suite=$(sed -n 's/^ *Executable .*(\(.*suite-[0-9a-f]*\))$/\1/p' "$work/build.lo
 [ -n "$suite" ] || { echo "tests/mutants.sh: the suite's binary was not found"; cat "$work/build.log"; exit 1; }
 case $suite in /*) ;; *) suite=$top/$suite ;; esac
 
+echo "tests/mutants.sh: building the mutants"
+mkdir "$work/tree"
+cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
+# An empty suite, built along: without it cargo would build the dependencies anew, with fewer features.
+mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
+# The other packages of the workspace, which cargo looks for.
+cp -R tests/model "$work/tree/tests/"
+mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
+for patch in tests/mutants/*.patch; do
+    (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$top/$patch") ||
+        { echo "$patch does not apply any more: make it anew"; exit 1; }
+done
+cat >>"$work/tree/src/lib.rs" <<'MUTANT'
+
+/// Whether this is to be that mutant: the program is run from a folder of its name.
+pub(crate) fn mutant(name: &str) -> bool {
+    static NAME: std::sync::LazyLock<Option<std::ffi::OsString>> = std::sync::LazyLock::new(|| {
+        let program = std::env::current_exe().ok()?;
+        Some(program.parent()?.file_name()?.to_owned())
+    });
+    NAME.as_deref().is_some_and(|own| own == name)
+}
+MUTANT
 # The dependencies are those of the suite, already built: linked, not copied. What belongs to the program
 # itself is not: cargo knows it by the same name in both trees, writes its accounts in place, and would
 # take a mutant for the program, or the program for a mutant.
 built=$(dirname "$(dirname "$suite")")
-model=
-[ $# -gt 0 ] || model=too
-[ $# -gt 0 ] || set -- $(cd tests/mutants && ls ./*.patch | sed 's|^\./||; s|\.patch$||')
+mkdir -p "$work/target/debug"
+cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
+rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
+    "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
+if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
+    cargo build --locked --quiet --bin fencepost --test suite) >"$work/build.log" 2>&1; then
+    cat "$work/build.log"
+    exit 1
+fi
 
-# Links the dependencies into $work/target.
-stock() {
-    mkdir -p "$work/target/debug"
-    cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
-    rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
-        "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
-}
+# The tests that are to catch a mutant.
+tests_for() { sed -n 's/^# caught by: //p' "tests/mutants/$1.patch"; }
 
-# Builds the mutant as $work/$1/fencepost; says why not.
-build() {
-    rm -rf "$work/tree"
-    mkdir "$work/tree"
-    cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
-    # An empty suite, built along: without it cargo would build the dependencies anew, with fewer features.
-    mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
-    # The other packages of the workspace, which cargo looks for.
-    cp -R tests/model "$work/tree/tests/"
-    mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
-    if ! (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$top/tests/mutants/$1.patch"); then
-        echo "$1: the patch does not apply any more; make it anew"
-        return 1
-    fi
-    if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 \
-        nice -n 19 cargo build --locked --quiet --bin fencepost --test suite) >"$work/mutant.log" 2>&1; then
-        echo "$1: does not build"
-        cat "$work/mutant.log"
-        return 1
-    fi
-    mkdir "$work/$1"
-    cp "$work/target/debug/fencepost" "$work/$1/fencepost"
-}
-
-# Has the suite meet the mutant.
+# Has tests meet the program as it is in a folder of this name.
 meet() {
-    tests=$(sed -n 's/^# caught by: //p' "tests/mutants/$1.patch")
-    # shellcheck disable=SC2086 # a list of filters
-    FENCEPOST_MUTANT="$work/$1/fencepost" RUST_BACKTRACE=0 timeout 600 "$suite" $tests >"$work/$1/log" 2>&1 &
-    testing="$testing $!:$1"
+    folder=$1
+    shift
+    mkdir "$work/$folder"
+    ln "$work/target/debug/fencepost" "$work/$folder/fencepost"
+    FENCEPOST_MUTANT="$work/$folder/fencepost" RUST_BACKTRACE=0 RUST_TEST_THREADS=$(($(nproc) * 2)) \
+        timeout 600 "$suite" "$@" >"$work/$folder/log" 2>&1 &
+    testing="$testing $!:$folder"
 }
 
-# Waits for the end of the oldest, and says how it went.
+caught=0 survived=0 broken=0
+
+# Waits for the end of a pid:name; how it ended.
 judge() {
+    folder=${1#*:}
+    log=$work/$folder/log
+    ended=0
+    wait "${1%%:*}" || ended=$?
+    passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log")
+    first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | head -n 1)
+    if [ "$ended" -eq 0 ] && [ "${passed:-0}" -gt 0 ]; then
+        end=passed
+    elif [ -n "$first" ]; then
+        end=failed
+    else
+        end=nothing
+        echo "$folder: the suite did not run"
+        tail -n 20 "$log"
+    fi
+}
+
+# Says how the oldest mutant has fared.
+next() {
     # shellcheck disable=SC2086 # a list
     set -- $testing
-    tested=${1#*:}
-    pid=${1%%:*}
+    judge "$1"
     shift
     testing=$*
-    if wait "$pid"; then
-        echo "$tested: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$tested.patch"))"
-        survived=$((survived + 1))
-    else
-        first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/$tested/log" | head -n 1)
-        if [ -z "$first" ]; then
-            echo "$tested: the suite did not run"
-            tail -n 20 "$work/$tested/log"
-            broken=$((broken + 1))
-        else
-            echo "$tested: caught by $(grep -c ' \.\.\. FAILED$' "$work/$tested/log"), $first among them"
+    case $end in
+        passed)
+            echo "$folder: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$folder.patch"))"
+            survived=$((survived + 1))
+            ;;
+        failed)
+            echo "$folder: caught by $(grep -c ' \.\.\. FAILED$' "$log"), $first among them"
             caught=$((caught + 1))
-        fi
-    fi
+            ;;
+        nothing) broken=$((broken + 1)) ;;
+    esac
 }
 
 # Whether so many are being tested.
@@ -106,45 +139,29 @@ busy() {
     [ $# -ge "$most" ]
 }
 
-# Takes every second of the mutants, from the $1st on, in a folder of its own. A compiler keeps one core busy, and a
-# test that notices has mostly waited in vain: two are tested while the next is built.
-lane() {
-    mine=$1
-    shift
-    work=$work/$mine
-    # pid:name of those that are being tested, the oldest first.
-    testing=
-    trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null; done' EXIT
-    trap 'exit 143' TERM
-    caught=0
-    survived=0
-    broken=0
-    stock
-    at=0
-    for name in "$@"; do
-        at=$((at + 1))
-        [ $((at % 2)) -eq $((mine % 2)) ] || continue
-        if build "$name"; then
-            while busy 2; do judge; done
-            meet "$name"
-        else
-            broken=$((broken + 1))
-        fi
-    done
-    while busy 1; do judge; done
-    echo "$caught $survived $broken" >"$work/tally"
-}
-
-for n in 1 2; do
-    (lane $n "$@") &
-    lanes="$lanes $!"
+# As many tests at a time as in tests/run.sh.
+# shellcheck disable=SC2046 # a list of filters
+meet none $(for name in "$@"; do tests_for "$name"; done)
+judge "${testing# }"
+testing=
+case $end in
+    passed) echo "none: $passed tests pass" ;;
+    failed)
+        cat "$log"
+        echo "none: $first fails where nothing is broken, so what is caught may be nothing"
+        exit 1
+        ;;
+    nothing) exit 1 ;;
+esac
+# A test that notices has mostly waited in vain: several are met at a time.
+for name in "$@"; do
+    while busy 8; do next; done
+    # shellcheck disable=SC2046
+    meet "$name" $(tests_for "$name")
 done
-# shellcheck disable=SC2086 # a list
-for one in $lanes; do wait "$one"; done
-lanes=
-set -- $(cat "$work/1/tally" "$work/2/tally")
-caught=$(($1 + $4)) survived=$(($2 + $5)) broken=$(($3 + $6))
+while busy 1; do next; done
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
+
 if [ -n "$model" ]; then
     echo "tests/mutants.sh: the model's"
     cargo test --locked -p fencepost-model --test mutants -- --nocapture >"$work/model.log" 2>&1 ||
