@@ -141,6 +141,9 @@ over_both_stores! {
         let leaver = proxy.begin(&put("/orders/7").token(41), b"").await;
         upstream.reached(1).await;
         drop(leaver);
+        proxy
+            .until_metric("fencepost_connections", &[], |open| open < 0.5)
+            .await;
         let newer = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         assert_eq!(upstream.count(), 1);

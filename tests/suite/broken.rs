@@ -106,6 +106,7 @@ async fn a_slow_upstream_is_a_504() {
         answer.assert_problem(504, "outcome-unknown")["retry"],
         "check-first"
     );
+    upstream.reached(1).await;
     assert_eq!(upstream.count(), 1);
     gate.open();
 }

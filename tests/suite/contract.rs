@@ -19,6 +19,7 @@ use fencepost::marks::sqlite::SqliteStore;
 use fencepost::marks::{Ask, EpochRow, Found, InstanceId, MarkStore, StoreError};
 
 use crate::support::postgres::Cluster;
+use crate::support::store::quick_dir;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,7 +31,7 @@ enum Home {
 
 impl Home {
     fn sqlite() -> Self {
-        Self::Sqlite(tempfile::tempdir().expect("a temporary directory can be made"))
+        Self::Sqlite(quick_dir())
     }
 
     async fn postgres() -> Self {

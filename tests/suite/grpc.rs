@@ -254,7 +254,7 @@ async fn refusals_are_statuses_to_the_caller() {
     let Some(service) = Service::start("refusals_are_…").await else {
         return;
     };
-    let proxy = service.proxy("barrier: { wait: 300ms }").await;
+    let proxy = service.proxy("barrier: { wait: 300ms, drain: 300s }").await;
     let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
     assert_eq!(answer["code"], "OK", "{answer}");
     let stale = service.ask(&proxy.data(), "Unary", &["token=6"]).await;
@@ -267,7 +267,7 @@ async fn refusals_are_statuses_to_the_caller() {
     is_refused(&missing, "INVALID_ARGUMENT", "token-required");
     let malformed = service.ask(&proxy.data(), "Unary", &["token=0x7"]).await;
     is_refused(&malformed, "INVALID_ARGUMENT", "malformed-token");
-    let older = service.call(&proxy.data(), "Slow", &["token=8", "say=8"]);
+    let older = service.call(&proxy.data(), "Slow", &["token=8", "say=12"]);
     service.until_said("arrived", "Slow").await;
     let newer = service.ask(&proxy.data(), "Unary", &["token=9"]).await;
     is_refused(&newer, "UNAVAILABLE", "older-in-flight");
@@ -327,7 +327,7 @@ async fn a_stream_that_is_taken_back_is_an_unknown_outcome() {
     let open = service.call(
         &proxy.data(),
         "First",
-        &["token=7", "hold=1", "turns=1", "cancel=2"],
+        &["token=7", "hold=1", "turns=1", "cancel=5"],
     );
     service.until_said("arrived", "First").await;
     assert_eq!(open.await.expect("no panic")["code"], "CANCELLED");

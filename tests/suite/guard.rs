@@ -307,7 +307,7 @@ async fn raised_limits_reach_as_far_as_they_say() {
 
 #[tokio::test]
 async fn a_slow_head_is_a_408() {
-    let (upstream, proxy) = fenced("limits: { head_timeout: 1s }").await;
+    let (upstream, proxy) = fenced("limits: { head_timeout: 3s }").await;
     // A request before it, so that the clock is seen to start anew.
     let mut exchange = sent(
         &proxy,
@@ -372,8 +372,8 @@ async fn idle_is_who_has_nothing_at_work() {
 async fn who_is_still_sending_gets_to_read_why_it_was_refused() {
     let (upstream, proxy) = fenced("{}").await;
     let mut bytes =
-        format!("{PUT}Content-Length: 8000000\r\nContent-Length: 8000000\r\n\r\n").into_bytes();
-    bytes.resize(bytes.len() + 8_000_000, b'a');
+        format!("{PUT}Content-Length: 3000000\r\nContent-Length: 3000000\r\n\r\n").into_bytes();
+    bytes.resize(bytes.len() + 3_000_000, b'a');
     // All of it is taken from the client, so that no reset overtakes the answer.
     refused(&proxy, &bytes)
         .await

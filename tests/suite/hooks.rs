@@ -127,6 +127,12 @@ async fn only_a_proxy_is_told_to_drain() {
         .arg("60")
         .spawn()
         .expect("sleep starts");
+    let words = format!("/proc/{}/cmdline", sleeper.id());
+    eventually("sleep to run", || {
+        let words = std::fs::read(&words).ok();
+        std::future::ready(words.filter(|words| words == b"sleep\x0060\0"))
+    })
+    .await;
     let output = drain(sleeper.id()).await;
     assert_eq!(output.status.code(), Some(1));
     let why = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -30,7 +30,7 @@ async fn until_number(pair: &Pair, query: &str, wanted: i64) {
 
 #[tokio::test]
 async fn a_death_and_a_burial_survive_cuts() {
-    let Some(mut pair) = Pair::start(
+    let Some(mut pair) = Pair::mortal_a(
         "a_death_and_a_burial_survive_cuts",
         "{ store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
     )
@@ -100,7 +100,7 @@ async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
 
 #[tokio::test]
 async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
-    let Some(pair) = Pair::start(
+    let Some(pair) = Pair::mortal_a(
         "under_a_lapsed_lease_…",
         "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 3s }, body: { buffer: 1KiB } }",
     )
@@ -243,7 +243,8 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
 
 #[tokio::test]
 async fn a_declaration_that_comes_late_kills_nobody() {
-    let Some(pair) = Pair::start("a_declaration_that_comes_late_…", MORTAL).await else {
+    let more = "{ store: { lease: 4s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+    let Some(pair) = Pair::start("a_declaration_that_comes_late_…", more).await else {
         return;
     };
     pair.a

@@ -21,7 +21,7 @@ const KEY: &str = "order:7";
 
 /// No wait for anything to settle would end within a test's patience.
 const PATIENT: &str =
-    "{ store: { lease: 3s, timeout: 15s }, barrier: { wait: 400s, drain: 300s, settle: 300s } }";
+    "{ store: { lease: 5s, timeout: 15s }, barrier: { wait: 400s, drain: 300s, settle: 300s } }";
 
 /// What comes after a death is waited for.
 const MORTAL: &str = "{ store: { lease: 4s }, barrier: { wait: 25s, drain: 300s, settle: 1s } }";

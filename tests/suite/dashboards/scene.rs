@@ -14,7 +14,7 @@ const CUT_OFF: &str = "{ store: { lease: 4s, timeout: 3s } }";
 /// The routes of the job `orders`; `imports` is switched over on the way.
 fn routes(imports: &str) -> String {
     format!(
-        "{{ barrier: {{ wait: 1500ms, settle: 100s, queue: 25 }},
+        "{{ barrier: {{ wait: 4s, settle: 100s, queue: 25 }},
            routes: [
              {{ path: '/orders/{{id}}', name: orders, resource: 'order:{{id}}' }},
              {{ path: '/imports/{{id}}', name: imports, resource: 'import:{{id}}', mode: {imports} }},
@@ -66,7 +66,13 @@ impl Scene {
             reset: Proxy::start(&plain()).await,
             dead_end: Proxy::start(&Config::to(&nobody, &Store::sqlite())).await,
             cut_off: Proxy::start(&Config::new(&upstream, &store).with(CUT_OFF)).await,
-            gone: Proxy::start(&plain().with(&tls)).await,
+            // Scraped after its end too, so its port is to become nobody else's.
+            gone: Proxy::start(
+                &plain()
+                    .with(&tls)
+                    .with(&format!("admin: {{ listen: '127.0.0.1:{}' }}", free_port())),
+            )
+            .await,
             store: other,
             upstream,
             cluster,

@@ -187,7 +187,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     };
     let upstream = Upstream::start().await;
     let settings =
-        "{ store: { lease: 3s, timeout: 6s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+        "{ store: { lease: 5s, timeout: 6s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(settings);
     let a = Proxy::start(&config).await;
     upstream.on_token(41, [Step::Work(Duration::from_secs(1)), Step::ok()]);
@@ -235,7 +235,7 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
     };
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url()))
-        .with("{ store: { lease: 3s, timeout: 6s }, barrier: { settle: 500ms } }");
+        .with("{ store: { lease: 5s, timeout: 6s }, barrier: { settle: 500ms } }");
     let a = Proxy::start(&config).await;
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
     pair.kill_primary();

@@ -133,18 +133,3 @@ async fn start() -> Arc<Cluster> {
     cluster.execute("postgres", &database).await;
     Arc::new(cluster)
 }
-
-impl Drop for Park {
-    /// Nothing in these servers is worth the checkpoint of an orderly stop.
-    fn drop(&mut self) {
-        let common = self
-            .common
-            .try_lock()
-            .ok()
-            .and_then(|mut common| common.take());
-        let own = self.own.try_lock().map(|mut own| std::mem::take(&mut *own));
-        for cluster in own.into_iter().flatten().chain(common) {
-            cluster.kill9();
-        }
-    }
-}

@@ -61,6 +61,9 @@ fn lacking() -> Option<&'static str> {
     if !Path::new("/").join(ROOTS).exists() {
         return Some("ca-certificates");
     }
+    if !Path::new("/etc/containers/policy.json").exists() {
+        return Some("golang-github-containers-common");
+    }
     let allowed = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "true"])
         .stderr(Stdio::null())

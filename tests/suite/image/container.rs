@@ -44,8 +44,9 @@ pub fn in_a_network<F: Future<Output = ()>>(body: impl FnOnce() -> F + Send) {
 }
 
 fn enter_a_network() {
+    let ip = tool("ip");
     let script =
-        format!("ip link set lo up; ip address add {ADDRESS}/32 dev lo; echo up; exec cat");
+        format!("{ip} link set lo up; {ip} address add {ADDRESS}/32 dev lo; echo up; exec cat");
     let mut holder = Command::new("unshare")
         .args(["--net", "sh", "-ec", &script])
         // It stays for as long as this is open.

@@ -109,7 +109,7 @@ async fn a_streamed_body_may_not_pause_for_long_either() {
 async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {
     let (upstream, proxy) = limited(
         "barrier: { wait: 25s, drain: 300s, settle: 1s }
-body: { buffer: 1KiB, timeout: 1s, progress_timeout: 60s }",
+body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
     )
     .await;
     let request = put("/orders/7")

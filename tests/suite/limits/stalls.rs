@@ -49,7 +49,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset() {
 /// Slow is not stalled: what is taken now and then is taken.
 #[tokio::test]
 async fn a_client_that_reads_slowly_gets_all_of_it() {
-    let (upstream, proxy) = limited("limits: { write_timeout: 2s }").await;
+    let (upstream, proxy) = limited("limits: { write_timeout: 5s }").await;
     let megabytes = 4;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(megabytes << 20))]);
     let mut reader = TcpStream::connect(proxy.data())
@@ -59,7 +59,7 @@ async fn a_client_that_reads_slowly_gets_all_of_it() {
         .write_all(&put("/orders/7").token(1).bytes())
         .await
         .expect("taken");
-    let (mut read, mut piece) = (0, vec![0; 64 << 10]);
+    let (mut read, mut piece) = (0, vec![0; 32 << 10]);
     while read < megabytes << 20 {
         let count = soon("more", reader.read(&mut piece))
             .await

@@ -20,13 +20,22 @@ impl Pair {
     /// Starts both with this laid over their configuration. `None`, and a line that says so, without
     /// Postgres.
     pub async fn start(test: &str, more: &str) -> Option<Self> {
+        Self::start_as(test, more, "{}").await
+    }
+
+    /// As [`Self::start`]; only A's lease is that short, and B outlives whatever keeps the machine from its renewals.
+    pub async fn mortal_a(test: &str, more: &str) -> Option<Self> {
+        Self::start_as(test, more, "store: { lease: 30s }").await
+    }
+
+    async fn start_as(test: &str, more: &str, of_b: &str) -> Option<Self> {
         let store = Store::postgres(test).await?;
         let upstream = Upstream::start().await;
         let port = Cluster::shared().port();
         let (way_of_a, way_of_b) = (Relay::start(port).await, Relay::start(port).await);
         let config = Config::new(&upstream, &store).with(more);
         let a = Proxy::start(&through(&config, &store, &way_of_a)).await;
-        let b = Proxy::start(&through(&config, &store, &way_of_b)).await;
+        let b = Proxy::start(&through(&config, &store, &way_of_b).with(of_b)).await;
         Some(Self {
             a,
             b,

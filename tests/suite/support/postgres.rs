@@ -20,6 +20,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
 use sqlx::{ConnectOptions as _, Connection as _};
 
+use super::store::quick_dir;
+
 /// How long a server may take to start or stop; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -62,11 +64,7 @@ impl Cluster {
     pub(super) fn bare() -> Self {
         let bin = binaries();
         let owner = owner();
-        let dir = tempfile::Builder::new()
-            .prefix("fencepost-pg-")
-            .tempdir()
-            .expect("a temporary directory can be made")
-            .keep();
+        let dir = quick_dir().keep();
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
@@ -173,9 +171,13 @@ impl Cluster {
 
     /// Stops the server at once but in order (`pg_ctl`'s "fast").
     pub fn stop(&self) {
+        self.end(Signal::INT);
+    }
+
+    fn end(&self, how: Signal) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut postmaster) = server.take() {
-            signal(postmaster.id(), Signal::INT);
+            signal(postmaster.id(), how);
             postmaster
                 .wait()
                 .expect("the server is a child of this process");
@@ -215,6 +217,8 @@ impl Cluster {
         for setting in [
             "listen_addresses=127.0.0.1",
             "max_connections=200",
+            // In its directory, and gone with it.
+            "dynamic_shared_memory_type=mmap",
             "shared_buffers=32MB",
         ]
         .iter()
@@ -263,7 +267,14 @@ impl Cluster {
             .args(["-i", language, "-f", "UTF-8"])
             .arg(self.locales().join(format!("{language}.UTF-8")))
             .status();
-        made.is_ok_and(|status| status.success())
+        // Its messages are the server's own, and some systems go without them.
+        let short = language.split('_').next().unwrap_or(language);
+        let messages = fs::read_dir(format!("/usr/share/locale/{short}/LC_MESSAGES"));
+        let speaks = messages.into_iter().flatten().flatten().any(|file| {
+            let name = file.file_name();
+            name.to_string_lossy().starts_with("postgres-")
+        });
+        speaks && made.is_ok_and(|status| status.success())
     }
 
     pub(super) fn data(&self) -> PathBuf {
@@ -313,7 +324,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.thaw();
-        self.stop();
+        // At once: nothing in there is worth a checkpoint any more. Killed, it would leave its shared memory behind.
+        self.end(Signal::QUIT);
         let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
         drop(reaper.stdin.take());
         let _ = reaper.wait();

@@ -17,6 +17,8 @@ use super::process::Process;
 use super::wait::eventually;
 use super::{Store, Upstream};
 
+/// What is waited for when a proxy starts.
+pub const READY: &str = "the proxy to be ready";
 /// The bearer token of the admin API in every test.
 pub const ADMIN_TOKEN: &str = "only-for-tests";
 
@@ -174,7 +176,7 @@ impl Proxy {
 
     async fn run_in(dir: TempDir, command: Command, store: Option<Store>) -> Self {
         let proxy = Self::until_it_listens(dir, command, store).await;
-        eventually("the proxy to be ready", || async {
+        eventually(READY, || async {
             (proxy.ask("/readyz").await.status() == 200).then_some(())
         })
         .await;

@@ -172,19 +172,19 @@ impl Field {
 
     pub async fn operator(&self, random: StdRng) {
         let random = Mutex::new(random);
+        // One of each, whatever is rolled later and however much of it there is time for.
+        eventually("an advance", || async {
+            let done = self.advance(roll(&random, RESOURCES), &random).await;
+            done.then_some(())
+        })
+        .await;
+        self.overthrow(roll(&random, RESOURCES), &random).await;
         while !self.is_over() {
             let resource = roll(&random, RESOURCES);
             match roll(&random, 10) {
                 0..2 => self.overthrow(resource, &random).await,
                 2..5 => {
-                    let token = {
-                        let mut holders = self.holders(resource);
-                        holders.newest += 1;
-                        holders.newest
-                    };
-                    let done = self.act(resource, "advance", token, &random).await;
-                    self.advanced
-                        .fetch_add(usize::from(done == Some(200)), Ordering::Relaxed);
+                    self.advance(resource, &random).await;
                 }
                 _ => self.resolve(resource, &random).await,
             }
@@ -193,6 +193,19 @@ impl Field {
             ))
             .await;
         }
+    }
+
+    /// Raises a mark to a token that nobody holds yet; says whether that was heard to be done.
+    async fn advance(&self, resource: usize, random: &Mutex<StdRng>) -> bool {
+        let token = {
+            let mut holders = self.holders(resource);
+            holders.newest += 1;
+            holders.newest
+        };
+        let done = self.act(resource, "advance", token, random).await == Some(200);
+        self.advanced
+            .fetch_add(usize::from(done), Ordering::Relaxed);
+        done
     }
 
     async fn act(
