@@ -17,4 +17,4 @@ cargo build --locked --release --bin fencepost
 top=$(cd "$(dirname "${CARGO_TARGET_DIR:-target}")" && pwd)/$(basename "${CARGO_TARGET_DIR:-target}")
 FENCEPOST_MUTANT=$top/release/fencepost FENCEPOST_LONG=1 \
     cargo test --locked --test suite -- --test-threads=1 --nocapture "load::${1:-}" |
-    grep -E '^(load:|test result|skipped)|FAILED|panicked'
+    sed -En 's/^test load::[a-z0-9_:]+ \.\.\. (load:|skipped)/\1/; /^(load:|test result|skipped)|FAILED|panicked/p'

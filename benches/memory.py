@@ -17,6 +17,7 @@ KIB, MIB = 1 << 10, 1 << 20
 PIECE = 64 * KIB
 CONNECTIONS, IN_FLIGHT, BODY_MEMORY, HEADER_BYTES = 512, 128, 64 * MIB, 64 * KIB
 MARKS = int(os.environ.get("MARKS", "20000"))
+BASE = 20 * MIB
 
 PER_CONNECTION = HEADER_BYTES + 3 * PIECE + 16 * KIB
 PER_REQUEST = 10 * PIECE
@@ -44,9 +45,9 @@ class Proxy:
         config = f"""
 listen: 127.0.0.1:0
 upstream: {{ url: "http://127.0.0.1:{port}" }}
-store: {{ url: "sqlite:{work.name}/{time.monotonic_ns()}.db" }}
+store: {{ url: "sqlite:{work.name}/{time.monotonic_ns()}.db", cached_marks: {MARKS} }}
 admin: {{ listen: off }}
-log: {{ format: json, level: warn,fencepost::app=info }}
+log: {{ format: json, level: "warn,fencepost::app=info" }}
 barrier: {{ queue: 1 }}
 body: {{ buffer: 1MiB, timeout: 5m, progress_timeout: 5m }}
 limits:
@@ -63,10 +64,14 @@ routes: [{{ path: "/orders/{{id}}", resource: "order:{{id}}" }}]
         with open(path, "w", encoding="utf-8") as file:
             file.write(config)
         self.process = start([program, "serve", "--config", path])
+        said = b""
         for line in self.process.stdout:
+            said += line
             if b'"listening"' in line:
                 self.port = int(re.search(rb'"data":"127.0.0.1:(\d+)"', line).group(1))
                 break
+        else:
+            sys.exit(f"{program} has ended, with {self.process.wait()}:\n{said.decode()}")
         # Nothing is read from the log any more: the level is one that writes little.
         self.base = self.resident()
 
@@ -89,10 +94,11 @@ routes: [{{ path: "/orders/{{id}}", resource: "order:{{id}}" }}]
             time.sleep(0.5)
         return most
 
-    def told(self, what, count, bound):
-        grown = self.settled() - self.base
-        print(f"{what}: {grown / MIB:.1f} MiB over {self.base / MIB:.1f} MiB at the start, "
-              f"{grown / count / KIB:.2f} KiB each; bound {bound / MIB:.1f} MiB", flush=True)
+    def told(self, what, count, bound, most=0):
+        resident = max(most, self.settled())
+        each = (resident - self.base) / count / KIB
+        print(f"{what}: {resident / MIB:.1f} MiB, {self.base / MIB:.1f} MiB of it at the start, {each:.2f} KiB each; "
+              f"bound {(BASE + bound) / MIB:.1f} MiB", flush=True)
 
 
 def get(connection):
@@ -134,14 +140,21 @@ try:
         held.append(connection)
     proxy.told(f"{IN_FLIGHT} answers of 4 MiB that nobody takes", IN_FLIGHT, IN_FLIGHT * (PER_CONNECTION + PER_REQUEST))
 
-    proxy = Proxy(small_port)
-    held = [proxy.connect() for _ in range(32)]
-    for number in range(0, MARKS, len(held)):
-        for at, connection in enumerate(held):
-            connection.sendall(put(f"resource-{number + at:020}", 0))
-        for connection in held:
-            connection.recv(4096)
-    proxy.told(f"{MARKS} marks with keys of 35 bytes", MARKS, MARKS * 1024)
+    # Ten times as many resources as are remembered: those that were new of late have an epoch open, too.
+    for length in 35, 200:
+        proxy = Proxy(small_port)
+        held = [proxy.connect() for _ in range(32)]
+        most, began = 0, time.monotonic()
+        for number in range(0, 10 * MARKS, len(held)):
+            for at, connection in enumerate(held):
+                connection.sendall(put(f"{number + at:0{length - len('order:')}}", 0))
+            for connection in held:
+                connection.recv(4096)
+            if number % 3200 == 0:
+                most = max(most, proxy.resident())
+        new = 10 * MARKS / (time.monotonic() - began)
+        proxy.told(f"{MARKS} marks with keys of {length} bytes, {new:.0f} new ones a second", MARKS,
+                   MARKS * (3 * length + 2 * KIB) + 2 * new * (length + 1.25 * KIB), most)
 finally:
     for process in processes:
         process.kill()

@@ -87,7 +87,8 @@ async fn slowhttptest_reading() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2load_with_many_streams() {
-    let (requests, clients) = (scale("4000", "200000"), scale("10", "100"));
+    // A hundred streams of each at once: no more than `limits.in_flight`.
+    let (requests, clients) = (scale("4000", "200000"), scale("10", "40"));
     let said = beside("h2load_with_many_streams", "h2load", "{}", |to| {
         let arguments = [
             "-n",
