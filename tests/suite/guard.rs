@@ -372,8 +372,8 @@ async fn idle_is_who_has_nothing_at_work() {
 async fn who_is_still_sending_gets_to_read_why_it_was_refused() {
     let (upstream, proxy) = fenced("{}").await;
     let mut bytes =
-        format!("{PUT}Content-Length: 3000000\r\nContent-Length: 3000000\r\n\r\n").into_bytes();
-    bytes.resize(bytes.len() + 3_000_000, b'a');
+        format!("{PUT}Content-Length: 8000000\r\nContent-Length: 8000000\r\n\r\n").into_bytes();
+    bytes.resize(bytes.len() + 8_000_000, b'a');
     // All of it is taken from the client, so that no reset overtakes the answer.
     refused(&proxy, &bytes)
         .await

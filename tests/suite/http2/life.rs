@@ -100,15 +100,15 @@ async fn no_more_streams_than_are_allowed_reach_the_upstream() {
         assert_eq!(client.answer(*stream).await, Answer::Status(200));
     }
     // Their heads are there; their ends may still be on the way.
-    loop {
-        let stream = client.head(&good("/orders/again"), true).await;
-        match soon("room again", client.answer(stream)).await {
-            Answer::Reset(7) => {}
-            answer => {
-                assert_eq!(answer, Answer::Status(200));
-                break;
+    let again = soon("room again", async {
+        loop {
+            let stream = client.head(&good("/orders/again"), true).await;
+            let answer = client.answer(stream).await;
+            if answer != Answer::Reset(7) {
+                return answer;
             }
         }
-    }
+    });
+    assert_eq!(again.await, Answer::Status(200));
     assert_eq!(upstream.count(), 4);
 }
