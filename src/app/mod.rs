@@ -162,6 +162,8 @@ impl App {
             remaining: handles.lease_remaining,
             term: settings.store.lease,
             settle: settings.barrier.settle,
+            undelivered: settings.upstream.undelivered,
+            routes: String::new(),
             bits,
         };
 

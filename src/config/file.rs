@@ -88,6 +88,12 @@ pub struct UpstreamFile {
     /// one that is just being used.
     #[schemars(extend("default" = "4s"))]
     pub idle_timeout: Option<Time>,
+    /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
+    /// take (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether or
+    /// not the proxy runs. After a proxy's death the others wait for this between `store.lease` and
+    /// `barrier.settle`. 100ms to 10m.
+    #[schemars(extend("default" = "10s"))]
+    pub undelivered: Option<Time>,
     /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.
     #[schemars(extend("default" = false))]
     pub http2: Option<bool>,

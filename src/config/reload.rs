@@ -37,6 +37,10 @@ impl Settings {
             self.store.cached_marks != new.store.cached_marks,
         );
         fix("store.migrate", self.store.migrate != new.store.migrate);
+        fix(
+            "upstream.undelivered",
+            self.upstream.undelivered != new.upstream.undelivered,
+        );
         fix("barrier.settle", self.barrier.settle != new.barrier.settle);
         let mut reasons = fixed;
         let keys = keys(&self.routes);

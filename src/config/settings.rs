@@ -59,6 +59,8 @@ pub struct UpstreamSettings {
     pub timeout: Duration,
     /// How long an idle connection to the upstream is kept.
     pub idle_timeout: Duration,
+    /// How long the kernel tries to deliver what was written for a fenced request.
+    pub undelivered: Duration,
     /// HTTP/2 over TLS, by ALPN.
     pub http2: bool,
     pub tls: UpstreamTlsSettings,

@@ -309,6 +309,7 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         seconds(4),
         report,
     );
+    let undelivered = undelivered(file.undelivered, report);
     let http2 = file.http2.unwrap_or(false);
     if http2
         && url
@@ -331,9 +332,26 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         connect_timeout,
         timeout,
         idle_timeout,
+        undelivered,
         http2,
         tls: tls?,
     })
+}
+
+/// A kernel that gives up sooner than a retransmission breaks healthy connections. After a death,
+/// the others wait for this long.
+fn undelivered(given: Option<Time>, report: &mut Report) -> Duration {
+    let at = "upstream.undelivered";
+    let undelivered = time(at, given, seconds(10), report);
+    let bounds = Duration::from_millis(100)..=Duration::from_mins(10);
+    if !undelivered.is_zero() && !bounds.contains(&undelivered) {
+        report.error(
+            at,
+            "out of range",
+            "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
+        );
+    }
+    undelivered
 }
 
 fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {

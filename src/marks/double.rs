@@ -16,7 +16,7 @@ use super::lease::{Clock, Lease};
 use super::ledger::Ledger;
 use super::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Opening, Override, Renewal, StoreError,
+    Opening, Override, Renewal, StoreError, Terms,
 };
 use super::watch::Watch;
 use crate::fence::{ResourceKey, Token};
@@ -312,17 +312,14 @@ impl MarkStore for Double {
         Ok(())
     }
 
-    async fn join(
-        &self,
-        instance: &InstanceId,
-        lease: Duration,
-        settle: Duration,
-    ) -> Result<Era, StoreError> {
+    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let row = InstanceRow {
             id: instance.clone(),
-            renewals: 0,
-            lease,
-            settle,
+            renewals: terms.renewals,
+            lease: terms.lease,
+            settle: terms.settle,
+            undelivered: terms.undelivered,
+            routes: terms.routes.clone(),
             dead: false,
         };
         self.run("join", move |state| {
@@ -370,6 +367,8 @@ impl MarkStore for Double {
                         renewals: 0,
                         lease: Duration::ZERO,
                         settle: Duration::ZERO,
+                        undelivered: Duration::ZERO,
+                        routes: String::new(),
                         dead: true,
                     });
                 }
@@ -491,6 +490,7 @@ impl MarkStore for Double {
 // --- one instance over a store ---
 
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+pub(crate) const UNDELIVERED: Duration = Duration::from_secs(10);
 pub(crate) const TERM: Duration = Duration::from_secs(5);
 
 /// One instance, with its lane at work and no keeper: a test steps that by hand.
@@ -582,6 +582,8 @@ impl Rig {
             remaining: Gauge::new("remaining", "of a test").expect("good options"),
             term: TERM,
             settle: SETTLE,
+            undelivered: UNDELIVERED,
+            routes: String::new(),
             bits: rand::random,
         }
     }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::lane::{LaneHandle, Meters};
 use super::lease::{Identity, Lease};
 use super::ledger::Ledger;
-use super::store::{Era, Heard, InstanceId, MarkStore, News, Renewal, StoreError};
+use super::store::{Era, Heard, InstanceId, MarkStore, News, Renewal, StoreError, Terms};
 use super::watch::Watch;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
@@ -37,6 +37,10 @@ pub struct Keeper {
     /// The lease's term.
     pub term: Duration,
     pub settle: Duration,
+    /// See [`Terms::undelivered`].
+    pub undelivered: Duration,
+    /// See [`Terms::routes`].
+    pub routes: String,
     /// Randomness for the ids of rejoins.
     pub bits: fn() -> u128,
 }
@@ -47,10 +51,7 @@ impl Keeper {
     pub async fn join(&self) -> Result<(), StoreError> {
         let sent = self.lease.clock().now();
         let identity = self.lease.identity();
-        let joined = self
-            .store
-            .join(&identity.instance, self.term, self.settle)
-            .await;
+        let joined = self.store.join(&identity.instance, &self.terms()).await;
         if joined.is_err() {
             // It may be on record all the same: the next try is another instance.
             let id = InstanceId::from_bits((self.bits)());
@@ -61,6 +62,17 @@ impl Keeper {
         self.lease.renewed(sent);
         self.meters.answered();
         Ok(())
+    }
+
+    /// What this instance puts on record.
+    fn terms(&self) -> Terms {
+        Terms {
+            renewals: 0,
+            lease: self.term,
+            settle: self.settle,
+            undelivered: self.undelivered,
+            routes: self.routes.clone(),
+        }
     }
 
     /// Runs until `stop`.
@@ -190,9 +202,7 @@ impl Keeper {
                 let lapsed = self.lease.lapsed_for().unwrap_or_default();
                 let id = InstanceId::from_bits((self.bits)());
                 let sent = clock.now();
-                let era = self
-                    .bounded(self.store.join(&id, self.term, self.settle))
-                    .await?;
+                let era = self.bounded(self.store.join(&id, &self.terms())).await?;
                 // Before the new lease runs: under a lease that holds, what the ledger knows is right.
                 self.ledger.retire_before(identity.generation + 1);
                 self.ledger.adopt(era);
@@ -225,7 +235,8 @@ impl Keeper {
     /// instance knows still holds, and is what can tell what else was lost; it goes on under the same id.
     async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
         let sent = self.lease.clock().now();
-        let joined = self.store.join(&identity.instance, self.term, self.settle);
+        let terms = self.terms();
+        let joined = self.store.join(&identity.instance, &terms);
         let era = self.bounded(joined).await?;
         if !self.cannot_be_buried() {
             // It took so long that its epochs may be deleted by now. The next round is to find it dead.

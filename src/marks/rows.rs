@@ -82,11 +82,11 @@ pub(super) fn mark(
     })
 }
 
-/// `(id, renewals, lease_ms, settle_ms, dead)`.
-pub(super) type InstanceColumns = (String, i64, i64, i64, bool);
+/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead)`.
+pub(super) type InstanceColumns = (String, i64, i64, i64, i64, String, bool);
 
 pub(super) fn instance(
-    (id, renewals, lease, settle, dead): InstanceColumns,
+    (id, renewals, lease, settle, undelivered, routes, dead): InstanceColumns,
 ) -> Result<InstanceRow, StoreError> {
     let span = |ms: i64| {
         u64::try_from(ms)
@@ -98,6 +98,8 @@ pub(super) fn instance(
         renewals,
         lease: span(lease)?,
         settle: span(settle)?,
+        undelivered: span(undelivered)?,
+        routes,
         dead,
     })
 }

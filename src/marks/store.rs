@@ -105,8 +105,25 @@ pub struct InstanceRow {
     pub renewals: i64,
     pub lease: Duration,
     pub settle: Duration,
+    /// How long its kernel may go on delivering what it had written (`upstream.undelivered`).
+    pub undelivered: Duration,
+    /// The digest of its route table; empty where none was recorded.
+    pub routes: String,
     /// Declared dead. Never undone.
     pub dead: bool,
+}
+
+/// What an instance puts on record when it joins. The others reckon with it after its death.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Where its counter starts.
+    pub renewals: i64,
+    pub lease: Duration,
+    pub settle: Duration,
+    /// See [`InstanceRow::undelivered`].
+    pub undelivered: Duration,
+    /// See [`InstanceRow::routes`].
+    pub routes: String,
 }
 
 /// What became of a renewal.
@@ -281,12 +298,7 @@ pub trait MarkStore: Send + Sync + 'static {
     // --- life and death: one caller, the lease keeper; a connection of its own ---
 
     /// Records a new instance, and returns the namespace's era.
-    async fn join(
-        &self,
-        instance: &InstanceId,
-        lease: Duration,
-        settle: Duration,
-    ) -> Result<Era, StoreError>;
+    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError>;
 
     /// Adds one to the instance's counter, unless it is dead or unknown; says which.
     async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError>;
@@ -300,7 +312,7 @@ pub trait MarkStore: Send + Sync + 'static {
     fn connections(&self) -> u64;
 
     /// Every instance recorded, and every id that only an epoch row knows (as `dead`, with
-    /// `renewals`, `lease` and `settle` of 0).
+    /// every other column 0 or empty).
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
 
     /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now.

@@ -159,6 +159,8 @@ mod tests {
             renewals,
             lease: 5 * SEC,
             settle: 30 * SEC,
+            undelivered: Duration::ZERO,
+            routes: String::new(),
             dead,
         }
     }

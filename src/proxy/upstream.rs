@@ -484,6 +484,7 @@ mod tests {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(5),
+            undelivered: Duration::from_secs(5),
             http2: false,
             tls: crate::config::UpstreamTlsSettings::default(),
         };

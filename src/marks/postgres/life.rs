@@ -3,33 +3,34 @@
 //! Parts of one statement share one snapshot, so "dead, or not recorded" and the deletion that
 //! rests on it cannot fall apart.
 
-use std::time::Duration;
-
 use sqlx::PgConnection;
 
 use super::people::{all, only};
 use crate::fence::ResourceKey;
 use crate::marks::rows::{self, Failure, InstanceColumns};
-use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal};
+use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal, Terms};
 
 pub(super) async fn join(
     connection: &mut PgConnection,
     namespace: &str,
     instance: &InstanceId,
-    lease: Duration,
-    settle: Duration,
+    terms: &Terms,
 ) -> Result<Era, Failure> {
     let eras: Vec<Era> = sqlx::query_scalar(
         "WITH born AS ( \
-             INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
-             VALUES ($1, $2, 0, $3, $4, false)) \
+             INSERT INTO instances \
+                 (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, false)) \
          INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 0) \
          ON CONFLICT (namespace) DO UPDATE SET era = n.era RETURNING n.era",
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .bind(rows::millis(lease))
-    .bind(rows::millis(settle))
+    .bind(terms.renewals)
+    .bind(rows::millis(terms.lease))
+    .bind(rows::millis(terms.settle))
+    .bind(rows::millis(terms.undelivered))
+    .bind(&terms.routes)
     .fetch_all(connection)
     .await?;
     only(eras)
@@ -88,9 +89,11 @@ pub(super) async fn instances(
     namespace: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
     let rows: Vec<InstanceColumns> = sqlx::query_as(
-        "SELECT id, renewals, lease_ms, settle_ms, dead FROM instances WHERE namespace = $1 \
+        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
+         WHERE namespace = $1 \
          UNION ALL \
-         SELECT DISTINCT e.instance, 0::bigint, 0::bigint, 0::bigint, true FROM epochs AS e \
+         SELECT DISTINCT e.instance, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true \
+         FROM epochs AS e \
          WHERE e.namespace = $1 AND NOT EXISTS ( \
              SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = e.instance)",
     )

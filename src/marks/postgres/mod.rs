@@ -36,7 +36,7 @@ use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, Renewal, StoreError,
+    Override, Renewal, StoreError, Terms,
 };
 use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
@@ -176,11 +176,18 @@ pub async fn migrate(url: Secret) -> Result<(), StoreError> {
 }
 
 pub(super) fn migrator() -> Migrator {
-    rows::migrator(&[(
-        1,
-        "marks",
-        include_str!("../migrations/postgres/0001_marks.sql"),
-    )])
+    rows::migrator(&[
+        (
+            1,
+            "marks",
+            include_str!("../migrations/postgres/0001_marks.sql"),
+        ),
+        (
+            2,
+            "terms",
+            include_str!("../migrations/postgres/0002_terms.sql"),
+        ),
+    ])
 }
 
 async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
@@ -275,14 +282,9 @@ impl MarkStore for PostgresStore {
         .await
     }
 
-    async fn join(
-        &self,
-        instance: &InstanceId,
-        lease: Duration,
-        settle: Duration,
-    ) -> Result<Era, StoreError> {
+    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         self.on(&self.keeper, async |c| {
-            life::join(c, &self.namespace, instance, lease, settle).await
+            life::join(c, &self.namespace, instance, terms).await
         })
         .await
     }

@@ -1,7 +1,5 @@
 //! [`MarkStore`] for [`SqliteStore`]: each call hands owned arguments to the task that does its work.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use serde_json::json;
 
@@ -11,7 +9,7 @@ use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, Renewal, StoreError,
+    Override, Renewal, StoreError, Terms,
 };
 
 #[async_trait]
@@ -101,15 +99,10 @@ impl MarkStore for SqliteStore {
         Ok(())
     }
 
-    async fn join(
-        &self,
-        instance: &InstanceId,
-        lease: Duration,
-        settle: Duration,
-    ) -> Result<Era, StoreError> {
-        let instance = instance.clone();
+    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
+        let (instance, terms) = (instance.clone(), terms.clone());
         self.write(move |connection, namespace| {
-            Box::pin(life::join(connection, namespace, instance, lease, settle))
+            Box::pin(life::join(connection, namespace, instance, terms))
         })
         .await
     }

@@ -1,29 +1,30 @@
 //! The statements about instances: who lives, who is dead, whose epochs may go.
 
-use std::time::Duration;
-
 use sqlx::SqliteConnection;
 
 use super::people::all;
 use crate::fence::ResourceKey;
 use crate::marks::rows::{self, Failure, InstanceColumns};
-use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal};
+use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal, Terms};
 
 pub(super) async fn join(
     connection: &mut SqliteConnection,
     namespace: &str,
     instance: InstanceId,
-    lease: Duration,
-    settle: Duration,
+    terms: Terms,
 ) -> Result<Era, Failure> {
     sqlx::query(
-        "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
-         VALUES (?1, ?2, 0, ?3, ?4, 0)",
+        "INSERT INTO instances \
+             (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)",
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .bind(rows::millis(lease))
-    .bind(rows::millis(settle))
+    .bind(terms.renewals)
+    .bind(rows::millis(terms.lease))
+    .bind(rows::millis(terms.settle))
+    .bind(rows::millis(terms.undelivered))
+    .bind(terms.routes)
     .execute(&mut *connection)
     .await?;
     Ok(sqlx::query_scalar(
@@ -82,10 +83,10 @@ pub(super) async fn instances(
     namespace: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
     let rows: Vec<InstanceColumns> = sqlx::query_as(
-        "SELECT id, renewals, lease_ms, settle_ms, dead FROM instances \
+        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
          WHERE namespace = ?1 \
          UNION ALL \
-         SELECT DISTINCT e.instance, 0, 0, 0, 1 FROM epochs AS e \
+         SELECT DISTINCT e.instance, 0, 0, 0, 0, '', 1 FROM epochs AS e \
          WHERE e.namespace = ?1 AND NOT EXISTS (SELECT 1 FROM instances AS i \
          WHERE i.namespace = ?1 AND i.id = e.instance)",
     )

@@ -283,11 +283,18 @@ impl Drop for Held {
 }
 
 pub(super) fn migrator() -> Migrator {
-    rows::migrator(&[(
-        1,
-        "marks",
-        include_str!("../migrations/sqlite/0001_marks.sql"),
-    )])
+    rows::migrator(&[
+        (
+            1,
+            "marks",
+            include_str!("../migrations/sqlite/0001_marks.sql"),
+        ),
+        (
+            2,
+            "terms",
+            include_str!("../migrations/sqlite/0002_terms.sql"),
+        ),
+    ])
 }
 
 async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {

@@ -52,6 +52,7 @@ impl Bench {
             timeout: LONG,
             idle_timeout: LONG,
             http2: false,
+            undelivered: Duration::from_secs(5),
             tls: crate::config::UpstreamTlsSettings::default(),
         };
         let upstream = Arc::new(Upstream::new(&settings, &rig.lease).expect("an upstream"));

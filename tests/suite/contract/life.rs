@@ -2,16 +2,27 @@
 
 use std::time::Duration;
 
-use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Override, Renewal};
+use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
 
 use super::{Home, advance, advance_as, ask, epochs_of, instance, key, opening, token};
 
 const LEASE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(30);
+const UNDELIVERED: Duration = Duration::from_secs(10);
+
+fn terms() -> Terms {
+    Terms {
+        renewals: 0,
+        lease: LEASE,
+        settle: SETTLE,
+        undelivered: UNDELIVERED,
+        routes: "of a test".to_owned(),
+    }
+}
 
 async fn join(store: &dyn MarkStore, of: u128) {
     let era = store
-        .join(&instance(of), LEASE, SETTLE)
+        .join(&instance(of), &terms())
         .await
         .expect("an answer");
     assert_eq!(era, 0);
@@ -23,6 +34,8 @@ fn row(of: u128, renewals: i64, dead: bool) -> InstanceRow {
         renewals,
         lease: LEASE,
         settle: SETTLE,
+        undelivered: UNDELIVERED,
+        routes: "of a test".to_owned(),
         dead,
     }
 }
@@ -51,7 +64,7 @@ pub async fn an_instance_joins_and_renews(home: Home) {
         .expect("an answer");
     let renewed = store.renew(&instance(2)).await.expect("an answer");
     assert_eq!(renewed, Renewal::Alive(1));
-    let era = store.join(&instance(3), LEASE, SETTLE).await;
+    let era = store.join(&instance(3), &terms()).await;
     assert_eq!(era.expect("an answer"), 1);
 }
 
@@ -61,7 +74,8 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     for (known, era) in [(3, 3), (2, 3), (5, 5)] {
         store.raise_era(known).await.expect("an answer");
         let newcomer = instance(u128::from(known.unsigned_abs()));
-        let joined = store.join(&newcomer, LEASE, SETTLE);
+        let terms = terms();
+        let joined = store.join(&newcomer, &terms);
         assert_eq!(joined.await.expect("an answer"), era);
     }
     let renewed = store.renew(&instance(3)).await.expect("an answer");
@@ -197,6 +211,8 @@ pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
         renewals: 0,
         lease: Duration::ZERO,
         settle: Duration::ZERO,
+        undelivered: Duration::ZERO,
+        routes: String::new(),
         dead: true,
     };
     assert_eq!(rows(&*store).await, [unknown, row(2, 0, false)]);
@@ -223,7 +239,7 @@ pub async fn ids_are_taken_once(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
     store.renew(&instance(1)).await.expect("an answer");
-    let again = store.join(&instance(1), LEASE, SETTLE).await;
+    let again = store.join(&instance(1), &terms()).await;
     assert!(again.is_err(), "{again:?}");
     // The connection that had the error is gone; the store goes on.
     assert_eq!(rows(&*store).await, [row(1, 1, false)]);

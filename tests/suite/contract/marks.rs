@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencepost::fence::Token;
-use fencepost::marks::{Found, MarkStore};
+use fencepost::marks::{Found, MarkStore, Terms};
 
 use super::{Home, advance, advance_as, ask, instance, key, mark_of, spending, token};
 
@@ -80,7 +80,7 @@ pub async fn a_mark_outlives_the_store(home: Home) {
 pub async fn namespaces_share_nothing(home: Home) {
     let one = home.open_in("one").await;
     advance(&*one, ask("a", 7)).await;
-    one.join(&instance(1), super::TIMEOUT, super::TIMEOUT)
+    one.join(&instance(1), &Terms::default())
         .await
         .expect("the store answers");
     one.record_templates(&[("/a".into(), "a".into())])

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost::config::settings::Secret;
 use fencepost::marks::postgres::PostgresStore;
-use fencepost::marks::{Heard, MarkStore, News, Override, StoreError};
+use fencepost::marks::{Heard, MarkStore, News, Override, StoreError, Terms};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tokio::sync::mpsc::Receiver;
@@ -251,7 +251,7 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     store
-        .join(&instance(1), TIMEOUT, TIMEOUT)
+        .join(&instance(1), &Terms::default())
         .await
         .expect("an answer");
     let mut holder = shell(&url).await;
@@ -399,7 +399,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
         let store = store.expect("it opens");
         advance(&store, opening("a", 5, i64::from(migrate))).await;
         store
-            .join(&instance(u128::from(migrate)), TIMEOUT, TIMEOUT)
+            .join(&instance(u128::from(migrate)), &Terms::default())
             .await
             .expect("an answer");
     }

@@ -1,0 +1,7 @@
+-- What the columns mean: src/marks/migrations/postgres/0002_terms.sql.
+
+ALTER TABLE instances ADD COLUMN undelivered_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN routes TEXT NOT NULL DEFAULT '';
+
+CREATE INDEX epochs_of_instance ON epochs (namespace, instance, resource, opening);
+DROP INDEX epochs_by_instance;
