@@ -48,6 +48,10 @@ pub(crate) struct State {
     /// What [`MarkStore::connections`] says.
     pub connections: u64,
 }
+    /// What [`MarkStore::instances_over`] says.
+    pub instances_over: u64,
+    /// How often tokens of a resource were given back.
+    pub given_back: HashMap<ResourceKey, i64>,
 
 type Later = Box<dyn FnOnce(&mut State) + Send>;
 
@@ -185,6 +189,7 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
                 row.1 = row.1.take().or(ask.spend);
                 if let Some(opening) = ask.opening {
                     state.epochs.push(EpochRow {
+        let given_back = state.given_back.get(&ask.resource).copied();
                         resource: ask.resource,
                         instance: instance.clone(),
                         opening,
@@ -206,6 +211,7 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
 #[async_trait]
 impl MarkStore for Double {
     fn kind(&self) -> &'static str {
+            given_back: given_back.unwrap_or_default(),
         "double"
     }
 
@@ -301,6 +307,7 @@ impl MarkStore for Double {
 
     async fn announce(&self, news: &[News]) -> Result<(), StoreError> {
         let said = news.to_vec();
+                    *state.given_back.entry(key).or_default() += 1;
         self.run("announce", |_| ()).await?;
         let listeners = held(&self.listeners).clone();
         for news in said {
@@ -444,6 +451,24 @@ impl MarkStore for Double {
         _: &str,
     ) -> Result<Override, StoreError> {
         let key = resource.clone();
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
+        let resources = resources.to_vec();
+        self.run("marks", move |state| {
+            let rows = resources.into_iter().filter_map(|resource| {
+                let (token, spent, era) = state.marks.get(&resource)?.clone();
+                Some(MarkRow {
+                    resource,
+                    token,
+                    spent: spent.is_some(),
+                    era,
+                    since_ms: 0,
+                })
+            });
+            rows.collect()
+        })
+        .await
+    }
+
         self.run("override_mark", move |state| {
             let open = state.epochs.iter().filter(|row| row.resource == key);
             let open: Vec<EpochRow> = open.cloned().collect();

@@ -86,6 +86,9 @@ pub struct Found {
     /// The name the token asked for is spent under after this statement, if it is spent and the
     /// mark is that token: equal to [`Ask::spend`] when this ask has won it.
     pub spent_by: Option<String>,
+    /// How often tokens of this resource were given back so far. A token that was spent and is not any more was
+    /// given back if this has risen since; if not, its spending was lost.
+    pub given_back: i64,
 }
 
 /// A durable note that an instance may have requests of this token in flight.

@@ -7,6 +7,7 @@ use super::Waiter;
 use super::{Meters, Want};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::Identity;
+use crate::marks::ledger::Spend;
 use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, Opening, StoreError};
 
 /// All that wants something of one resource, in one batch.
@@ -15,6 +16,8 @@ pub(super) struct Group {
     pub waiters: Vec<Waiter>,
     /// The mark known here to be durable before the statement was sent, and the era it was learned in.
     pub known: Option<(Token, Era)>,
+    /// The token known here to be spent before the statement was sent.
+    pub spent: Option<Spend>,
 }
 
 /// Folds waiters by resource, in key order: the highest token is asked for, and the others are
@@ -47,6 +50,7 @@ pub(super) fn fold(
             },
             waiters,
             known: None,
+            spent: None,
         });
     }
     groups

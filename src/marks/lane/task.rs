@@ -254,12 +254,14 @@ impl Lane {
         });
         for group in &mut groups {
             group.known = self.ledger.known_in(&group.ask.resource);
+            group.spent = self.ledger.spent(&group.ask.resource);
         }
         // Looked at after what is known was read. Who may have been declared dead may have missed an override of
         // what its epochs protected, and holds no mark against the store's.
         if !self.lease.holds(by.generation) {
             for group in &mut groups {
                 group.known = None;
+                group.spent = None;
             }
         }
         groups
@@ -344,6 +346,7 @@ impl Lane {
             ask,
             waiters,
             known,
+            spent,
         } = group;
         if found.era > era {
             self.ledger.adopt(found.era);
@@ -356,8 +359,15 @@ impl Lane {
         }
         let known = known.filter(|(_, learned)| found.era <= *learned);
         let lost = known.is_some_and(|(known, _)| found.before < Some(known));
-        if lost && self.ledger.era() == era {
-            self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
+        // What was begun to be given back since is known no more.
+        let spent = spent.filter(|spend| self.ledger.spent(&ask.resource).as_ref() == Some(spend));
+        let unspent = spent.is_some_and(|spend| spend.is_missing(ask.token, found));
+        if (lost || unspent) && self.ledger.era() == era {
+            if lost {
+                self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
+            } else {
+                self.spending_lost(&ask.resource, found.spent_by.as_deref());
+            }
             self.doubt(&ask, by);
             let error = lost_error();
             for waiter in waiters {
@@ -411,6 +421,11 @@ impl Lane {
             }
         }
         self.ledger.learn(&ask.resource, mark, era, false);
+        if mark == ask.token {
+            let own = ask.spend.as_deref();
+            self.ledger
+                .learn_spent(&ask.resource, mark, found, era, own);
+        }
         let mut advanced = found.before < Some(ask.token);
         for waiter in waiters {
             let answer = if waiter.token < mark {

@@ -450,3 +450,4 @@ async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
 }
 
 mod era;
+mod spent;

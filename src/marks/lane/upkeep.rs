@@ -31,6 +31,10 @@ impl Lane {
         let (spends, replies): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.gives).into_iter().unzip();
         let done = match self.store.give_back(&spends).await {
+        for (resource, _, name) in &spends {
+            // Before it is sent: whatever becomes of the statement, from now on the token may be found given back.
+            self.ledger.give_up_spent(resource, name);
+        }
             Ok(()) => true,
             Err(error) => {
                 self.meters.failed(&error);
@@ -194,6 +198,16 @@ impl Lane {
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
+    /// The mark is there, and the token that was spent is not.
+    pub(super) fn spending_lost(&mut self, key: &ResourceKey, found: Option<&str>) {
+        tracing::error!(resource = %key, found = found.unwrap_or("none"),
+            "the store has lost that a token is spent; that is written back and the resource refused until it is done and has settled");
+        self.meters.regressions.inc();
+        self.ledger.bar(key);
+        self.repairs.insert(key.clone());
+        self.repair = true;
+    }
+
         tracing::error!(resource = %key,
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
@@ -230,25 +244,8 @@ impl Lane {
             if !rows.is_empty() {
                 repaired = self.store.reopen(&rows).await;
             }
-            if let Some((token, era)) = known.filter(|_| repaired.is_ok()) {
-                let ask = Ask {
-                    resource: key.clone(),
-                    token,
-                    opening: None,
-                    spend: None,
-                };
-                match self.store.advance(&by.instance, era, &[ask]).await {
-                    Ok(found) => {
-                        let before = found.first().and_then(|found| found.before);
-                        if let Some(later) = found.first().filter(|found| found.era > era) {
-                            self.ledger.adopt(later.era);
-                            self.ledger.overruled(&key);
-                        } else if before < Some(token) {
-                            self.meters.regressions.inc();
-                        }
-                    }
-                    Err(error) => repaired = Err(error),
-                }
+            if repaired.is_ok() {
+                repaired = self.write_back(&key, known, &by).await;
             }
             match repaired {
                 Ok(()) => {
@@ -268,3 +265,50 @@ impl Lane {
         }
     }
 }
+
+    /// Writes the mark back as it is `known`, and that its token is spent if that is known, too.
+    async fn write_back(
+        &mut self,
+        key: &ResourceKey,
+        known: Option<(Token, Era)>,
+        by: &Identity,
+    ) -> Result<(), StoreError> {
+        // In this order: a spending that is read now was known in this era.
+        let now = self.ledger.era();
+        let spent = self.ledger.spent(key);
+        // One that is older than the mark, or of an era before the mark's, is nothing to write back.
+        let spent = spent.filter(|spent| known <= Some((spent.token, spent.era)));
+        let spent = spent.filter(|spent| known.is_none_or(|(_, era)| era <= spent.era));
+        let Some((token, era)) = spent
+            .as_ref()
+            .map(|spent| (spent.token, spent.era))
+            .or(known)
+        else {
+            return Ok(());
+        };
+        let ask = Ask {
+            resource: key.clone(),
+            token,
+            opening: None,
+            spend: spent.as_ref().map(|spent| spent.by.to_string()),
+        };
+        let found = self.store.advance(&by.instance, era, &[ask]).await?;
+        let Some(found) = found.first() else {
+            return Ok(());
+        };
+        if found.era > era {
+            self.ledger.adopt(found.era);
+            self.ledger.overruled(key);
+            return Ok(());
+        }
+        if found.before < Some(token) {
+            self.meters.regressions.inc();
+        }
+        if let Some(spent) = spent {
+            // What stands there now counts, be it another name: it is held against the store from here on.
+            self.ledger.forget_spent(key);
+            let own = Some(&*spent.by).filter(|_| spent.own);
+            self.ledger.learn_spent(key, token, found, now, own);
+        }
+        Ok(())
+    }

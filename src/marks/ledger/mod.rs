@@ -26,9 +26,11 @@ use tokio_util::sync::CancellationToken;
 use super::store::{EpochRow, Era, InstanceId, Opening};
 use crate::fence::{ResourceKey, Token};
 use entry::{Entry, Unknown};
+pub use spent::Spend;
 
 mod entry;
 mod learned;
+mod spent;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -120,6 +122,8 @@ pub struct UnknownOutcome {
     pub instance: InstanceId,
     pub settles_in: Duration,
 }
+    /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
+    spends: LruCache<ResourceKey, Spend>,
 
 /// What is going on at one resource here, for people.
 #[derive(Clone, Debug, Default)]
@@ -186,6 +190,7 @@ impl Ledger {
             numbers: AtomicU64::new(1),
             settle,
             term,
+                    spends: LruCache::unbounded(),
             drained,
             open_epochs,
             unknown_outcomes,

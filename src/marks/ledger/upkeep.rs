@@ -138,6 +138,7 @@ impl Ledger {
     /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over,
     /// and those epochs give no permit any more.
     pub fn overruled(&self, key: &ResourceKey) {
+        self.forget_spent(key);
         self.with(key, |entry, drained| {
             entry.known = None;
             for epoch in &mut entry.epochs {

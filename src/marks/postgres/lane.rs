@@ -34,18 +34,18 @@ WITH ask AS (
         changed_at = CASE
             WHEN m.era <= $2 AND EXCLUDED.token > m.token THEN EXCLUDED.changed_at
             ELSE m.changed_at END
-    RETURNING m.resource, m.token, m.previous, m.era, m.spent_by
+    RETURNING m.resource, m.token, m.previous, m.era, m.spent_by, m.given_back
 ), opened AS (
     INSERT INTO epochs (namespace, resource, instance, opening, token)
     SELECT $1, up.resource, $7, a.opening, a.token
     FROM up JOIN ask AS a ON a.resource = up.resource
     WHERE up.era <= $2 AND up.token = a.token AND a.opening IS NOT NULL
 )
-SELECT resource, token, previous, era, spent_by FROM up
+SELECT resource, token, previous, era, spent_by, given_back FROM up
 "#;
 
-/// `(resource, token, previous, era, spent_by)`.
-type Advanced = (String, i64, Option<i64>, i64, Option<String>);
+/// `(resource, token, previous, era, spent_by, given_back)`.
+type Advanced = (String, i64, Option<i64>, i64, Option<String>, i64);
 
 pub(super) async fn advance(
     connection: &mut PgConnection,
@@ -72,13 +72,14 @@ pub(super) async fn advance(
         .await?;
     let rows: HashMap<&str, &Advanced> = rows.iter().map(|row| (row.0.as_str(), row)).collect();
     let found = asks.iter().map(|ask| {
-        let (_, mark, previous, row_era, spent_by) = rows
+        let (_, mark, previous, row_era, spent_by, given_back) = rows
             .get(ask.resource.as_str())
             .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
         Ok(Found {
             before: previous.map(rows::number).transpose()?,
             era: *row_era,
             spent_by: spent_by.clone().filter(|_| *mark == ask.token.get()),
+            given_back: *given_back,
         })
     });
     found
@@ -202,7 +203,7 @@ pub(super) async fn give_back(
                  ON m.resource = s.resource AND m.token = s.token AND m.spent_by = s.name \
              WHERE m.namespace = $1 \
              ORDER BY m.resource FOR UPDATE OF m) \
-         UPDATE marks AS m SET spent_by = NULL FROM mine \
+         UPDATE marks AS m SET given_back = m.given_back + 1, spent_by = NULL FROM mine \
          WHERE m.namespace = $1 AND m.resource = mine.resource \
          AND m.token = mine.token AND m.spent_by = mine.name",
     )

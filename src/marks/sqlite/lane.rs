@@ -31,7 +31,7 @@ const ADVANCE: &str = "
         changed_at = CASE
             WHEN m.era <= ?2 AND excluded.token > m.token THEN excluded.changed_at
             ELSE m.changed_at END
-    RETURNING resource, token, previous, era, spent_by";
+    RETURNING resource, token, previous, era, spent_by, given_back";
 
 const OPEN_EPOCHS: &str = "
     INSERT INTO epochs (namespace, resource, instance, opening, token)
@@ -45,8 +45,8 @@ const REOPEN_EPOCHS: &str = "
     WHERE true
     ON CONFLICT DO NOTHING";
 
-/// `(resource, token, previous, era, spent_by)`.
-type Advanced = (String, i64, Option<i64>, i64, Option<String>);
+/// `(resource, token, previous, era, spent_by, given_back)`.
+type Advanced = (String, i64, Option<i64>, i64, Option<String>, i64);
 
 pub(super) async fn advance(
     connection: &mut SqliteConnection,
@@ -70,7 +70,7 @@ pub(super) async fn advance(
     let mut opened = Vec::new();
     let mut found = Vec::with_capacity(asks.len());
     for ask in asks {
-        let (_, mark, previous, row_era, spent_by) = rows
+        let (_, mark, previous, row_era, spent_by, given_back) = rows
             .get(ask.resource.as_str())
             .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
         let is_mark = *mark == ask.token.get();
@@ -89,6 +89,7 @@ pub(super) async fn advance(
             before: previous.map(rows::number).transpose()?,
             era: *row_era,
             spent_by: spent_by.clone().filter(|_| is_mark),
+            given_back: *given_back,
         });
     }
     if !opened.is_empty() {
@@ -190,7 +191,7 @@ pub(super) async fn give_back(
     spends: serde_json::Value,
 ) -> Result<(), Failure> {
     sqlx::query(
-        "UPDATE marks SET spent_by = NULL FROM json_each(?2) AS s \
+        "UPDATE marks SET given_back = given_back + 1, spent_by = NULL FROM json_each(?2) AS s \
          WHERE namespace = ?1 AND resource = s.value ->> 0 AND token = s.value ->> 1 \
          AND spent_by = s.value ->> 2",
     )

@@ -165,9 +165,14 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
         (key("nowhere"), token(5), "mine".to_owned()),
     ];
     store.give_back(&gave).await.expect("an answer");
-    for (resource, name) in [("a", Some("mine")), ("b", Some("mine")), ("c", None)] {
+    for (resource, name, given_back) in [
+        ("a", Some("mine"), 0),
+        ("b", Some("mine"), 0),
+        ("c", None, 1),
+    ] {
         let found = advance(&*store, ask(resource, 5)).await;
         assert_eq!(found.spent_by.as_deref(), name, "{resource}");
+        assert_eq!(found.given_back, given_back, "{resource}");
     }
     let again = advance(&*store, spending("c", 5, "next")).await;
     assert_eq!(again.spent_by.as_deref(), Some("next"));
@@ -175,6 +180,25 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
     store.give_back(&gave).await.expect("an answer");
     let found = advance(&*store, ask("c", 5)).await;
     assert_eq!(found.spent_by.as_deref(), Some("next"));
+    assert_eq!(found.given_back, 1);
+    // It is counted per resource, for good: the next token tells of it too.
+    let found = advance(&*store, ask("c", 6)).await;
+    assert_eq!((found.spent_by, found.given_back), (None, 1));
+}
+
+pub async fn marks_are_read_for_the_resources_named(home: Home) {
+    let store = home.open().await;
+    for (resource, number) in [("a", 5), ("b", 6), ("c", 7)] {
+        advance(&*store, spending(resource, number, "x")).await;
+    }
+    let named = [key("b"), key("nowhere"), key("c")];
+    let mut marks = store.marks(&named).await.expect("an answer");
+    marks.sort_by(|one, other| one.resource.cmp(&other.resource));
+    let said: Vec<_> = marks
+        .iter()
+        .map(|row| (row.resource.as_str(), row.token.get(), row.spent, row.era))
+        .collect();
+    assert_eq!(said, [("b", 6, true, 0), ("c", 7, true, 0)]);
 }
 
 pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
@@ -200,7 +224,8 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
             Found {
                 before: Some(token(10)),
                 era: 1,
-                spent_by: None
+                spent_by: None,
+                given_back: 0,
             }
         );
     }

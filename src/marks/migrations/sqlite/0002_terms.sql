@@ -2,6 +2,7 @@
 
 ALTER TABLE instances ADD COLUMN undelivered_ms INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN routes TEXT NOT NULL DEFAULT '';
+ALTER TABLE marks ADD COLUMN given_back INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX epochs_of_instance ON epochs (namespace, instance, resource, opening);
 DROP INDEX epochs_by_instance;

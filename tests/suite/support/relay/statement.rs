@@ -73,7 +73,7 @@ impl Statement {
             Self::Superseded => sql.ends_with("AND e.token < m.token"),
             Self::Own => sql.ends_with("token FROM epochs WHERE namespace = $1 AND instance = $2"),
             Self::Reopen => sql.starts_with("INSERT INTO epochs"),
-            Self::GiveBack => sql.contains("SET spent_by = NULL FROM mine"),
+            Self::GiveBack => sql.contains("spent_by = NULL FROM mine"),
             Self::Join => sql.contains("INSERT INTO instances"),
             Self::Renew => sql.contains("SET renewals = renewals + 1"),
             Self::Instances => sql.starts_with("SELECT id, renewals, lease_ms"),
