@@ -101,6 +101,13 @@ impl Double {
     }
 
     pub(crate) fn news(&self) -> Vec<News> {
+    /// Somebody notifies, who need not be a fencepost.
+    pub(crate) fn notify(&self, news: &News) {
+        for listener in held(&self.listeners).iter() {
+            let _ = listener.try_send(Heard::News(news.clone()));
+        }
+    }
+
         held(&self.news).clone()
     }
 

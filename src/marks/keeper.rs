@@ -11,8 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::lane::{LaneHandle, Meters};
 use super::lease::{Identity, Lease};
 use super::ledger::Ledger;
-use super::store::{Era, Heard, InstanceId, MarkStore, News, Renewal, StoreError, Terms};
-use super::watch::Watch;
+use super::store::{Era, InstanceId, MarkStore, Renewal, StoreError, Terms};
+use super::watch::{Read, Watch};
+use hints::Hints;
+
+mod hints;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
 const IDLE: Duration = Duration::from_mins(1);
@@ -77,11 +80,17 @@ impl Keeper {
 
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let keeper = &self;
+        let (keeper, hints) = (&self, &Hints::default());
         tokio::select! {
             () = stop.cancelled() => {}
             () = async {
-                tokio::join!(keeper.renewals(), keeper.upkeep(), keeper.cutoff(), keeper.news());
+                tokio::join!(
+                    keeper.renewals(),
+                    keeper.upkeep(),
+                    keeper.cutoff(),
+                    keeper.news(hints),
+                    keeper.follow(hints),
+                );
             } => {}
         }
     }
@@ -320,38 +329,6 @@ impl Keeper {
             if swept.elapsed() >= SWEEP {
                 swept = Instant::now();
                 self.ledger.sweep(IDLE);
-            }
-        }
-    }
-
-    async fn news(&self) {
-        let Some(mut heard) = self.store.listen() else {
-            return;
-        };
-        while let Some(item) = heard.recv().await {
-            match item {
-                Heard::News(News::Newer {
-                    resource,
-                    token,
-                    era,
-                }) => {
-                    if !self.ledger.learn(&resource, token, era, true) {
-                        self.lane.poll();
-                    }
-                }
-                Heard::News(News::Closed { resource }) => {
-                    if self.ledger.waits_for_others(&resource) {
-                        self.lane.look(resource);
-                    }
-                }
-                Heard::Resumed => {
-                    // It may be another server that answers now, one that was behind, and no call need have failed.
-                    self.lane.reconcile();
-                    self.lane.poll();
-                    for key in self.ledger.waiting_for_others() {
-                        self.lane.look(key);
-                    }
-                }
             }
         }
     }

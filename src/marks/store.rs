@@ -177,7 +177,8 @@ pub enum Override {
     Absent,
 }
 
-/// What instances tell each other. A lost or late one costs a poll interval and nothing else.
+/// What instances tell each other. A lost or late one costs a poll interval and nothing else. Any login of the
+/// database can send one, so it is a hint to look and never believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// A newer token is durable, and waits for older epochs of the resource.
@@ -357,6 +358,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// adds one to the namespace's era and stamps it on the row; writes the audit row.
     async fn override_mark(
         &self,
+    /// The marks of these resources, as far as there are any, in no order.
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError>;
+
         resource: &ResourceKey,
         token: Token,
         reason: &str,

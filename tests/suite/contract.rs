@@ -149,6 +149,7 @@ over_both_stores! {
         a_lost_race_to_spend_names_the_winner,
         a_newer_token_is_not_spent,
         spending_goes_back_only_under_its_name,
+        marks_are_read_for_the_resources_named,
         a_statement_of_an_older_era_changes_nothing,
         keys_of_every_script_are_kept_apart,
     }

@@ -16,6 +16,7 @@ use crate::marks::ledger::{Ending, Entered, Look};
 use crate::marks::sqlite::SqliteStore;
 use crate::marks::{Override, lane::LaneError};
 
+use crate::marks::store::News;
 const MOMENT: Duration = Duration::from_millis(1);
 
 async fn rig(store: &Arc<Double>, id: u128) -> Rig {
@@ -499,3 +500,63 @@ async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
     assert_eq!(store.open(&a), [(1, 5)], "recorded again");
     stop.cancel();
 }
+/// Any login of the database can notify.
+#[tokio::test(start_paused = true)]
+async fn a_forged_notification_changes_nothing() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let (a, b) = (key("a"), key("b"));
+    assert!(open(&rig, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let statements = store.calls("advance") + store.calls("epochs") + store.calls("close");
+    let began = Instant::now();
+    for round in 0..1000 {
+        for (resource, era) in [(&a, 0), (&b, 0), (&a, round)] {
+            store.notify(&News::Newer {
+                resource: resource.clone(),
+                token: Token::MAX,
+                era,
+            });
+        }
+        store.notify(&News::Closed {
+            resource: a.clone(),
+        });
+        tokio::time::sleep(MOMENT).await;
+    }
+    assert_eq!(rig.ledger.look(&a, token(5), 0), Look::Open);
+    assert_eq!(rig.ledger.look(&b, token(5), 0), Look::Ask);
+    assert!(matches!(enter(&rig, &a, token(5)), Entered::Permit(_)));
+    assert_eq!(rig.ledger.known(&b), None, "nothing is remembered of it");
+    assert_eq!(
+        store.calls("advance") + store.calls("epochs") + store.calls("close"),
+        statements
+    );
+    let most = began.elapsed().as_millis() / 50 + 2;
+    assert!(
+        store.calls("marks") as u128 <= most,
+        "{}",
+        store.calls("marks")
+    );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let began = Instant::now();
+    assert!(open(&two, &a, 6).await.is_ok());
+    store.until("close", 1).await;
+    assert_eq!(store.open(&a), [(1, 6)]);
+    assert_eq!((store.calls("marks"), began.elapsed()), (1, Duration::ZERO));
+    assert_eq!(one.ledger.look(&a, token(5), 0), Look::Stale(token(6)));
+    stop.cancel();
+}
+

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::OwnEpoch;
-use super::{Ledger, Looked};
+use super::{Hint, Ledger, Looked};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::store::{EpochRow, Era};
 
@@ -88,6 +88,29 @@ impl Ledger {
             entry.drained(drained);
             older
         })
+    }
+
+    /// Somebody says that a token is durable, and waits for the older epochs. Learns nothing from that: what is
+    /// known already is taken into account, and for the rest the store is to be asked.
+    #[must_use]
+    pub fn hinted(&self, key: &ResourceKey, token: Token) -> Hint {
+        let mut shard = self.shard(key);
+        let Some(entry) = shard.active.get_mut(key) else {
+            return Hint::NoEpoch;
+        };
+        let known = entry.known;
+        let mut hint = Hint::NoEpoch;
+        for epoch in &mut entry.epochs {
+            let superseded = known > Some(epoch.row.token);
+            epoch.wanted |= superseded;
+            if epoch.row.token < token {
+                hint = Hint::Known;
+            }
+        }
+        if hint == Hint::Known && known < Some(token) {
+            hint = Hint::Look;
+        }
+        hint
     }
 
     /// An epoch was opened in the store, with the older ones of other instances that were seen after

@@ -87,6 +87,17 @@ pub enum Looked {
     Lost,
 }
 
+/// What a hint at a newer mark is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// No epoch that is open here.
+    NoEpoch,
+    /// Epochs that were asked to close already.
+    Known,
+    /// An epoch that is to close if the hint is true.
+    Look,
+}
+
 /// Names one given permit.
 #[derive(Debug)]
 pub struct Ticket {

@@ -398,6 +398,13 @@ impl MarkStore for PostgresStore {
             people::record_audit(c, &self.namespace, row).await
         })
         .await
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::marks(c, &self.namespace, resources).await
+        })
+        .await
+    }
+
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {

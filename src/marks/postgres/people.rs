@@ -58,6 +58,24 @@ pub(super) async fn mark(
     Ok(all(rows, rows::mark)?.pop())
 }
 
+pub(super) async fn marks(
+    connection: &mut PgConnection,
+    namespace: &str,
+    resources: &[ResourceKey],
+) -> Result<Vec<MarkRow>, Failure> {
+    let resources: Vec<&str> = resources.iter().map(ResourceKey::as_str).collect();
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, \
+         floor(extract(epoch FROM changed_at) * 1000)::bigint FROM marks \
+         WHERE namespace = $1 AND resource = ANY($2)",
+    )
+    .bind(namespace)
+    .bind(resources)
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::mark)
+}
+
 /// The mark's row is locked *first*. An advance holds that lock before it opens an epoch, so when
 /// the lock is had no epoch can be opened any more before this commits; and the look at the epochs
 /// is a statement of its own after that, whose snapshot shows all that were.

@@ -195,6 +195,19 @@ impl MarkStore for SqliteStore {
         self.epochs(std::slice::from_ref(resource)).await
     }
 
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
+        let resources = json!(
+            resources
+                .iter()
+                .map(ResourceKey::as_str)
+                .collect::<Vec<_>>()
+        );
+        self.read(move |connection, namespace| {
+            Box::pin(people::marks(connection, namespace, resources))
+        })
+        .await
+    }
+
     async fn override_mark(
         &self,
         resource: &ResourceKey,

@@ -66,6 +66,22 @@ pub(super) async fn mark(
     Ok(row.map(rows::mark).transpose()?)
 }
 
+pub(super) async fn marks(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    resources: serde_json::Value,
+) -> Result<Vec<MarkRow>, Failure> {
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
+         WHERE namespace = ?1 AND resource IN (SELECT value FROM json_each(?2))",
+    )
+    .bind(namespace)
+    .bind(resources.to_string())
+    .fetch_all(connection)
+    .await?;
+    all(rows, rows::mark)
+}
+
 pub(super) async fn override_mark(
     connection: &mut SqliteConnection,
     namespace: &str,

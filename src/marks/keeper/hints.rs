@@ -1,0 +1,131 @@
+//! What the keeper makes of notifications. Any login of the database can send one, so none of them is
+//! believed: each is a hint to look, at the store.
+//!
+//! A hint that a newer token is durable leads to one read of that mark, over a connection that
+//! neither the lane nor the lease waits for. Hints that come meanwhile share the next read. After a
+//! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
+//! number of reads.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Keeper;
+use crate::fence::ResourceKey;
+use crate::marks::ledger::Hint;
+use crate::marks::store::{Heard, News};
+
+/// The most marks that one read asks for, and the most hints that wait for it.
+const MOST: usize = 1024;
+/// After a read in which no hint proved true.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Resources whose mark is to be read.
+#[derive(Default)]
+pub(super) struct Hints {
+    /// Short sections, never across an await.
+    waiting: Mutex<HashSet<ResourceKey>>,
+    bell: Notify,
+}
+
+impl Hints {
+    /// `false`: too many wait already.
+    fn add(&self, key: ResourceKey) -> bool {
+        let mut waiting = self.lock();
+        if waiting.len() >= MOST && !waiting.contains(&key) {
+            return false;
+        }
+        waiting.insert(key);
+        drop(waiting);
+        self.bell.notify_one();
+        true
+    }
+
+    /// All that wait, once there are any.
+    async fn next(&self) -> Vec<ResourceKey> {
+        loop {
+            let taken = std::mem::take(&mut *self.lock());
+            if !taken.is_empty() {
+                return taken.into_iter().collect();
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeper {
+    /// Hears notifications.
+    pub(super) async fn news(&self, hints: &Hints) {
+        let Some(mut heard) = self.store.listen() else {
+            return;
+        };
+        while let Some(item) = heard.recv().await {
+            match item {
+                Heard::News(News::Newer {
+                    resource, token, ..
+                }) => match self.ledger.hinted(&resource, token) {
+                    Hint::Known => {}
+                    Hint::Look if hints.add(resource) => {}
+                    // An opening whose answer was lost, perhaps: only the store knows it.
+                    Hint::Look | Hint::NoEpoch => self.lane.poll(),
+                },
+                Heard::News(News::Closed { resource }) => {
+                    if self.ledger.waits_for_others(&resource) {
+                        self.lane.look(resource);
+                    }
+                }
+                Heard::Resumed => {
+                    // It may be another server that answers now, one that was behind, and no call need have failed.
+                    self.lane.reconcile();
+                    self.lane.poll();
+                    for key in self.ledger.waiting_for_others() {
+                        self.lane.look(key);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the marks that hints were given of.
+    pub(super) async fn follow(&self, hints: &Hints) {
+        loop {
+            let keys = hints.next().await;
+            if !self.read_marks(&keys).await {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Learns these marks from the store. `false`: none of them says more than was known, or nobody can tell.
+    async fn read_marks(&self, keys: &[ResourceKey]) -> bool {
+        // Before the read: a mark of an era that is over by the answer is not learned.
+        let era = self.ledger.era();
+        let rows = match self.store.marks(keys).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::debug!(%error, "the marks that a notification hints at could not be read");
+                self.lane.poll();
+                return false;
+            }
+        };
+        self.meters.answered();
+        let mut more = false;
+        for row in rows {
+            if row.era > era {
+                // Overridden, and not known here yet.
+                self.ledger.adopt(row.era);
+                self.lane.poll();
+            } else {
+                more |= self.ledger.learn(&row.resource, row.token, era, true);
+            }
+        }
+        more
+    }
+}
