@@ -26,6 +26,7 @@ use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
 use crate::marks::ledger::Ledger;
 use crate::marks::postgres::PostgresStore;
+use crate::marks::reckoning::Reckoning;
 use crate::marks::sqlite::SqliteStore;
 use crate::marks::watch::Watch;
 use crate::marks::{InstanceId, MarkStore, StoreError};
@@ -130,16 +131,15 @@ impl App {
         // The marks: lease, ledger, lane, keeper.
         let term = store.shared().then_some(settings.store.lease);
         let instance = InstanceId::from_bits(bits());
-        let lease = Arc::new(Lease::new(Clock::boottime(), term, instance));
-        let watch = Arc::new(Watch::new(
-            settings.barrier.settle,
-            term.unwrap_or_default(),
-        ));
+        let lease = Lease::new(Clock::boottime(), term, instance);
+        let lease = Arc::new(lease.cutting_after(settings.barrier.settle));
+        let reckoning = reckoning(&*store, &settings);
+        let watch = Arc::new(Watch::new(reckoning));
         let (drained_tx, drained) = mpsc::unbounded_channel();
         let ledger = Arc::new(Ledger::new(
             settings.store.cached_marks,
             settings.barrier.settle,
-            term.unwrap_or_default(),
+            reckoning.after_loss(),
             drained_tx,
             handles.open_epochs,
             handles.unknown_outcomes,
@@ -333,6 +333,16 @@ impl App {
         mirror.abort();
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+/// How long this instance waits for what others may still do.
+fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
+    let settle = settings.barrier.settle;
+    if store.shared() {
+        Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
+    } else {
+        Reckoning::alone(settle)
     }
 }
 

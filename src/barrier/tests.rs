@@ -6,7 +6,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::marks::MarkStore as _;
-use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
+use crate::marks::double::{
+    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+};
 use crate::marks::lane::{Answer, Want};
 
 const WAIT: Duration = Duration::from_secs(2);
@@ -277,18 +279,18 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
     };
     assert!(
         matches!(refused, Some(Refusal::OlderInFlight { retry_after, .. })
-        if retry_after > Duration::ZERO && retry_after <= SETTLE)
+        if retry_after > SETTLE && retry_after <= DEATH)
     );
-    assert!(began.elapsed() >= TERM, "alive for its lease");
+    assert!(began.elapsed() >= SILENCE, "alive for its lease");
     while two.enter("a", 6).await.is_err() {
         assert!(
-            began.elapsed() < TERM + SETTLE + Duration::from_secs(5),
+            began.elapsed() < SILENCE + DEATH + Duration::from_secs(5),
             "forever"
         );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     assert!(
-        began.elapsed() >= TERM + SETTLE,
+        began.elapsed() >= SILENCE + DEATH,
         "too early: {:?}",
         began.elapsed()
     );
@@ -328,16 +330,11 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     one.store.until("own", 1).await;
     one.store.until("reopen", 1).await;
     let refused = one.enter("a", 5).await.err();
-    assert_eq!(
-        refused,
-        Some(Refusal::Barred {
-            retry_after: TERM + SETTLE
-        })
-    );
+    assert_eq!(refused, Some(Refusal::Barred { retry_after: LOSS }));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(one.store.mark_of(&key("a")), Some(5));
     assert_eq!(one.store.open(&key("a")).len(), 1);
-    tokio::time::sleep(TERM + SETTLE).await;
+    tokio::time::sleep(LOSS).await;
     one.rig.lease.renewed(one.rig.lease.clock().now());
     // The epoch from before gives no permit; one that is opened anew does.
     assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));

@@ -14,6 +14,7 @@ use super::keeper::Keeper;
 use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
 use super::lease::{Clock, Lease};
 use super::ledger::Ledger;
+use super::reckoning::Reckoning;
 use super::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
     Opening, Override, Renewal, StoreError, Terms,
@@ -47,11 +48,11 @@ pub(crate) struct State {
     pub era: Era,
     /// What [`MarkStore::connections`] says.
     pub connections: u64,
-}
     /// What [`MarkStore::instances_over`] says.
     pub instances_over: u64,
     /// How often tokens of a resource were given back.
     pub given_back: HashMap<ResourceKey, i64>,
+}
 
 type Later = Box<dyn FnOnce(&mut State) + Send>;
 
@@ -100,7 +101,6 @@ impl Double {
         }
     }
 
-    pub(crate) fn news(&self) -> Vec<News> {
     /// Somebody notifies, who need not be a fencepost.
     pub(crate) fn notify(&self, news: &News) {
         for listener in held(&self.listeners).iter() {
@@ -108,6 +108,7 @@ impl Double {
         }
     }
 
+    pub(crate) fn news(&self) -> Vec<News> {
         held(&self.news).clone()
     }
 
@@ -188,6 +189,7 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
             .marks
             .entry(ask.resource.clone())
             .or_insert((ask.token, None, 0));
+        let given_back = state.given_back.get(&ask.resource).copied();
         if row.2 <= era {
             if row.0 < ask.token {
                 (row.0, row.1) = (ask.token, None);
@@ -196,7 +198,6 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
                 row.1 = row.1.take().or(ask.spend);
                 if let Some(opening) = ask.opening {
                     state.epochs.push(EpochRow {
-        let given_back = state.given_back.get(&ask.resource).copied();
                         resource: ask.resource,
                         instance: instance.clone(),
                         opening,
@@ -210,6 +211,7 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
             before: before.map(|row| row.0),
             era: row.2,
             spent_by: row.1.clone().filter(|_| is_mark),
+            given_back: given_back.unwrap_or_default(),
         });
     }
     all
@@ -218,7 +220,6 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
 #[async_trait]
 impl MarkStore for Double {
     fn kind(&self) -> &'static str {
-            given_back: given_back.unwrap_or_default(),
         "double"
     }
 
@@ -306,6 +307,7 @@ impl MarkStore for Double {
                     && row.1.as_ref() == Some(&name)
                 {
                     row.1 = None;
+                    *state.given_back.entry(key).or_default() += 1;
                 }
             }
         })
@@ -314,7 +316,6 @@ impl MarkStore for Double {
 
     async fn announce(&self, news: &[News]) -> Result<(), StoreError> {
         let said = news.to_vec();
-                    *state.given_back.entry(key).or_default() += 1;
         self.run("announce", |_| ()).await?;
         let listeners = held(&self.listeners).clone();
         for news in said {
@@ -346,13 +347,13 @@ impl MarkStore for Double {
         .await?
     }
 
-    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError> {
+    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
         let instance = instance.clone();
         self.run("renew", move |state| {
             let era = state.era;
             match state.instances.get_mut(&instance) {
                 Some(row) if !row.dead => {
-                    row.renewals += 1;
+                    row.renewals = row.renewals.max(renewals);
                     Renewal::Alive(era)
                 }
                 Some(_) => Renewal::Dead,
@@ -390,6 +391,10 @@ impl MarkStore for Double {
             rows
         })
         .await
+    }
+
+    fn instances_over(&self) -> u64 {
+        held(&self.state).instances_over
     }
 
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
@@ -446,18 +451,6 @@ impl MarkStore for Double {
         Ok(None)
     }
 
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
-        self.epochs(std::slice::from_ref(resource)).await
-    }
-
-    async fn override_mark(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        _: &str,
-        _: &str,
-    ) -> Result<Override, StoreError> {
-        let key = resource.clone();
     async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
         let resources = resources.to_vec();
         self.run("marks", move |state| {
@@ -476,6 +469,18 @@ impl MarkStore for Double {
         .await
     }
 
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+        self.epochs(std::slice::from_ref(resource)).await
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        _: &str,
+        _: &str,
+    ) -> Result<Override, StoreError> {
+        let key = resource.clone();
         self.run("override_mark", move |state| {
             let open = state.epochs.iter().filter(|row| row.resource == key);
             let open: Vec<EpochRow> = open.cloned().collect();
@@ -525,6 +530,12 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 pub(crate) const UNDELIVERED: Duration = Duration::from_secs(10);
 pub(crate) const TERM: Duration = Duration::from_secs(5);
 
+/// What this instance waits for after another's death, and after a loss: see [`Reckoning`].
+pub(crate) const DEATH: Duration = Duration::from_secs(48);
+pub(crate) const LOSS: Duration = Duration::from_secs(54);
+/// How long a counter must stand still.
+pub(crate) const SILENCE: Duration = Duration::from_secs(6);
+
 /// One instance, with its lane at work and no keeper: a test steps that by hand.
 pub(crate) struct Rig {
     pub store: Arc<dyn MarkStore>,
@@ -566,15 +577,21 @@ impl Rig {
     /// An instance that has joined.
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: Clock) -> Self {
         let term = store.shared().then_some(TERM);
-        let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(id)));
-        let watch = Arc::new(Watch::new(SETTLE, term.unwrap_or_default()));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(id)).cutting_after(SETTLE);
+        let lease = Arc::new(lease);
+        let reckoning = if store.shared() {
+            Reckoning::shared(TERM, UNDELIVERED, SETTLE)
+        } else {
+            Reckoning::alone(SETTLE)
+        };
+        let watch = Arc::new(Watch::new(reckoning));
         let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
         let (tx, drained) = mpsc::unbounded_channel();
         let unknown = gauge("unknown");
         let ledger = Ledger::new(
             1000,
             SETTLE,
-            term.unwrap_or_default(),
+            reckoning.after_loss(),
             tx,
             gauge("open"),
             unknown.clone(),

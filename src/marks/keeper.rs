@@ -70,7 +70,7 @@ impl Keeper {
     /// What this instance puts on record.
     fn terms(&self) -> Terms {
         Terms {
-            renewals: 0,
+            renewals: self.lease.next_renewal(),
             lease: self.term,
             settle: self.settle,
             undelivered: self.undelivered,
@@ -144,7 +144,12 @@ impl Keeper {
                 row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
             }
         }
-        let verdict = self.watch.observe(&me, &rows, sent, clock.now());
+        let read = Read {
+            connection: self.store.instances_over(),
+            sent,
+            answered: clock.now(),
+        };
+        let verdict = self.watch.observe(&me, &rows, read);
         if verdict.news {
             self.ledger.ring_all();
         }
@@ -204,11 +209,12 @@ impl Keeper {
         let clock = self.lease.clock();
         let identity = self.lease.identity();
         let sent = clock.now();
-        match self.bounded(self.store.renew(&identity.instance)).await? {
+        let number = self.lease.next_renewal();
+        let renewal = self.store.renew(&identity.instance, number);
+        match self.bounded(renewal).await? {
             Renewal::Alive(era) => self.alive(era, sent).await?,
             Renewal::Unknown if self.cannot_be_buried() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => {
-                let lapsed = self.lease.lapsed_for().unwrap_or_default();
                 let id = InstanceId::from_bits((self.bits)());
                 let sent = clock.now();
                 let era = self.bounded(self.store.join(&id, &self.terms())).await?;
@@ -219,19 +225,16 @@ impl Keeper {
                 let old = self.lease.rejoined(id.clone(), sent);
                 tracing::warn!(old = %old.instance, new = %id,
                     "this instance was declared dead and goes on under a new id");
-                let left = self.settle.saturating_sub(lapsed);
-                tokio::spawn(async move {
-                    tokio::time::sleep(left).await;
-                    old.cutoff.cancel();
-                });
             }
         }
-        self.remaining.set(
-            self.lease
-                .remaining()
-                .map_or(f64::INFINITY, |left| left.as_secs_f64()),
-        );
+        self.show_remaining();
         Ok(())
+    }
+
+    fn show_remaining(&self) {
+        let left = self.lease.remaining();
+        let left = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
+        self.remaining.set(left);
     }
 
     /// Nobody buries an instance before its lease has been lapsed for `settle`. To be asked after the answer that says
@@ -289,27 +292,12 @@ impl Keeper {
             .unwrap_or(Err(StoreError::Timeout(limit)))
     }
 
-    /// Resets exchanges that still run when the lease has been lapsed for `settle`.
+    /// Cuts exchanges that still run when the lease has been lapsed for `settle`. Woken at the due moment, and
+    /// often before it: this timer's clock stops with a suspended machine, and the lease's does not.
     async fn cutoff(&self) {
-        if !self.store.shared() {
-            return;
-        }
-        let mut tick = tokio::time::interval(LOOK_AGAIN.min(self.settle / 4).max(RETRY / 4));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            self.remaining.set(
-                self.lease
-                    .remaining()
-                    .map_or(f64::INFINITY, |left| left.as_secs_f64()),
-            );
-            if self
-                .lease
-                .lapsed_for()
-                .is_some_and(|lapsed| lapsed >= self.settle)
-            {
-                self.lease.identity().cutoff.cancel();
-            }
+        while let Some(due) = self.lease.cut_overdue() {
+            self.show_remaining();
+            tokio::time::sleep(due.min(LOOK_AGAIN)).await;
         }
     }
 

@@ -6,9 +6,13 @@
 //! owner's lease always ends first. The clock is one that goes on while the machine is suspended
 //! (`CLOCK_BOOTTIME`). Every write to an upstream socket looks at the lease, not only the start of an
 //! exchange: a process that was stopped halfway through a body wakes up in front of the next write.
+//!
+//! Exchanges that still run when the lease has been lapsed for `settle` are cut. The keeper does that
+//! at the due moment. After a suspension its timer is late, so every look that finds the lease lapsed
+//! does it, too: whatever runs first after waking.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -72,8 +76,19 @@ pub struct Lease {
     /// The run is over: it never is valid again.
     over: AtomicBool,
     generation: AtomicU64,
-    /// Short sections, never across an await: only copies in and out.
-    identity: Mutex<Identity>,
+    /// How long exchanges may run on after the lease has lapsed.
+    settle: Duration,
+    /// The number of the next renewal. Never used twice in this process, whatever became of the statement.
+    renewals: AtomicI64,
+    /// Short sections, never across an await.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    identity: Identity,
+    /// Of earlier generations, what is still to be cut, and when.
+    earlier: Vec<(Duration, CancellationToken)>,
 }
 
 fn nanos(d: Duration) -> u64 {
@@ -91,12 +106,24 @@ impl Lease {
             ends: AtomicU64::new(0),
             over: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            identity: Mutex::new(Identity {
-                instance,
-                generation: 0,
-                cutoff: CancellationToken::new(),
+            settle: Duration::MAX,
+            renewals: AtomicI64::new(0),
+            state: Mutex::new(State {
+                identity: Identity {
+                    instance,
+                    generation: 0,
+                    cutoff: CancellationToken::new(),
+                },
+                earlier: Vec::new(),
             }),
         }
+    }
+
+    /// Cuts what still runs when the lease has been lapsed for `settle`. Otherwise nothing is ever cut.
+    #[must_use]
+    pub fn cutting_after(mut self, settle: Duration) -> Self {
+        self.settle = settle;
+        self
     }
 
     #[must_use]
@@ -133,7 +160,11 @@ impl Lease {
         // In this order. A rejoin writes the generation before the end, so a look that has found the new
         // end finds the new generation too; the other way round, a rejoin in between would lend the
         // new lease to the old generation.
-        self.valid() && self.generation.load(Ordering::Acquire) == generation
+        let holds = self.valid() && self.generation.load(Ordering::Acquire) == generation;
+        if !holds {
+            self.cut_overdue();
+        }
+        holds
     }
 
     #[must_use]
@@ -143,10 +174,18 @@ impl Lease {
 
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.identity
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.state().identity.clone()
+    }
+
+    /// The number of a renewal (or a join) that is about to be sent. A watcher declares an instance dead if
+    /// the counter still stands at the number that the watcher saw, so no number may come back: not after the store has
+    /// lost this instance's row, and not for a statement whose answer was lost.
+    pub fn next_renewal(&self) -> i64 {
+        self.renewals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is left of it; `None` where the store is not shared, and when the run is over: nothing is to be renewed.
@@ -170,15 +209,53 @@ impl Lease {
         Some(self.clock.now().saturating_sub(ends))
     }
 
+    /// Cuts the exchanges whose lease has been lapsed for `settle`. Returns how long it is until there may be
+    /// more; `None` where the lease never lapses.
+    pub fn cut_overdue(&self) -> Option<Duration> {
+        self.term?;
+        let mut state = self.state();
+        let now = self.clock.now();
+        let mut next = Duration::MAX;
+        state.earlier.retain(|(due, cutoff)| {
+            if *due <= now {
+                cutoff.cancel();
+            } else {
+                next = next.min(due.saturating_sub(now));
+            }
+            *due > now
+        });
+        Some(next.min(self.cut_current(&state, now)))
+    }
+
+    /// As [`Self::cut_overdue`], of this generation. The end is read under the lock: a renewal that comes meanwhile
+    /// begins something new, which is not to be cut.
+    fn cut_current(&self, state: &State, now: Duration) -> Duration {
+        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
+        let due = ends.saturating_add(self.settle);
+        if state.identity.cutoff.is_cancelled() || ends.is_zero() {
+            return Duration::MAX;
+        }
+        if due <= now {
+            state.identity.cutoff.cancel();
+            return Duration::MAX;
+        }
+        due.saturating_sub(now)
+    }
+
     /// A renewal (or the join) that was sent at `sent` has succeeded.
     pub fn renewed(&self, sent: Duration) {
-        {
-            // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
-            let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-            if identity.cutoff.is_cancelled() {
-                identity.cutoff = CancellationToken::new();
-            }
+        let mut state = self.state();
+        if self.term.is_some() {
+            self.cut_current(&state, self.clock.now());
         }
+        // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
+        if state.identity.cutoff.is_cancelled() {
+            state.identity.cutoff = CancellationToken::new();
+        }
+        self.extend(sent);
+    }
+
+    fn extend(&self, sent: Duration) {
         let ends = self.term.map_or(u64::MAX, |term| nanos(sent + term));
         self.ends.fetch_max(ends, Ordering::AcqRel);
     }
@@ -186,25 +263,30 @@ impl Lease {
     /// Takes another id, before the lease has begun: whether the join under the one before was recorded is
     /// not known, and an id is never used twice.
     pub fn rename(&self, instance: InstanceId) {
-        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        identity.instance = instance;
+        self.state().identity.instance = instance;
     }
 
-    /// This process goes on under a new id: nothing of the old generation may be written any more.
+    /// This process goes on under a new id: nothing of the old generation may be written any more. What of it
+    /// still runs is cut when that is due.
     /// Returns the identity that has ended.
     pub fn rejoined(&self, instance: InstanceId, sent: Duration) -> Identity {
-        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = identity.clone();
-        *identity = Identity {
+        let mut state = self.state();
+        let now = self.clock.now();
+        let ended = Duration::from_nanos(self.ends.load(Ordering::Acquire)).min(now);
+        let generation = state.identity.generation + 1;
+        let new = Identity {
             instance,
-            generation: old.generation + 1,
+            generation,
             cutoff: CancellationToken::new(),
         };
+        let old = std::mem::replace(&mut state.identity, new);
+        let due = ended.saturating_add(self.settle);
+        state.earlier.push((due, old.cutoff.clone()));
         // The generation first: whoever sees the new end must see the new generation too.
-        self.generation
-            .store(identity.generation, Ordering::Release);
-        drop(identity);
-        self.renewed(sent);
+        self.generation.store(generation, Ordering::Release);
+        self.extend(sent);
+        drop(state);
+        self.cut_overdue();
         old
     }
 }
@@ -299,6 +381,77 @@ mod tests {
         *hook.lock().expect("not poisoned") = Some(Arc::clone(&lease));
         assert!(!lease.holds(0), "rejoined while it was looked at");
         assert!(lease.holds(1));
+    }
+
+    /// Whatever looks at the lease first after a suspension, be it a socket in front of its next write.
+    #[test]
+    fn the_first_look_that_finds_it_lapsed_for_settle_cuts() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        let cutoff = lease.identity().cutoff;
+        for (at, left) in [(0, 35_000), (5000, 30_000), (34_999, 1)] {
+            now.store(at, Ordering::SeqCst);
+            let _ = lease.holds(0);
+            assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(left)));
+            assert!(!cutoff.is_cancelled(), "{at}");
+        }
+        now.store(35_000, Ordering::SeqCst);
+        assert!(!lease.holds(0));
+        assert!(cutoff.is_cancelled());
+    }
+
+    /// The renewal is what runs first after the suspension, and nobody has missed this instance.
+    #[test]
+    fn a_renewal_that_comes_too_late_cuts_before_it_revives() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        let before = lease.identity().cutoff;
+        now.store(34_999, Ordering::SeqCst);
+        lease.renewed(Duration::from_millis(34_000));
+        assert!(!before.is_cancelled());
+        now.store(39_000 + 30_000, Ordering::SeqCst);
+        lease.renewed(Duration::from_millis(69_000));
+        assert!(before.is_cancelled());
+        assert!(lease.valid() && !lease.identity().cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn a_rejoin_leaves_what_still_runs_the_rest_of_its_time() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        now.store(15_000, Ordering::SeqCst);
+        let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(15));
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(20)));
+        now.store(34_999, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(34));
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(1)));
+        assert!(!old.cutoff.is_cancelled());
+        now.store(35_000, Ordering::SeqCst);
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(34)));
+        assert!(old.cutoff.is_cancelled());
+        assert!(!lease.identity().cutoff.is_cancelled());
+        // One that comes later than that cuts at once.
+        now.store(100_000, Ordering::SeqCst);
+        let old = lease.rejoined(InstanceId::from_bits(3), Duration::from_secs(100));
+        assert!(old.cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn no_renewal_number_comes_twice() {
+        let (clock, _now) = manual();
+        let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+        let first = lease.next_renewal();
+        lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+        assert!(lease.next_renewal() > first);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! [`MarkStore`]. Two embodiments exist, [`sqlite`] and [`postgres`], with one contract suite over
 //! both (`tests/suite/contract.rs`). What an instance *remembers* lives in [`ledger`]; how requests
 //! share one transaction lives in [`lane`]; how long an instance may trust itself lives in
-//! [`lease`], and how it learns that another one is dead in [`watch`].
+//! [`lease`], how it learns that another one is dead in [`watch`], and how long it waits for the dead
+//! in [`reckoning`].
 //!
 //! No HTTP type is named in this module.
 
@@ -15,6 +16,7 @@ pub mod lane;
 pub mod lease;
 pub mod ledger;
 pub mod postgres;
+pub mod reckoning;
 mod rows;
 pub mod sqlite;
 pub mod store;

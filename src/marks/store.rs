@@ -304,8 +304,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Records a new instance, and returns the namespace's era.
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError>;
 
-    /// Adds one to the instance's counter, unless it is dead or unknown; says which.
-    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError>;
+    /// Raises the instance's counter to `renewals`, unless it is dead or unknown; says which. Each number is
+    /// sent once. A statement that commits late, after one with a higher number, changes nothing.
+    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError>;
 
     /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances
     /// know, and the next override must not use its number again.
@@ -319,7 +320,13 @@ pub trait MarkStore: Send + Sync + 'static {
     /// every other column 0 or empty).
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
 
-    /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now.
+    /// Names the connection that answered [`Self::instances`] last; 0 before. Another one may be to another server, whose
+    /// counters are behind.
+    fn instances_over(&self) -> u64;
+
+    /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now. Fails if it
+    /// would be over another connection than [`Self::instances_over`], where the instances were read at all: there
+    /// the counter may stand still because the server is behind.
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
     /// Deletes a dead instance's row and as many of its epochs as can be in one go; returns the resources
@@ -351,6 +358,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// One mark.
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
 
+    /// The marks of these resources, as far as there are any, in no order.
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError>;
+
     /// The epochs that are open on a resource, of all instances.
     async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError>;
 
@@ -358,9 +368,6 @@ pub trait MarkStore: Send + Sync + 'static {
     /// adds one to the namespace's era and stamps it on the row; writes the audit row.
     async fn override_mark(
         &self,
-    /// The marks of these resources, as far as there are any, in no order.
-    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError>;
-
         resource: &ResourceKey,
         token: Token,
         reason: &str,

@@ -6,9 +6,10 @@
 //! still to stand there *before* the second read was sent.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::reckoning::Reckoning;
 use super::store::{InstanceId, InstanceRow};
 
 /// What this instance has seen of one other.
@@ -19,22 +20,33 @@ struct Seen {
     still_since: Option<Duration>,
     /// When this instance learned that the other is dead. Not forgotten while the store says so.
     dead_since: Option<Duration>,
-    lease: Duration,
-    settle: Duration,
-    /// Only its epochs are on record: a failover may have lost the rest of an instance that lives, and may go on for
-    /// a lease.
-    orphan: bool,
+    /// How long its work is waited for from then.
+    settling: Duration,
 }
 
 /// The other instances, as far as this one has seen them.
 #[derive(Debug)]
 pub struct Watch {
-    /// This instance's own `settle`; the larger of both counts.
-    settle: Duration,
-    /// This instance's own lease; zero where the store is not shared.
-    lease: Duration,
+    reckoning: Reckoning,
     /// Short sections, never across an await.
-    seen: Mutex<HashMap<InstanceId, Seen>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    instances: HashMap<InstanceId, Seen>,
+    /// Over which connection they were read last.
+    connection: u64,
+}
+
+/// How the instances were read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Names the connection. Another one may be to another server: after a failover, to one whose
+    /// counters are behind.
+    pub connection: u64,
+    pub sent: Duration,
+    pub answered: Duration,
 }
 
 /// What a read of the instances asks for.
@@ -50,23 +62,20 @@ pub struct Verdict {
 
 impl Watch {
     #[must_use]
-    pub fn new(settle: Duration, lease: Duration) -> Self {
+    pub fn new(reckoning: Reckoning) -> Self {
         Self {
-            settle,
-            lease,
-            seen: Mutex::new(HashMap::new()),
+            reckoning,
+            table: Mutex::default(),
         }
     }
 
     /// Takes in one successful read. `me` is left out.
-    pub fn observe(
-        &self,
-        me: &InstanceId,
-        rows: &[InstanceRow],
-        sent: Duration,
-        answered: Duration,
-    ) -> Verdict {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
+        let mut table = self.lock();
+        if std::mem::replace(&mut table.connection, read.connection) != read.connection {
+            table.interrupt();
+        }
+        let seen = &mut table.instances;
         seen.retain(|id, _| rows.iter().any(|row| row.id == *id));
         let mut verdict = Verdict::default();
         for row in rows.iter().filter(|row| row.id != *me) {
@@ -74,17 +83,17 @@ impl Watch {
                 renewals: row.renewals,
                 still_since: None,
                 dead_since: None,
-                lease: row.lease,
-                settle: row.settle,
-                orphan: false,
+                settling: Duration::ZERO,
             });
-            entry.lease = row.lease;
-            entry.settle = row.settle;
-            entry.orphan = row.dead && row.lease.is_zero();
+            entry.settling = self.settling(row);
             if row.dead {
+                if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
+                    // It has lived since: a failover has lost one death, and this is the next one.
+                    entry.dead_since = None;
+                }
                 verdict.news |= entry.dead_since.is_none();
-                let since = *entry.dead_since.get_or_insert(answered);
-                if sent.saturating_sub(since) >= self.settling(entry) {
+                let since = *entry.dead_since.get_or_insert(read.answered);
+                if read.sent.saturating_sub(since) >= entry.settling {
                     verdict.settled.push(row.id.clone());
                 }
                 continue;
@@ -93,9 +102,9 @@ impl Watch {
             entry.dead_since = None;
             if entry.renewals != row.renewals || entry.still_since.is_none() {
                 entry.renewals = row.renewals;
-                entry.still_since = Some(answered);
+                entry.still_since = Some(read.answered);
             } else if let Some(since) = entry.still_since
-                && sent.saturating_sub(since) >= row.lease
+                && read.sent.saturating_sub(since) >= self.reckoning.silence(row.lease)
             {
                 verdict.silent.push((row.id.clone(), row.renewals));
             }
@@ -103,47 +112,57 @@ impl Watch {
         verdict
     }
 
-    /// How long the work of a dead instance is waited for, from when it was learned to be dead.
-    fn settling(&self, entry: &Seen) -> Duration {
-        let lease = if entry.orphan {
-            self.lease
+    /// How long the work of this instance is waited for once it is dead.
+    fn settling(&self, row: &InstanceRow) -> Duration {
+        // Only an id that nothing but epochs know has no lease.
+        if row.dead && row.lease.is_zero() {
+            self.reckoning.of_the_unknown()
         } else {
-            Duration::ZERO
-        };
-        lease + self.settle.max(entry.settle)
+            self.reckoning.after_death(row.undelivered, row.settle)
+        }
     }
 
     /// The compare-and-set has said that this instance is dead now.
     pub fn declared(&self, id: &InstanceId, answered: Duration) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = seen.get_mut(id) {
+        if let Some(entry) = self.lock().instances.get_mut(id) {
             entry.dead_since.get_or_insert(answered);
         }
     }
 
     /// A read has failed: nothing is known of what the counters did meanwhile.
     pub fn interrupted(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        for entry in seen.values_mut() {
-            entry.still_since = None;
-        }
+        self.lock().interrupt();
     }
 
     /// How long the work of a dead instance has still to settle; `None` for one that lives, or that
     /// nobody here has seen yet.
     #[must_use]
     pub fn settles_in(&self, id: &InstanceId, now: Duration) -> Option<Duration> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = seen.get(id)?;
-        let end = entry.dead_since? + self.settling(entry);
+        let table = self.lock();
+        let entry = table.instances.get(id)?;
+        let end = entry.dead_since? + entry.settling;
         Some(end.saturating_sub(now))
     }
 
     /// Whether the instance is known to be dead.
     #[must_use]
     pub fn is_dead(&self, id: &InstanceId) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(id).is_some_and(|entry| entry.dead_since.is_some())
+        let table = self.lock();
+        let entry = table.instances.get(id);
+        entry.is_some_and(|entry| entry.dead_since.is_some())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Every count starts again with the next read.
+    fn interrupt(&mut self) {
+        for entry in self.instances.values_mut() {
+            entry.still_since = None;
+        }
     }
 }
 
@@ -159,91 +178,125 @@ mod tests {
             renewals,
             lease: 5 * SEC,
             settle: 30 * SEC,
-            undelivered: Duration::ZERO,
+            undelivered: 10 * SEC,
             routes: String::new(),
             dead,
         }
     }
 
+    /// A lease of 5 s: a counter must stand still for 6 s of the watcher's clock.
+    fn watch() -> Watch {
+        Watch::new(Reckoning::shared(5 * SEC, SEC, 10 * SEC))
+    }
+
+    /// The rows are read over this connection, and answered at once.
+    fn over(connection: u64, watch: &Watch, rows: &[InstanceRow], at: Duration) -> Verdict {
+        let read = Read {
+            connection,
+            sent: at,
+            answered: at,
+        };
+        watch.observe(&InstanceId::from_bits(1), rows, read)
+    }
+
+    fn observe(watch: &Watch, rows: &[InstanceRow], at: Duration) -> Verdict {
+        over(1, watch, rows, at)
+    }
+
     #[test]
     fn a_counter_must_stand_still_for_the_whole_lease() {
+        let watch = watch();
+        let first = Read {
+            connection: 1,
+            sent: Duration::ZERO,
+            answered: SEC,
+        };
         let me = InstanceId::from_bits(1);
-        let watch = Watch::new(10 * SEC, 5 * SEC);
-        let at = |s: u32| s * SEC;
         assert_eq!(
-            watch.observe(&me, &[row(2, 7, false)], at(0), at(1)),
+            watch.observe(&me, &[row(2, 7, false)], first),
             Verdict::default()
         );
         assert_eq!(
-            watch.observe(&me, &[row(2, 7, false)], at(5), at(5)),
+            observe(&watch, &[row(2, 7, false)], 6 * SEC),
             Verdict::default(),
             "counted from the first answer, not from its sending"
         );
-        let verdict = watch.observe(&me, &[row(2, 7, false)], at(6), at(6));
+        let verdict = observe(&watch, &[row(2, 7, false)], 7 * SEC);
         assert_eq!(verdict.silent, vec![(InstanceId::from_bits(2), 7)]);
-        let verdict = watch.observe(&me, &[row(2, 8, false)], at(7), at(7));
+        let verdict = observe(&watch, &[row(2, 8, false)], 8 * SEC);
         assert_eq!(verdict, Verdict::default(), "it moved");
     }
 
     #[test]
     fn a_failed_read_restarts_the_count_but_not_the_settling() {
-        let me = InstanceId::from_bits(1);
-        let watch = Watch::new(10 * SEC, 5 * SEC);
-        let at = |s: u32| s * SEC;
-        watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(0), at(0));
+        let watch = watch();
+        let rows = [row(2, 7, false), row(3, 1, true)];
+        observe(&watch, &rows, Duration::ZERO);
         watch.interrupted();
-        let verdict = watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(29), at(29));
-        assert_eq!(verdict, Verdict::default());
-        let verdict = watch.observe(&me, &[row(2, 7, false), row(3, 1, true)], at(30), at(30));
+        assert_eq!(observe(&watch, &rows, 47 * SEC), Verdict::default());
+        let verdict = observe(&watch, &rows, 48 * SEC);
         assert_eq!(
             verdict.settled,
             vec![InstanceId::from_bits(3)],
-            "the larger settle, once"
+            "the larger of each term, once"
         );
         assert!(verdict.silent.is_empty());
     }
 
+    /// No read has failed, but it may be another server that answers: one whose counters are behind.
+    #[test]
+    fn another_connection_restarts_the_count_but_not_the_settling() {
+        let watch = watch();
+        let rows = [row(2, 7, false), row(3, 1, true)];
+        observe(&watch, &rows, Duration::ZERO);
+        let verdict = over(2, &watch, &rows, 48 * SEC);
+        assert_eq!(verdict.silent, vec![], "read over another connection");
+        assert_eq!(verdict.settled, vec![InstanceId::from_bits(3)]);
+        let verdict = over(2, &watch, &rows, 54 * SEC);
+        assert_eq!(verdict.silent, vec![(InstanceId::from_bits(2), 7)]);
+    }
+
     #[test]
     fn a_death_that_a_failover_has_lost_does_not_shorten_the_next_one() {
-        let me = InstanceId::from_bits(1);
         let two = InstanceId::from_bits(2);
-        let watch = Watch::new(10 * SEC, 5 * SEC);
-        let at = |s: u32| s * SEC;
-        watch.observe(&me, &[row(2, 7, false)], at(0), at(0));
-        watch.declared(&two, at(6));
+        let watch = watch();
+        observe(&watch, &[row(2, 7, false)], Duration::ZERO);
+        watch.declared(&two, 6 * SEC);
         // Its row comes back alive, and it renews.
-        watch.observe(&me, &[row(2, 8, false)], at(40), at(40));
+        observe(&watch, &[row(2, 8, false)], 40 * SEC);
         assert!(!watch.is_dead(&two));
-        assert_eq!(watch.settles_in(&two, at(40)), None);
-        let verdict = watch.observe(&me, &[row(2, 8, true)], at(50), at(50));
+        assert_eq!(watch.settles_in(&two, 40 * SEC), None);
+        let verdict = observe(&watch, &[row(2, 8, true)], 60 * SEC);
         assert!(verdict.settled.is_empty(), "{verdict:?}");
-        assert_eq!(watch.settles_in(&two, at(50)), Some(at(30)));
+        assert_eq!(watch.settles_in(&two, 60 * SEC), Some(48 * SEC));
+        // And where nobody here has seen it alive in between, its counter tells.
+        observe(&watch, &[row(2, 9, true)], 70 * SEC);
+        assert_eq!(watch.settles_in(&two, 70 * SEC), Some(48 * SEC));
     }
 
     #[test]
     fn an_id_that_only_epochs_know_may_live_for_a_lease_more() {
-        let me = InstanceId::from_bits(1);
-        let watch = Watch::new(10 * SEC, 5 * SEC);
+        let watch = Watch::new(Reckoning::shared(5 * SEC, 10 * SEC, 10 * SEC));
         let orphan = InstanceRow {
             lease: Duration::ZERO,
             settle: Duration::ZERO,
+            undelivered: Duration::ZERO,
             ..row(2, 0, true)
         };
-        let verdict = |at| watch.observe(&me, std::slice::from_ref(&orphan), at, at);
+        let verdict = |at| observe(&watch, std::slice::from_ref(&orphan), at);
         verdict(SEC);
-        assert!(verdict(15 * SEC).settled.is_empty());
-        assert_eq!(verdict(16 * SEC).settled, vec![InstanceId::from_bits(2)]);
+        assert!(verdict(30 * SEC).settled.is_empty());
+        assert_eq!(verdict(31 * SEC).settled, vec![InstanceId::from_bits(2)]);
     }
 
     #[test]
     fn says_what_is_left() {
-        let me = InstanceId::from_bits(1);
-        let watch = Watch::new(40 * SEC, 5 * SEC);
+        let watch = Watch::new(Reckoning::shared(5 * SEC, 5 * SEC, 40 * SEC));
         let two = InstanceId::from_bits(2);
-        watch.observe(&me, &[row(2, 7, false)], SEC, SEC);
+        observe(&watch, &[row(2, 7, false)], SEC);
         assert_eq!(watch.settles_in(&two, SEC), None);
         watch.declared(&two, 2 * SEC);
-        assert_eq!(watch.settles_in(&two, 3 * SEC), Some(39 * SEC));
+        assert_eq!(watch.settles_in(&two, 3 * SEC), Some(59 * SEC));
         assert!(watch.is_dead(&two));
     }
 }

@@ -171,6 +171,7 @@ over_both_stores! {
         however_many_epochs_the_dead_had_all_go,
         an_id_known_from_epochs_alone_counts_as_dead,
         leaving_keeps_what_is_unknown,
+        a_counter_starts_where_its_owner_says,
         ids_are_taken_once,
     }
     people {

@@ -9,14 +9,16 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::fence::{ResourceKey, Token};
-use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
+use crate::marks::double::{
+    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+};
 use crate::marks::lane::{Answer, Want};
 use crate::marks::lease::Clock;
 use crate::marks::ledger::{Ending, Entered, Look};
 use crate::marks::sqlite::SqliteStore;
+use crate::marks::store::News;
 use crate::marks::{Override, lane::LaneError};
 
-use crate::marks::store::News;
 const MOMENT: Duration = Duration::from_millis(1);
 
 async fn rig(store: &Arc<Double>, id: u128) -> Rig {
@@ -161,6 +163,108 @@ async fn an_instance_that_is_buried_while_it_renews_goes_on_under_a_new_id() {
     assert_eq!(rig.lease.generation(), 1);
 }
 
+/// Its counter stood at 3 when a watcher read it, and never does again: the watcher would take it for dead.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_number_never_comes_back() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let keeper = rig.keeper();
+    let me = rig.lease.identity().instance;
+    let counter = |store: &Double| store.state().instances[&me].renewals;
+    let mut seen = vec![counter(&store)];
+    for _ in 0..3 {
+        keeper.round().await.expect("a round");
+        seen.push(counter(&store));
+    }
+    // This one may still be committed, by whatever server has it.
+    store.plan("renew", Act::Late);
+    assert!(keeper.round().await.is_err());
+    store.state().instances.clear();
+    for _ in 0..5 {
+        keeper.round().await.expect("a round");
+        seen.push(counter(&store));
+    }
+    store.commit_late();
+    seen.push(counter(&store));
+    let before = seen[3];
+    assert!(
+        seen[4..].iter().all(|number| *number > before + 1),
+        "{seen:?}"
+    );
+    assert!(
+        seen.is_sorted(),
+        "the late one moves nothing back: {seen:?}"
+    );
+    // A failover that has lost the latest of them.
+    let lost = *seen.last().expect("some");
+    store
+        .state()
+        .instances
+        .get_mut(&me)
+        .expect("a row")
+        .renewals = 2;
+    keeper.round().await.expect("a round");
+    assert!(counter(&store) > lost);
+}
+
+/// No read has failed, but it is another server that answers.
+#[tokio::test(start_paused = true)]
+async fn the_watch_begins_again_over_another_connection() {
+    let store = Arc::new(Double::default());
+    let (_one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let keeper = two.keeper();
+    let dead = |store: &Double| store.state().instances[&InstanceId::from_bits(1)].dead;
+    keeper.round().await.expect("a round");
+    tokio::time::sleep(SILENCE).await;
+    store.state().instances_over += 1;
+    keeper.round().await.expect("a round");
+    assert!(!dead(&store), "its counter may only be behind there");
+    tokio::time::sleep(SILENCE).await;
+    keeper.round().await.expect("a round");
+    assert!(dead(&store));
+}
+
+/// Not at the next look at the clock.
+#[tokio::test(start_paused = true)]
+async fn the_cutoff_comes_when_it_is_due() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let joined = Instant::now();
+    for _ in 0..1000 {
+        store.plan("renew", Act::Fail(broken()));
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.keeper().run(stop.clone()));
+    rig.lease.identity().cutoff.cancelled().await;
+    let after = joined.elapsed();
+    let due = TERM + SETTLE;
+    assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
+    stop.cancel();
+}
+
+/// Every socket of the generation before is dead to writes, and what still waits for an answer has the rest of
+/// its time.
+#[tokio::test(start_paused = true)]
+async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let joined = Instant::now();
+    let before = rig.lease.identity();
+    tokio::time::sleep(TERM + SETTLE / 2).await;
+    store
+        .declare_dead(&before.instance, 0)
+        .await
+        .expect("declared");
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.keeper().run(stop.clone()));
+    before.cutoff.cancelled().await;
+    assert_eq!(rig.lease.generation(), 1);
+    let after = joined.elapsed();
+    let due = TERM + SETTLE;
+    assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
+    stop.cancel();
+}
+
 /// The failover has lost its epoch, so that nothing stood in the way; and the era is known here before the loss is.
 #[tokio::test(start_paused = true)]
 async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
@@ -178,7 +282,7 @@ async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(store.mark_of(&a), Some(10));
     assert!(matches!(enter(&rig, &a, token(50)), Entered::Barred(_)));
-    tokio::time::sleep(TERM + SETTLE).await;
+    tokio::time::sleep(LOSS).await;
     rig.lease.renewed(rig.lease.clock().now());
     assert!(open(&rig, &a, 11).await.is_ok());
     assert_eq!(store.mark_of(&a), Some(11));
@@ -242,9 +346,12 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
     let keeper = two.keeper();
     let dead = |store: &Double| store.state().instances[&InstanceId::from_bits(1)].dead;
     keeper.round().await.expect("a round");
-    tokio::time::sleep(TERM.saturating_sub(MOMENT)).await;
+    tokio::time::sleep(SILENCE.saturating_sub(MOMENT)).await;
     keeper.round().await.expect("a round");
-    assert!(!dead(&store), "a whole lease has not passed");
+    assert!(
+        !dead(&store),
+        "a whole lease has not passed on the owner's clock"
+    );
     tokio::time::sleep(Duration::from_millis(1)).await;
     // A failed read starts the watch anew.
     store.plan("instances", Act::Fail(broken()));
@@ -252,14 +359,14 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
     two.watch.interrupted();
     keeper.round().await.expect("a round");
     assert!(!dead(&store));
-    tokio::time::sleep(TERM).await;
+    tokio::time::sleep(SILENCE).await;
     keeper.round().await.expect("a round");
     assert!(dead(&store));
     assert!(matches!(
         enter(&two, &a, token(6)),
-        Entered::Wait { known_left: Some(left) } if left == SETTLE
+        Entered::Wait { known_left: Some(left) } if left == DEATH
     ));
-    tokio::time::sleep(SETTLE.saturating_sub(MOMENT)).await;
+    tokio::time::sleep(DEATH.saturating_sub(MOMENT)).await;
     keeper.round().await.expect("a round");
     assert_eq!(store.open(&a).len(), 2, "not settled yet");
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -289,7 +396,7 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
     }
     let stop = CancellationToken::new();
     tokio::spawn(two.keeper().run(stop.clone()));
-    tokio::time::sleep(SETTLE + 2 * TERM).await;
+    tokio::time::sleep(LOSS + 2 * TERM).await;
     assert!(store.calls("bury") > 1);
     // One that joins only now, and never renews.
     let three = rig(&store, 3).await;
@@ -328,7 +435,7 @@ async fn the_burials_of_many_do_not_cost_the_lease() {
     }
     let stop = CancellationToken::new();
     tokio::spawn(rig.keeper().run(stop.clone()));
-    let end = Instant::now() + SETTLE + 10 * TERM;
+    let end = Instant::now() + DEATH + 10 * TERM;
     while Instant::now() < end {
         assert!(
             rig.lease.valid(),
@@ -483,23 +590,6 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     stop.cancel();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
-    let store = Arc::new(Double::default());
-    let one = rig(&store, 1).await;
-    let a = key("a");
-    assert!(open(&one, &a, 5).await.is_ok());
-    let stop = CancellationToken::new();
-    tokio::spawn(one.keeper().run(stop.clone()));
-    tokio::time::sleep(MOMENT).await;
-    // To a replica that was behind, and so fast that every call is answered; only the subscription has broken.
-    store.state().epochs.clear();
-    store.resubscribe();
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(matches!(one.ledger.look(&a, token(5), 0), Look::Barred(_)));
-    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
-    stop.cancel();
-}
 /// Any login of the database can notify.
 #[tokio::test(start_paused = true)]
 async fn a_forged_notification_changes_nothing() {
@@ -560,3 +650,20 @@ async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
     stop.cancel();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
+    let store = Arc::new(Double::default());
+    let one = rig(&store, 1).await;
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    // To a replica that was behind, and so fast that every call is answered; only the subscription has broken.
+    store.state().epochs.clear();
+    store.resubscribe();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(matches!(one.ledger.look(&a, token(5), 0), Look::Barred(_)));
+    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
+    stop.cancel();
+}

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::{Answer, LaneError, Want};
 use crate::fence::ResourceKey;
-use crate::marks::double::{Act, Double, Rig, SETTLE, TERM, broken, clock, key, token};
+use crate::marks::double::{Act, Double, LOSS, Rig, broken, clock, key, token};
 use crate::marks::ledger::Look;
 use crate::marks::{EpochRow, InstanceId, MarkStore as _, News, Override, StoreError};
 
@@ -329,7 +329,7 @@ async fn what_was_let_in_behind_a_lost_mark_is_waited_for_after_the_repair() {
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.mark_of(&key("a")), Some(7));
     assert!(matches!(look(&two, "a", 7), Look::Barred(_)));
-    tokio::time::sleep(TERM + SETTLE).await;
+    tokio::time::sleep(LOSS).await;
     assert_eq!(
         look(&two, "a", 7),
         Look::Ask,

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::keys_of;
 use super::task::{Lane, TICK, TROUBLE};
 use crate::fence::{ResourceKey, Token};
+use crate::marks::lease::Identity;
 use crate::marks::ledger::Drained;
-use crate::marks::store::{Ask, EpochRow, News, StoreError};
+use crate::marks::store::{Ask, EpochRow, Era, News, StoreError};
 
 /// How long the deletion of drained epochs may be put off while requests keep the lane busy.
 const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
@@ -30,11 +31,11 @@ impl Lane {
         }
         let (spends, replies): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.gives).into_iter().unzip();
-        let done = match self.store.give_back(&spends).await {
         for (resource, _, name) in &spends {
             // Before it is sent: whatever becomes of the statement, from now on the token may be found given back.
             self.ledger.give_up_spent(resource, name);
         }
+        let done = match self.store.give_back(&spends).await {
             Ok(()) => true,
             Err(error) => {
                 self.meters.failed(&error);
@@ -197,7 +198,6 @@ impl Lane {
         self.repair = true;
     }
 
-    pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
     /// The mark is there, and the token that was spent is not.
     pub(super) fn spending_lost(&mut self, key: &ResourceKey, found: Option<&str>) {
         tracing::error!(resource = %key, found = found.unwrap_or("none"),
@@ -208,6 +208,7 @@ impl Lane {
         self.repair = true;
     }
 
+    pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
         tracing::error!(resource = %key,
             "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
         self.ledger.bar(key);
@@ -264,7 +265,6 @@ impl Lane {
             }
         }
     }
-}
 
     /// Writes the mark back as it is `known`, and that its token is spent if that is known, too.
     async fn write_back(
@@ -312,3 +312,4 @@ impl Lane {
         }
         Ok(())
     }
+}

@@ -181,9 +181,8 @@ impl Ledger {
             .is_some_and(|entry| entry.epoch(&row.instance, row.opening).is_some())
     }
 
-    /// How long a resource whose marks were lost is refused once that is repaired. A peer whose epochs were lost as
-    /// well may not know it, and send until its lease lapses.
+    /// How long a resource whose marks were lost is refused once that is repaired.
     pub(super) fn bar_for(&self) -> Duration {
-        self.term + self.settle
+        self.bar
     }
 }

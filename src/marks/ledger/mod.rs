@@ -122,6 +122,8 @@ struct Shard {
     active: HashMap<ResourceKey, Entry>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
+    /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
+    spends: LruCache<ResourceKey, Spend>,
 }
 
 /// One unknown outcome, for people.
@@ -133,8 +135,6 @@ pub struct UnknownOutcome {
     pub instance: InstanceId,
     pub settles_in: Duration,
 }
-    /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
-    spends: LruCache<ResourceKey, Spend>,
 
 /// What is going on at one resource here, for people.
 #[derive(Clone, Debug, Default)]
@@ -162,20 +162,24 @@ pub struct Ledger {
     active: AtomicUsize,
     numbers: AtomicU64,
     settle: Duration,
-    term: Duration,
+    /// See [`Self::bar_for`].
+    bar: Duration,
     drained: mpsc::UnboundedSender<Drained>,
     open_epochs: IntGauge,
     unknown_outcomes: IntGauge,
 }
 
 impl Ledger {
-    /// `capacity`: how many idle resources are remembered. `term`: the lease's, zero where the store is not shared.
-    /// Epochs that are done go to `drained`.
+    /// `capacity`: how many idle resources are remembered. `settle`: how long an unknown outcome of this
+    /// instance's own counts as in flight. `bar`: see [`Reckoning::after_loss`]. Epochs that are done go to
+    /// `drained`.
+    ///
+    /// [`Reckoning::after_loss`]: crate::marks::reckoning::Reckoning::after_loss
     #[must_use]
     pub fn new(
         capacity: usize,
         settle: Duration,
-        term: Duration,
+        bar: Duration,
         drained: mpsc::UnboundedSender<Drained>,
         open_epochs: IntGauge,
         unknown_outcomes: IntGauge,
@@ -184,8 +188,9 @@ impl Ledger {
             .map(|_| {
                 Mutex::new(Shard {
                     active: HashMap::new(),
-                    // Unbounded, so that it grows as it fills; `remember` keeps the bound.
+                    // Unbounded, so that they grow as they fill; whatever puts something in keeps the bound.
                     remembered: LruCache::unbounded(),
+                    spends: LruCache::unbounded(),
                 })
             })
             .collect();
@@ -200,8 +205,7 @@ impl Ledger {
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
             settle,
-            term,
-                    spends: LruCache::unbounded(),
+            bar,
             drained,
             open_epochs,
             unknown_outcomes,

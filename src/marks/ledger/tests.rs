@@ -13,7 +13,7 @@ fn ledger(capacity: usize) -> (Arc<Ledger>, mpsc::UnboundedReceiver<Drained>) {
     let ledger = Ledger::new(
         capacity,
         SETTLE,
-        Duration::ZERO,
+        SETTLE,
         tx,
         gauge("open"),
         gauge("unknown"),

@@ -40,14 +40,16 @@ pub(super) async fn renew(
     connection: &mut PgConnection,
     namespace: &str,
     instance: &InstanceId,
+    renewals: i64,
 ) -> Result<Renewal, Failure> {
     let eras: Vec<Era> = sqlx::query_scalar(
-        "UPDATE instances SET renewals = renewals + 1 \
+        "UPDATE instances SET renewals = GREATEST(renewals, $3) \
          WHERE namespace = $1 AND id = $2 AND NOT dead \
          RETURNING COALESCE((SELECT n.era FROM namespaces AS n WHERE n.namespace = $1), 0)",
     )
     .bind(namespace)
     .bind(instance.as_str())
+    .bind(renewals)
     .fetch_all(&mut *connection)
     .await?;
     if let Some(era) = eras.first() {

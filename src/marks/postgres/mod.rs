@@ -22,6 +22,7 @@ mod url;
 mod warnings;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -59,6 +60,8 @@ pub struct PostgresStore {
     lane: Slot,
     keeper: Slot,
     people: Slot,
+    /// Which of the keeper's connections answered the last read of the instances.
+    instances_over: AtomicU64,
 }
 
 impl PostgresStore {
@@ -77,6 +80,7 @@ impl PostgresStore {
             lane: slot(),
             keeper: slot(),
             people: slot(),
+            instances_over: AtomicU64::new(0),
             connector: Arc::clone(&connector),
         }
     }
@@ -289,9 +293,9 @@ impl MarkStore for PostgresStore {
         .await
     }
 
-    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError> {
+    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
         self.on(&self.keeper, async |c| {
-            life::renew(c, &self.namespace, instance).await
+            life::renew(c, &self.namespace, instance, renewals).await
         })
         .await
     }
@@ -308,15 +312,36 @@ impl MarkStore for PostgresStore {
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.on(&self.keeper, async |c| {
-            life::instances(c, &self.namespace).await
+        self.bounded(async {
+            let mut turn = self.keeper.turn().await?;
+            let read = turn.run(async |c| life::instances(c, &self.namespace).await);
+            let rows = read.await?;
+            self.instances_over.store(turn.number(), Ordering::Relaxed);
+            turn.done();
+            Ok(rows)
         })
         .await
     }
 
+    fn instances_over(&self) -> u64 {
+        self.instances_over.load(Ordering::Relaxed)
+    }
+
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
-        self.on(&self.keeper, async |c| {
-            life::declare_dead(c, &self.namespace, instance, renewals).await
+        self.bounded(async {
+            let mut turn = self.keeper.turn().await?;
+            let over = self.instances_over();
+            if over != 0 && over != turn.number() {
+                // A fresh connection, and in good health: the next read is over this one.
+                turn.done();
+                let why = "this is another connection than the one that the counter was read over";
+                return Err(StoreError::Connection(why.to_owned()));
+            }
+            let declare = turn
+                .run(async |c| life::declare_dead(c, &self.namespace, instance, renewals).await);
+            let dead = declare.await?;
+            turn.done();
+            Ok(dead)
         })
         .await
     }
@@ -373,6 +398,13 @@ impl MarkStore for PostgresStore {
         .await
     }
 
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::marks(c, &self.namespace, resources).await
+        })
+        .await
+    }
+
     async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
         self.on(&self.people, async |c| {
             lane::epochs(c, &self.namespace, std::slice::from_ref(resource)).await
@@ -398,13 +430,6 @@ impl MarkStore for PostgresStore {
             people::record_audit(c, &self.namespace, row).await
         })
         .await
-    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            people::marks(c, &self.namespace, resources).await
-        })
-        .await
-    }
-
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {

@@ -1,6 +1,7 @@
 //! [`Slot`]: a dedicated connection, used by one call at a time, and never again after a doubt.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
@@ -18,8 +19,10 @@ const STALE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Slot {
     connector: Arc<Connector>,
-    /// The connection while nobody uses it, and since when. Never held across an await.
-    idle: Mutex<Option<(Line, Instant)>>,
+    /// The connection while nobody uses it, its number, and since when. Never held across an await.
+    idle: Mutex<Option<(Line, u64, Instant)>>,
+    /// How many connections were made.
+    made: AtomicU64,
 }
 
 /// The use of a slot's connection. Dropped before [`Turn::done`], for whatever reason, it closes
@@ -29,6 +32,7 @@ pub(super) struct Slot {
 pub(super) struct Turn<'a> {
     slot: &'a Slot,
     line: Line,
+    number: u64,
 }
 
 impl Slot {
@@ -36,19 +40,24 @@ impl Slot {
         Self {
             connector,
             idle: Mutex::new(None),
+            made: AtomicU64::new(0),
         }
     }
 
     /// Takes the idle connection, or makes one.
     pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
         let idle = self.lock().take();
-        if let Some((mut line, since)) = idle {
+        if let Some((mut line, number, since)) = idle {
             let fresh = since.elapsed() < STALE
                 || tokio::time::timeout(self.connector.timeout() / 4, line.bare().ping())
                     .await
                     .is_ok_and(|pinged| pinged.is_ok());
             if fresh {
-                return Ok(Turn { slot: self, line });
+                return Ok(Turn {
+                    slot: self,
+                    line,
+                    number,
+                });
             }
         }
         self.fresh(Phase::Running).await
@@ -57,15 +66,25 @@ impl Slot {
     /// Makes a new connection, whatever there is.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
         let line = self.connector.connect(phase).await?;
-        Ok(Turn { slot: self, line })
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Turn {
+            slot: self,
+            line,
+            number,
+        })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Line, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Line, u64, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn<'_> {
+    /// Names the connection among those of its slot.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Runs work on the connection; see [`Line::run`].
     pub(super) async fn run<T>(
         &mut self,
@@ -77,6 +96,6 @@ impl Turn<'_> {
     /// Gives the connection back. Only after every answer has been read to its end, and none of
     /// them was an error.
     pub(super) fn done(self) {
-        *self.slot.lock() = Some((self.line, Instant::now()));
+        *self.slot.lock() = Some((self.line, self.number, Instant::now()));
     }
 }

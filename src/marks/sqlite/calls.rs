@@ -107,10 +107,10 @@ impl MarkStore for SqliteStore {
         .await
     }
 
-    async fn renew(&self, instance: &InstanceId) -> Result<Renewal, StoreError> {
+    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
         let instance = instance.clone();
         self.write(move |connection, namespace| {
-            Box::pin(life::renew(connection, namespace, instance))
+            Box::pin(life::renew(connection, namespace, instance, renewals))
         })
         .await
     }
@@ -129,6 +129,10 @@ impl MarkStore for SqliteStore {
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
         self.read(move |connection, namespace| Box::pin(life::instances(connection, namespace)))
             .await
+    }
+
+    fn instances_over(&self) -> u64 {
+        0
     }
 
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
@@ -191,10 +195,6 @@ impl MarkStore for SqliteStore {
         .await
     }
 
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
-        self.epochs(std::slice::from_ref(resource)).await
-    }
-
     async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
         let resources = json!(
             resources
@@ -206,6 +206,10 @@ impl MarkStore for SqliteStore {
             Box::pin(people::marks(connection, namespace, resources))
         })
         .await
+    }
+
+    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+        self.epochs(std::slice::from_ref(resource)).await
     }
 
     async fn override_mark(

@@ -40,14 +40,16 @@ pub(super) async fn renew(
     connection: &mut SqliteConnection,
     namespace: &str,
     instance: InstanceId,
+    renewals: i64,
 ) -> Result<Renewal, Failure> {
     let era: Option<Era> = sqlx::query_scalar(
-        "UPDATE instances SET renewals = renewals + 1 \
+        "UPDATE instances SET renewals = max(renewals, ?3) \
          WHERE namespace = ?1 AND id = ?2 AND NOT dead RETURNING coalesce( \
          (SELECT n.era FROM namespaces AS n WHERE n.namespace = ?1), 0)",
     )
     .bind(namespace)
     .bind(instance.as_str())
+    .bind(renewals)
     .fetch_optional(&mut *connection)
     .await?;
     if let Some(era) = era {

@@ -51,18 +51,20 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     assert_eq!(rows(&*store).await, []);
     join(&*store, 1).await;
     join(&*store, 2).await;
-    for _ in 0..3 {
-        let renewed = store.renew(&instance(1)).await.expect("an answer");
+    // One that is late, with a number from before, moves nothing, and nothing back.
+    for (number, counter) in [(1, 1), (7, 7), (3, 7)] {
+        let renewed = store.renew(&instance(1), number).await.expect("an answer");
         assert_eq!(renewed, Renewal::Alive(0));
+        let counted = [row(1, counter, false), row(2, 0, false)];
+        assert_eq!(rows(&*store).await, counted);
     }
-    assert_eq!(rows(&*store).await, [row(1, 3, false), row(2, 0, false)]);
     // The era of an override travels with the next renewal, and with the next join.
     advance(&*store, ask("a", 5)).await;
     store
         .override_mark(&key("a"), token(1), "a test", "me")
         .await
         .expect("an answer");
-    let renewed = store.renew(&instance(2)).await.expect("an answer");
+    let renewed = store.renew(&instance(2), 1).await.expect("an answer");
     assert_eq!(renewed, Renewal::Alive(1));
     let era = store.join(&instance(3), &terms()).await;
     assert_eq!(era.expect("an answer"), 1);
@@ -78,7 +80,7 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
         let joined = store.join(&newcomer, &terms);
         assert_eq!(joined.await.expect("an answer"), era);
     }
-    let renewed = store.renew(&instance(3)).await.expect("an answer");
+    let renewed = store.renew(&instance(3), 1).await.expect("an answer");
     assert_eq!(renewed, Renewal::Alive(5));
     advance_as(&*store, 3, 5, ask("a", 9)).await;
     let done = store
@@ -100,7 +102,7 @@ pub async fn the_dead_do_not_renew(home: Home) {
             .expect("an answer")
     );
     for (id, says) in [(1, Renewal::Dead), (9, Renewal::Unknown)] {
-        let renewed = store.renew(&instance(id)).await.expect("an answer");
+        let renewed = store.renew(&instance(id), 1).await.expect("an answer");
         assert_eq!(renewed, says);
     }
     assert_eq!(rows(&*store).await, [row(1, 0, true)]);
@@ -109,7 +111,7 @@ pub async fn the_dead_do_not_renew(home: Home) {
 pub async fn death_is_declared_by_the_counter(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1)).await.expect("an answer");
+    store.renew(&instance(1), 1).await.expect("an answer");
     assert!(
         !store
             .declare_dead(&instance(1), 0)
@@ -235,10 +237,22 @@ pub async fn leaving_keeps_what_is_unknown(home: Home) {
     assert_eq!(epochs_of(&*store, "a").await.len(), 1);
 }
 
+/// An instance that the store has lost goes on with its counter, not from 0.
+pub async fn a_counter_starts_where_its_owner_says(home: Home) {
+    let store = home.open().await;
+    let again = Terms {
+        renewals: 40,
+        ..terms()
+    };
+    let joined = store.join(&instance(1), &again).await;
+    assert_eq!(joined.expect("an answer"), 0);
+    assert_eq!(rows(&*store).await, [row(1, 40, false)]);
+}
+
 pub async fn ids_are_taken_once(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1)).await.expect("an answer");
+    store.renew(&instance(1), 1).await.expect("an answer");
     let again = store.join(&instance(1), &terms()).await;
     assert!(again.is_err(), "{again:?}");
     // The connection that had the error is gone; the store goes on.

@@ -75,7 +75,7 @@ impl Statement {
             Self::Reopen => sql.starts_with("INSERT INTO epochs"),
             Self::GiveBack => sql.contains("spent_by = NULL FROM mine"),
             Self::Join => sql.contains("INSERT INTO instances"),
-            Self::Renew => sql.contains("SET renewals = renewals + 1"),
+            Self::Renew => sql.contains("SET renewals = GREATEST"),
             Self::Instances => sql.starts_with("SELECT id, renewals, lease_ms"),
             Self::DeclareDead => sql.contains("(renewals = $3 OR dead)"),
             Self::Bury => {

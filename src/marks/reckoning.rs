@@ -1,0 +1,144 @@
+//! [`Reckoning`]: how long an instance waits for what another one may still do. The one place where
+//! the terms of the dead are added up.
+//!
+//! Three spans pass one after the other, each counted from the end of the one before:
+//!
+//! 1. the *lease*: until it lapses, its owner writes;
+//! 2. *undelivered*: after the last write, the kernel of a process that is stopped or cut off may go
+//!    on delivering what it holds, until its user timeout (`TCP_USER_TIMEOUT`) drops it;
+//! 3. *settle*: after the last byte has arrived, the upstream may work on it.
+//!
+//! Of two instances' terms the larger counts: each knows only its own configuration.
+//!
+//! A store that is not shared is simpler. Its file has one process at a time, and the one before is
+//! known to have ended: the kernel has taken its file lock, and with the same stroke its sockets.
+//! Fenced sockets are closed with a linger of 0, so what they held is dropped then. Only *settle*
+//! is left, and it is counted by the clock of the machine that the dead one ran on.
+//!
+//! No margin is added there, and none where an instance settles its own unknown outcomes: only one of
+//! this program's clocks is part of it. `barrier.settle` bounds somebody else's work, so the operator
+//! has measured it and left room. A sidecar's service even counts by the same clock.
+
+use std::time::Duration;
+
+/// How much longer a watcher counts than the owner does, as a fraction.
+///
+/// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are slewed along with the time of day, and so are the
+/// jiffies of a kernel's timeouts, near enough. chrony slews by up to 83,333 ppm (`maxslewrate`).
+/// While the owner counts 1 s on a clock that is slewed back, 1 / 0.9167 = 1.091 s pass. A clock that
+/// is slewed forward counts 1.0833 × 1.091 = 1.182 s of that. 6/5 leaves 1.5 % for the clocks
+/// themselves, which are off by some hundred ppm.
+const RATES: (u32, u32) = (6, 5);
+
+/// See the module's page.
+#[derive(Clone, Copy, Debug)]
+pub struct Reckoning {
+    lease: Duration,
+    undelivered: Duration,
+    settle: Duration,
+    shared: bool,
+}
+
+impl Reckoning {
+    /// For a store that instances on other machines share; with this instance's own terms.
+    #[must_use]
+    pub fn shared(lease: Duration, undelivered: Duration, settle: Duration) -> Self {
+        Self {
+            lease,
+            undelivered,
+            settle,
+            shared: true,
+        }
+    }
+
+    /// For a store that one process has to itself.
+    #[must_use]
+    pub fn alone(settle: Duration) -> Self {
+        Self {
+            lease: Duration::ZERO,
+            undelivered: Duration::ZERO,
+            settle,
+            shared: false,
+        }
+    }
+
+    /// How long a counter must stand still before its owner's lease has surely lapsed.
+    #[must_use]
+    pub fn silence(&self, lease: Duration) -> Duration {
+        self.stretched(lease)
+    }
+
+    /// How long the work of a dead instance is waited for, from when it was learned to be dead.
+    /// `undelivered` and `settle` are what it has put on record.
+    #[must_use]
+    pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
+        let undelivered = if self.shared {
+            self.undelivered.max(undelivered)
+        } else {
+            Duration::ZERO
+        };
+        self.stretched(undelivered + self.settle.max(settle))
+    }
+
+    /// The same for an id that only epochs know. A failover may have lost the rest of an instance
+    /// that lives, and that goes on for a lease.
+    #[must_use]
+    pub fn of_the_unknown(&self) -> Duration {
+        self.after_loss()
+    }
+
+    /// How long a resource is refused after its marks were lost. A peer whose epochs were lost as well
+    /// may not know it, and write until its lease lapses.
+    #[must_use]
+    pub fn after_loss(&self) -> Duration {
+        self.stretched(self.lease + self.undelivered + self.settle)
+    }
+
+    fn stretched(&self, span: Duration) -> Duration {
+        if self.shared {
+            span * RATES.0 / RATES.1
+        } else {
+            span
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_larger_of_each_term_counts_one_after_the_other() {
+        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        assert_eq!(own.silence(10 * SEC), 12 * SEC);
+        assert_eq!(own.after_death(5 * SEC, 5 * SEC), 48 * SEC);
+        assert_eq!(own.after_death(20 * SEC, 5 * SEC), 60 * SEC);
+        assert_eq!(own.after_death(5 * SEC, 40 * SEC), 60 * SEC);
+        assert_eq!(own.of_the_unknown(), 54 * SEC);
+        assert_eq!(own.after_loss(), 54 * SEC);
+    }
+
+    #[test]
+    fn alone_only_settle_is_left() {
+        let own = Reckoning::alone(30 * SEC);
+        assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
+        assert_eq!(own.after_death(10 * SEC, 40 * SEC), 40 * SEC);
+        assert_eq!(own.of_the_unknown(), 30 * SEC);
+        assert_eq!(own.after_loss(), 30 * SEC);
+    }
+
+    /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.
+    #[test]
+    fn clocks_that_are_slewed_apart_shorten_no_wait() {
+        let (slow, fast) = (1.0 - 0.083_333_4, 1.0 + 0.083_333_4);
+        for span in [SEC, 5 * SEC, 10 * SEC] {
+            let own = Reckoning::shared(span, span, span);
+            let passed = own.silence(span).as_secs_f64() / fast;
+            assert!(passed >= span.as_secs_f64() / slow, "{passed}");
+            let passed = own.after_death(span, span).as_secs_f64() / fast;
+            assert!(passed >= 2.0 * span.as_secs_f64() / slow, "{passed}");
+        }
+    }
+}
