@@ -159,7 +159,7 @@ over_both_stores! {
 /// On a shared store a dead instance is known by its lease; let that be short.
 fn short_lease(config: Config, store: &Store) -> Config {
     if store.is_shared() {
-        config.with("store: { lease: 3s }")
+        config.with("{ upstream: { undelivered: 500ms }, store: { lease: 3s } }")
     } else {
         config
     }

@@ -232,7 +232,8 @@ async fn two_namespaces_in_one_database_never_touch() {
     };
     let (one, two) = (Upstream::start().await, Upstream::start().await);
     let way = Relay::start(Cluster::shared().port()).await;
-    let brisk = "{ store: { lease: 5s }, barrier: { wait: 25s, settle: 1s } }";
+    let brisk = "{ upstream: { undelivered: 500ms }, store: { lease: 5s }, \
+        barrier: { wait: 25s, settle: 1s } }";
     let first = Config::new(&one, &store).with(brisk);
     // Another template for the same path: that is another namespace's own affair, too.
     let second = Config::new(&two, &store)

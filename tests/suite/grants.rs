@@ -108,7 +108,8 @@ async fn the_role_that_serves_needs_no_ddl() {
     // Everything that a proxy does, with either setting: nothing is left to migrate.
     for (n, migrate) in [(0, false), (1, true)] {
         let config = Config::new(&upstream, &store).with(&format!(
-            "{{ store: {{ migrate: {migrate} }}, barrier: {{ wait: 25s, settle: 3s }} }}"
+            "{{ upstream: {{ undelivered: 500ms }}, store: {{ migrate: {migrate} }}, \
+                barrier: {{ wait: 25s, settle: 3s }} }}"
         ));
         let (mut a, mut b) = (Proxy::start(&config).await, Proxy::start(&config).await);
         let path = format!("/orders/{n}");

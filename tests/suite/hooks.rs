@@ -175,7 +175,8 @@ async fn what_has_drained_renews_no_lease() {
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(
-        "{ store: { lease: 4s, timeout: 3s }, barrier: { wait: 1s, settle: 3s }, upstream: { timeout: 3s } }",
+        "{ store: { lease: 4s, timeout: 3s }, barrier: { wait: 1s, settle: 3s }, \
+            upstream: { timeout: 3s, undelivered: 500ms } }",
     );
     let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
     p.send(put("/orders/7").token(5)).await.assert_forwarded();

@@ -9,7 +9,8 @@ use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, put, soon};
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
 /// Deaths are soon found, and settle soon after.
-const MORTAL: &str = "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 2s }, body: { buffer: 1KiB } }";
+const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+    barrier: { wait: 28s, drain: 300s, settle: 2s }, body: { buffer: 1KiB } }";
 
 const INSTANCES: &str = "SELECT count(*) FROM instances";
 const LIVING: &str = "SELECT count(*) FROM instances WHERE NOT dead";
@@ -32,7 +33,7 @@ async fn until_number(pair: &Pair, query: &str, wanted: i64) {
 async fn a_death_and_a_burial_survive_cuts() {
     let Some(mut pair) = Pair::mortal_a(
         "a_death_and_a_burial_survive_cuts",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
     )
     .await
     else {
@@ -102,7 +103,8 @@ async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
 async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
     let Some(pair) = Pair::mortal_a(
         "under_a_lapsed_lease_…",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 3s }, body: { buffer: 1KiB } }",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+            barrier: { wait: 28s, drain: 300s, settle: 3s }, body: { buffer: 1KiB } }",
     )
     .await
     else {

@@ -24,7 +24,8 @@ const PATIENT: &str =
     "{ store: { lease: 5s, timeout: 15s }, barrier: { wait: 400s, drain: 300s, settle: 300s } }";
 
 /// What comes after a death is waited for.
-const MORTAL: &str = "{ store: { lease: 4s }, barrier: { wait: 25s, drain: 300s, settle: 1s } }";
+const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, \
+    barrier: { wait: 25s, drain: 300s, settle: 1s } }";
 
 async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     let store = Store::postgres(test).await?;

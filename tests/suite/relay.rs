@@ -254,7 +254,8 @@ async fn every_statement_of_a_proxy_is_recognised() {
     let relay = Relay::start(Cluster::shared().port()).await;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
-        .with("{ store: { lease: 4s }, barrier: { wait: 25s, settle: 500ms } }")
+        .with("{ upstream: { undelivered: 500ms }, store: { lease: 4s } }")
+        .with("barrier: { wait: 25s, settle: 500ms }")
         .with(&format!("store: {{ url: '{}' }}", relay.url(&url)));
     let nobody = Config::to(&format!("http://127.0.0.1:{}", free_port()), &store)
         .with(&format!("store: {{ url: '{}' }}", relay.url(&url)))

@@ -108,7 +108,7 @@ async fn a_slow_store_refuses_nobody() {
 async fn a_repair_survives_cuts() {
     let Some(pair) = Pair::start(
         "a_repair_survives_cuts",
-        "{ store: { lease: 8s }, barrier: { wait: 25s, settle: 1s } }",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 8s }, barrier: { wait: 25s, settle: 1s } }",
     )
     .await
     else {

@@ -195,8 +195,49 @@ async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
     assert_eq!(upstream.tokens("order:7"), (1..=10).collect::<Vec<u64>>());
 }
 
+/// A failover may lose a spending alone. Here somebody with a shell does.
+#[tokio::test]
+async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time() {
+    let Some(store) = Store::postgres("under_reuse_once_a_token_whose_…").await else {
+        return;
+    };
+    let more = "{ upstream: { undelivered: 100ms }, store: { lease: 2s }, barrier: { wait: 25s, settle: 400ms }, \
+        routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
+    let (upstream, a, b) = two_on(&store, more).await;
+    a.send(post("/orders/7").token(41)).await.assert_forwarded();
+    a.send(post("/orders/8").token(41)).await.assert_forwarded();
+    // B has seen that it is spent.
+    b.send(post("/orders/8").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    store.execute("UPDATE marks SET spent_by = NULL").await;
+    for (proxy, order) in [(&a, "/orders/7"), (&b, "/orders/8")] {
+        let answer = proxy.send(post(order).token(41)).await;
+        answer.assert_problem(503, "store-unavailable");
+        proxy
+            .until_metric("fencepost_mark_regressions_total", &[], |count| {
+                count == 1.0
+            })
+            .await;
+        eventually("41 is spent as before", || async {
+            let answer = proxy.send(post(order).token(41)).await;
+            match answer.status() {
+                412 => Some(()),
+                503 => None,
+                other => panic!("{other}: {}", answer.text()),
+            }
+        })
+        .await;
+    }
+    let unspent = "SELECT count(*) FROM marks WHERE spent_by IS NULL";
+    assert_eq!(store.number(unspent).await, 0, "written back");
+    assert_eq!(upstream.tokens("order:7"), [41]);
+    assert_eq!(upstream.tokens("order:8"), [41]);
+}
+
 /// `settle` is longer than a lease, so that a wait for the lease alone shows.
-const SHORT: &str = "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 8s } }";
+const SHORT: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+    barrier: { wait: 28s, drain: 300s, settle: 8s } }";
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
@@ -241,7 +282,8 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
 async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
     let Some((upstream, a, b)) = mortal_a(
         "a_stopped_proxy_is_waited_for_…",
-        "{ store: { lease: 2s }, barrier: { wait: 28s, drain: 300s, settle: 4s }, body: { buffer: 1KiB } }",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+            barrier: { wait: 28s, drain: 300s, settle: 4s }, body: { buffer: 1KiB } }",
     )
     .await
     else {

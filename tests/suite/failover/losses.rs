@@ -6,7 +6,8 @@ use serde_json::json;
 use crate::support::replication::{Commits, Pair, until};
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 
-const SETTINGS: &str = "{ store: { lease: 5s, timeout: 3s }, barrier: { wait: 1s, settle: 4s } }";
+const SETTINGS: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 3s }, \
+    barrier: { wait: 1s, settle: 4s } }";
 
 /// A pair whose standby has a mark of 40 on both resources and is detached; two proxies on it, of which the first
 /// has seen all of that.
@@ -119,6 +120,30 @@ async fn a_lost_mark_is_found_by_the_first_request_that_asks() {
     passes(&a, 42).await;
     assert_eq!(upstream.tokens("order:7"), [40, 42]);
     upstream.assert_no_overtaking();
+}
+
+const ONCE: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }]";
+
+/// The mark is older than the spending, and was not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_whose_spending_was_lost_passes_no_second_time() {
+    let test = "a_token_whose_spending_was_lost_…";
+    let Some(mut pair) = Pair::start(test, Commits::DontWait).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::at(&pair.url()));
+    let a = Proxy::start(&config.with(SETTINGS).with(ONCE)).await;
+    assert_eq!(advance(&a, 41).await, 200);
+    pair.caught_up().await;
+    pair.detach();
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    pair.lose().await;
+    let back = "SELECT count(*) FROM marks WHERE resource = 'order:7' AND spent_by IS NOT NULL";
+    until(&mut pair.shell().await, "it is spent again", back).await;
+    is_stale(&a, 41).await;
+    passes(&a, 42).await;
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
 }
 
 /// The limit of it, and the reason for synchronous standbys.

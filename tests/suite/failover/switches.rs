@@ -123,7 +123,8 @@ async fn a_primary_killed_under_load_loses_no_mark() {
     eprintln!("seed {seed}");
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(
-        "{ store: { lease: 3s, timeout: 2s }, barrier: { wait: 5s, drain: 2s, settle: 500ms } }",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 3s, timeout: 2s }, \
+            barrier: { wait: 5s, drain: 2s, settle: 500ms } }",
     );
     let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
     let load = Load::start(&[&proxies[0], &proxies[1]], seed);
@@ -186,8 +187,8 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
         return;
     };
     let upstream = Upstream::start().await;
-    let settings =
-        "{ store: { lease: 5s, timeout: 6s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+    let settings = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 6s }, \
+            barrier: { wait: 28s, drain: 300s, settle: 2s } }";
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(settings);
     let a = Proxy::start(&config).await;
     upstream.on_token(41, [Step::Work(Duration::from_secs(1)), Step::ok()]);
@@ -235,7 +236,8 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
     };
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url()))
-        .with("{ store: { lease: 5s, timeout: 6s }, barrier: { settle: 500ms } }");
+        .with("{ store: { lease: 5s, timeout: 6s }, barrier: { settle: 500ms } }")
+        .with("upstream: { undelivered: 500ms }");
     let a = Proxy::start(&config).await;
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
     pair.kill_primary();

@@ -115,7 +115,8 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
 
 #[tokio::test]
 async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
-    let more = "{ store: { lease: 4s, timeout: 25s }, barrier: { wait: 25s, settle: 1s }, routes: \
+    let more = "{ upstream: { undelivered: 500ms }, store: { lease: 4s, timeout: 25s }, \
+        barrier: { wait: 25s, settle: 1s }, routes: \
         [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
     let Some((upstream, a, b, relay)) = relayed("tokens_of_before_…", more).await else {
         return;

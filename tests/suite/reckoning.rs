@@ -1,0 +1,99 @@
+//! What a proxy waits for after the death of another one, and what it takes for a death.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put};
+
+/// What the proxy says of how long inherited work of the resource has still to settle.
+async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
+    let mark = proxy.mark(resource).await?;
+    let unknown = mark["unknown"].as_array()?;
+    let inherited = unknown.iter().find(|one| one["inherited"] == true)?;
+    inherited["settles_in_seconds"].as_f64()
+}
+
+/// The dead one had put a long `undelivered` on record and a short `settle`, and the watcher is configured the other
+/// way round: the larger of each counts, one after the other, and a fifth is added for clocks that are slewed apart.
+#[tokio::test]
+async fn the_larger_terms_are_waited_for_one_after_the_other_and_a_fifth_more() {
+    let Some(store) = Store::postgres("the_larger_terms_are_waited_for_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms }");
+    let of_a = "{ upstream: { undelivered: 40s }, store: { lease: 2s }, barrier: { settle: 1s } }";
+    let of_b = "{ upstream: { undelivered: 1s }, store: { lease: 30s }, barrier: { settle: 40s } }";
+    let mut a = Proxy::start(&config.clone().with(of_a)).await;
+    let b = Proxy::start(&config.with(of_b)).await;
+    upstream.on_token(41, [Step::Wait(Gate::shut())]);
+    let older = a.begin(&put("/orders/7").token(41), b"").await;
+    upstream.reached(1).await;
+    b.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(503, "older-in-flight");
+    a.kill9();
+    drop(older);
+    // Of 96 s; without the fifth it would be 80 at most.
+    let left = eventually("A is known to be dead", || settles_in(&b, "order:7")).await;
+    assert!((81.0..=96.0).contains(&left), "{left}");
+    let answer = b.send(put("/orders/7").token(42)).await;
+    answer.assert_problem(503, "older-in-flight");
+    let after = answer.retry_after().expect("a known end");
+    assert!((81..=96).contains(&after), "{after}");
+}
+
+/// Where one process has the file, the dead one is known to have ended, and its sockets with it.
+#[tokio::test]
+async fn alone_only_settle_is_waited_for() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite())
+        .with("{ upstream: { undelivered: 40s }, barrier: { wait: 200ms, settle: 40s } }");
+    let mut first = Proxy::start(&config).await;
+    upstream.on_token(41, [Step::Wait(Gate::shut())]);
+    let older = first.begin(&put("/orders/7").token(41), b"").await;
+    upstream.reached(1).await;
+    first.kill9();
+    drop(older);
+    let second = Proxy::start(&config).await;
+    second
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_problem(503, "older-in-flight");
+    let left = eventually("the first is known to be dead", || {
+        settles_in(&second, "order:7")
+    })
+    .await;
+    assert!(left <= 40.0, "{left}");
+}
+
+/// Each of B's reads is answered, but over one new connection after another: it may be a server that is behind, where
+/// A's counter stands still though A renews.
+#[tokio::test]
+async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
+    let Some(store) = Store::postgres("a_counter_that_stands_still_over_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with("store: { lease: 4s }");
+    let a = Proxy::start(&config).await;
+    let _b = Proxy::start(&config.with("store: { lease: 30s }")).await;
+    a.pause().await;
+    let dead = "SELECT count(*) FROM instances WHERE dead";
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        // Rarely in the middle of a statement: the next one finds the connection gone, and makes another.
+        store
+            .execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND application_name = 'fencepost'",
+            )
+            .await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(store.number(dead).await, 0, "{:?}", began.elapsed());
+    }
+    eventually("A is declared dead", || async {
+        (store.number(dead).await == 1).then_some(())
+    })
+    .await;
+    a.resume();
+}
