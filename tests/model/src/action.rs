@@ -29,6 +29,9 @@ pub enum Action {
     Send { at: usize, slot: usize },
     SendRest { at: usize, slot: usize },
     NotSent { at: usize, slot: usize },
+    Write { at: usize, slot: usize },
+    ArriveInPart { at: usize, slot: usize },
+    Arrive { at: usize, slot: usize },
     Break { at: usize, slot: usize },
     End { at: usize, slot: usize },
     // Life and death.
@@ -141,8 +144,14 @@ fn exchanges(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
         if bounds.can(Features::BODY) {
             out.push(Action::SendRest { at, slot });
         }
-        if bounds.can(Features::BREAK) {
+        if bounds.can(Features::BREAK) || bounds.can(Features::TRANSIT) {
             out.push(Action::Break { at, slot });
+        }
+        if bounds.can(Features::TRANSIT) {
+            out.extend([Action::Write { at, slot }, Action::Arrive { at, slot }]);
+        }
+        if bounds.can(Features::TRICKLE) {
+            out.push(Action::ArriveInPart { at, slot });
         }
     }
     if bounds.is(Mutant::NoSecondLook) {

@@ -31,10 +31,26 @@ impl Features {
     pub const BREAK: Self = Self(1 << 8);
     /// Proxies stop gracefully: what has drained is deleted, what has not stays on record.
     pub const LEAVE: Self = Self(1 << 9);
+    /// What is sent is in transit before it arrives: in the kernel of the proxy's machine. That delivers
+    /// it whether or not the proxy is stopped, until the connection is reset or the user timeout has
+    /// passed.
+    pub const TRANSIT: Self = Self(1 << 10);
+    /// What is sent is in a buffer of the HTTP library before it is written. With [`Self::TRANSIT`].
+    pub const QUEUE: Self = Self(1 << 11);
+    /// The path takes a part at a time, and each part starts the user timeout again. With
+    /// [`Self::TRANSIT`]. A proxy that is stopped beyond its lease and the user timeout is left out: it
+    /// cannot reset what trickles.
+    pub const TRICKLE: Self = Self(1 << 12);
 
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 
@@ -42,7 +58,7 @@ impl BitOr for Features {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        self.and(other)
     }
 }
 
@@ -75,6 +91,18 @@ pub enum Mutant {
     CloseBeforeDrained,
     /// An exchange that broke counts as over.
     BrokenIsOver,
+    /// An exchange is given up and its connection stays: what is in transit arrives later.
+    GiveUpWithoutReset,
+    /// An exchange is given up and the library goes on to write what it has queued.
+    QueueNotReset,
+    /// The kernel goes on to deliver what a dead process has left (no `SO_LINGER` of 0).
+    NoLinger,
+    /// Watchers wait for `settle` alone, as if nothing could be in transit. (Or the kernel knows no user
+    /// timeout, and their wait for it is in vain.)
+    NoUserTimeout,
+    /// A proxy whose lease has lapsed does not reset what is in transit before the user timeout has
+    /// passed.
+    LateCutoff,
     /// A commit that was answered is gone after a crash of the store (`synchronous_commit=off`).
     LostCommit,
     /// Found marks lost, the proxy goes on.

@@ -102,7 +102,7 @@ impl State {
             let stage = first.map_or(0, |s| 1 + s.token + 4 * u8::from(s.late));
             let exchanges = proxy.exchanges.iter().flatten();
             let exchanges = exchanges.fold(0, |sum, e| {
-                sum * 32 + e.phase as usize * 4 + 4 + usize::from(e.token)
+                sum * 256 + e.phase as usize * 32 + e.bytes as usize * 4 + 4 + usize::from(e.token)
             });
             (
                 proxy.running,

@@ -12,13 +12,14 @@
 //! - *A waiting request* is one that comes at the moment its wait ends: nothing is kept of it in between, since
 //!   everything is looked at again after a wait. (The mutant that does not look again keeps it.)
 //! - *Time* is the order that clocks of about the same rate vouch for: an owner's lease has lapsed before a
-//!   watcher declares it dead; what the upstream had in hand at the lapse is over when `settle` is.
+//!   watcher declares it dead; what was in transit then has arrived or was given up when the user timeout has
+//!   passed; what had arrived by then is over when `settle` has passed too.
 //! - *A renewal* is one step: a lease runs from before it was sent, so one that is answered late has lapsed
 //!   before anybody can have been declared dead over it.
 //!
-//! Where to look: [`bounds`] for what a run switches on, [`state`] for what there is, [`step`] for what can
-//! happen (a file each for the lane, exchanges, life and death, operators, loss), [`properties`] for what must hold,
-//! [`check`] to run it. `tests/holds.rs` exhausts each configuration, `tests/mutants.rs` shows that each way
+//! Where to look: [`bounds`] for what a run switches on, [`state`] for what there is, [`step`] for
+//! what can happen (a file each for the lane, exchanges, bytes in transit, life and death, operators,
+//! loss), [`properties`] for what must hold, [`check`] to run it. `tests/holds.rs` exhausts each configuration, `tests/mutants.rs` shows that each way
 //! to break the protocol is found.
 
 pub mod action;

@@ -5,7 +5,8 @@ use stateright::{Model, Property};
 use crate::action::{Action, candidates};
 use crate::bounds::{Bounds, Features};
 use crate::state::{
-    Bar, Broken, Failover, INSTANCES, LIVES, Life, OWN, Phase, Purpose, Stage, State, instance_of,
+    Bar, Broken, Bytes, Failover, INSTANCES, LIVES, Life, OWN, Phase, Purpose, Stage, State,
+    instance_of,
 };
 use crate::step::{self, exchange, statement};
 
@@ -124,6 +125,70 @@ fn of_instances() -> [Reached; 8] {
     ]
 }
 
+/// What is reached where bytes are in transit.
+fn of_transit() -> [Reached; 6] {
+    const TRANSIT: Features = Features::TRANSIT;
+    [
+        (
+            TRANSIT,
+            "a newer token waits for an older one's bytes in transit",
+            |_, s| {
+                waits(s)
+                    && s.exchanges()
+                        .any(|(_, e)| e.bytes == Bytes::InTransit && e.token < s.store.mark)
+            },
+        ),
+        (
+            TRANSIT.and(Features::LEASE),
+            "an instance is dead with bytes in transit",
+            |_, s| {
+                s.exchanges().any(|(_, e)| {
+                    let instance = instance_of(usize::from(e.row));
+                    e.bytes == Bytes::InTransit && s.store.lives[instance] == Life::Dead
+                })
+            },
+        ),
+        (
+            TRANSIT.and(Features::CRASH),
+            "a proxy is gone, and its epoch waits for nothing",
+            |_, s| {
+                (0..INSTANCES).any(|i| {
+                    let on_record = exchange::rows_of(i).any(|row| s.store.rows[row] > 0);
+                    let here = s.proxies[i / LIVES].running && s.instance(i / LIVES) == i;
+                    on_record && !here && !exchange::works_for(s, i)
+                })
+            },
+        ),
+        (
+            TRANSIT.and(Features::BREAK),
+            "what had arrived of an exchange is settled",
+            |_, s| {
+                s.exchanges()
+                    .any(|(_, e)| e.phase == Phase::Unknown && e.up())
+            },
+        ),
+        (
+            Features::QUEUE,
+            "a newer token waits for what the library has queued",
+            |_, s| {
+                waits(s)
+                    && s.exchanges()
+                        .any(|(_, e)| e.bytes == Bytes::Queued && e.token < s.store.mark)
+            },
+        ),
+        (
+            Features::TRICKLE,
+            "an instance is dead, and a part of its request has arrived",
+            |_, s| {
+                s.exchanges().any(|(_, e)| {
+                    let instance = instance_of(usize::from(e.row));
+                    e.bytes == Bytes::Partly && s.store.lives[instance] == Life::Dead
+                })
+            },
+        ),
+    ]
+}
+
 /// What the others reach, each by what it switches on.
 fn of_the_rest() -> [Reached; 12] {
     [
@@ -207,6 +272,7 @@ fn of_the_rest() -> [Reached; 12] {
 fn reached(bounds: &Bounds) -> Vec<Property<Protocol>> {
     let mut properties: Vec<_> = of_instances()
         .into_iter()
+        .chain(of_transit())
         .chain(of_the_rest())
         .filter(|(needs, ..)| bounds.can(*needs))
         .map(|(_, name, condition)| Property::sometimes(name, condition))

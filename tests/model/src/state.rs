@@ -152,20 +152,25 @@ pub enum Phase {
     Orphan,
 }
 
-impl Phase {
-    /// Whether the upstream has some of it and has not ended.
-    #[must_use]
-    pub fn up(self) -> bool {
-        matches!(
-            self,
-            Self::Writing | Self::Sent | Self::Unknown | Self::Orphan
-        )
-    }
+/// Where the bytes of a request are. Without [`Features::TRANSIT`] what is sent has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bytes {
+    /// Nothing was sent.
+    Kept,
+    /// In a buffer of the proxy's HTTP library, which has yet to write them.
+    Queued,
+    /// In the kernel of the proxy's machine: the path has not taken them. The upstream has none.
+    InTransit,
+    /// The upstream has a part, and the rest is in transit.
+    Partly,
+    /// The upstream has all that was sent.
+    Arrived,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exchange {
     pub phase: Phase,
+    pub bytes: Bytes,
     pub token: Token,
     pub row: u8,
     /// The name it spends its token under.
@@ -176,13 +181,34 @@ pub struct Exchange {
     pub warned: bool,
 }
 
+impl Exchange {
+    /// Whether the upstream has some of it and has not ended.
+    #[must_use]
+    pub fn up(self) -> bool {
+        matches!(self.bytes, Bytes::Partly | Bytes::Arrived)
+    }
+
+    /// Whether some of it may arrive yet, with nobody doing anything.
+    #[must_use]
+    pub fn in_transit(self) -> bool {
+        matches!(self.bytes, Bytes::InTransit | Bytes::Partly)
+    }
+
+    /// Whether some of it is not at the upstream.
+    #[must_use]
+    pub fn undelivered(self) -> bool {
+        self.bytes == Bytes::Queued || self.in_transit()
+    }
+}
+
 impl Hash for Exchange {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let flags = [self.phase as u8, self.token, self.row, self.name];
         state.write_u64(
             u64::from(u32::from_le_bytes(flags))
                 | u64::from(self.outdated) << 32
-                | u64::from(self.warned) << 33,
+                | u64::from(self.warned) << 33
+                | (self.bytes as u64) << 40,
         );
     }
 }

@@ -7,6 +7,7 @@ pub mod loss;
 pub mod memory;
 pub mod people;
 pub mod statement;
+pub mod transit;
 
 use crate::action::Action;
 use crate::bounds::Bounds;
@@ -38,12 +39,15 @@ pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
         Action::Send { at, slot } => exchange::send(b, &mut s, at, slot),
         Action::SendRest { at, slot } => exchange::send_rest(b, &mut s, at, slot),
         Action::NotSent { at, slot } => exchange::not_sent(b, &mut s, at, slot),
+        Action::Write { at, slot } => transit::write(b, &mut s, at, slot),
+        Action::ArriveInPart { at, slot } => transit::arrive_in_part(b, &mut s, at, slot),
+        Action::Arrive { at, slot } => transit::arrive(b, &mut s, at, slot),
         Action::Break { at, slot } => exchange::break_off(b, &mut s, at, slot),
         Action::End { at, slot } => exchange::end(b, &mut s, at, slot),
         Action::Lapse { at } => life::lapse(&mut s, at),
         Action::Renew { at } => life::renew(b, &mut s, at),
         Action::Rejoin { at } => life::rejoin(b, &mut s, at),
-        Action::Crash { at } => life::crash(&mut s, at),
+        Action::Crash { at } => life::crash(b, &mut s, at),
         Action::Restart { at } => life::restart(b, &mut s, at),
         Action::Leave { at } => life::leave(b, &mut s, at),
         Action::FindSilent { at } => life::find_silent(&mut s, at),

@@ -64,11 +64,30 @@ fn leases_lapse_and_the_dead_are_buried() {
 }
 
 #[test]
-fn crashes_amid_a_body() {
-    let features = Features::LEASE | Features::CRASH | Features::BODY;
+fn crashes_amid_a_body_and_with_bytes_in_transit() {
+    let features = Features::LEASE | Features::CRASH | Features::BODY | Features::TRANSIT;
     exhaust(Bounds {
         late: 0,
         ..DEATH.named("crash", features)
+    });
+}
+
+#[test]
+fn a_path_that_trickles() {
+    let features = Features::LEASE | Features::CRASH | Features::TRANSIT | Features::TRICKLE;
+    exhaust(Bounds {
+        late: 0,
+        ..DEATH.named("trickle", features)
+    });
+}
+
+#[test]
+fn requests_queued_in_the_library() {
+    let features = Features::BREAK | Features::TRANSIT | Features::QUEUE;
+    exhaust(Bounds {
+        openings: 2,
+        exchanges: 2,
+        ..SMALL.named("queued", features)
     });
 }
 
@@ -140,7 +159,7 @@ fn long_three_proxies_one_of_them_mortal() {
 #[test]
 #[ignore = "minutes"]
 fn long_death_of_either() {
-    let features = Features::LEASE | Features::CRASH;
+    let features = Features::LEASE | Features::CRASH | Features::TRANSIT;
     exhaust(Bounds {
         mortal: 2,
         late: 0,
@@ -186,7 +205,8 @@ fn long_override() {
 #[test]
 #[ignore = "minutes"]
 fn long_crash() {
-    let features = Features::LEASE | Features::CRASH | Features::BODY | Features::LEAVE;
+    let features =
+        Features::LEASE | Features::CRASH | Features::BODY | Features::LEAVE | Features::TRANSIT;
     exhaust(DEATH.named("long: crash, stop", features));
 }
 

@@ -116,6 +116,54 @@ fn broken_exchange_taken_for_over() {
     refute(breaking.with(Mutant::BrokenIsOver, Broken::ORDER));
 }
 
+/// What is sent is in transit before it arrives.
+const IN_TRANSIT: Bounds = Bounds {
+    features: Features::LEASE.and(Features::CRASH).and(Features::TRANSIT),
+    ..MORTAL
+};
+
+#[test]
+fn given_up_without_a_reset() {
+    let breaking = Bounds {
+        features: Features::BREAK | Features::TRANSIT,
+        ..PLAIN
+    };
+    refute(breaking.with(Mutant::GiveUpWithoutReset, Broken::ORDER));
+}
+
+#[test]
+fn queued_in_the_library_and_not_reset() {
+    let breaking = Bounds {
+        features: Features::BREAK | Features::TRANSIT | Features::QUEUE,
+        ..PLAIN
+    };
+    refute(breaking.with(Mutant::QueueNotReset, Broken::ORDER));
+}
+
+#[test]
+fn dead_waited_for_without_the_user_timeout() {
+    refute(IN_TRANSIT.with(Mutant::NoUserTimeout, Broken::ORDER));
+}
+
+#[test]
+fn death_that_leaves_bytes_to_the_kernel() {
+    // Bytes that do not move are given up after the user timeout, which is waited for. Those that trickle are not.
+    let trickling = Bounds {
+        features: IN_TRANSIT.features | Features::TRICKLE,
+        ..IN_TRANSIT
+    };
+    refute(trickling.with(Mutant::NoLinger, Broken::ORDER));
+}
+
+#[test]
+fn lapsed_and_not_cut_off_within_the_user_timeout() {
+    let trickling = Bounds {
+        features: IN_TRANSIT.features | Features::TRICKLE,
+        ..IN_TRANSIT
+    };
+    refute(trickling.with(Mutant::LateCutoff, Broken::ORDER));
+}
+
 #[test]
 fn acknowledged_commit_lost() {
     refute(PLAIN.with(Mutant::LostCommit, Broken::ORDER));

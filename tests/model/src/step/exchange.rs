@@ -1,9 +1,9 @@
 //! Permits and exchanges (`src/barrier.rs`, `Ledger::enter`, `src/proxy/forward.rs`), and the upstream's end of them.
 
-use super::{lane, memory};
+use super::{lane, memory, transit};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
-    Bar, Broken, Exchange, Failover, OPENINGS, OWN, Phase, Purpose, State, Statement, Token,
+    Bar, Broken, Bytes, Exchange, Failover, OPENINGS, OWN, Phase, Purpose, State, Statement, Token,
     instance_of,
 };
 
@@ -58,6 +58,7 @@ fn give(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token) -> Optio
     let warned = proxy.warned;
     proxy.exchanges[slot] = Some(Exchange {
         phase: Phase::Permit,
+        bytes: Bytes::Kept,
         warned,
         token,
         row: u8::try_from(row).unwrap_or(u8::MAX),
@@ -122,7 +123,8 @@ fn spending(b: &Bounds, s: &mut State, at: usize, statement: &Statement, phase: 
     memory::drained(b, s, at);
 }
 
-/// The first byte goes upstream, past a last look at the lease.
+/// The first byte goes upstream, past a last look at the lease. With [`Features::QUEUE`] it gets as
+/// far as the library.
 pub fn send(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let spends = b.can(Features::SPEND) && !b.is(Mutant::SpendAfterSend);
     let from = if spends { Phase::Spent } else { Phase::Permit };
@@ -133,7 +135,7 @@ pub fn send(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     if b.is(Mutant::SpendAfterSend) && s.store.spent > 0 {
         return None;
     }
-    judge(b, s, at, slot, exchange);
+    exchange.bytes = transit::sent(b, s, at, slot, exchange);
     if b.can(Features::SPEND) {
         if s.used & (1 << exchange.token) > 0 {
             s.broken.0 |= Broken::TWICE;
@@ -152,32 +154,40 @@ pub fn send(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 /// The rest goes upstream; or the lease has lapsed, and the connection is reset instead.
 pub fn send_rest(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut exchange = in_phase(s, at, slot, Phase::Writing)?;
-    exchange.phase = Phase::Unknown;
-    if s.holds(at, usize::from(exchange.row)) || b.is(Mutant::LeaseOnlyBeforeSend) {
-        judge(b, s, at, slot, exchange);
-        exchange.phase = Phase::Sent;
+    if !s.holds(at, usize::from(exchange.row)) && !b.is(Mutant::LeaseOnlyBeforeSend) {
+        s.proxies[at].exchanges[slot] = transit::reset(b, exchange, Phase::Unknown);
+        memory::drained(b, s, at);
+        return Some(());
     }
+    exchange.bytes = transit::sent(b, s, at, slot, exchange);
+    exchange.phase = Phase::Sent;
     s.proxies[at].exchanges[slot] = Some(exchange);
     Some(())
 }
 
-/// What the guarantees say about bytes that go upstream now.
-fn judge(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
+/// G1, where bytes go upstream: the mark is durable, and the epoch is on record.
+pub fn judge_record(b: &Bounds, s: &mut State, exchange: Exchange) {
+    let (token, row) = (exchange.token, usize::from(exchange.row));
+    let lost = s.failover == Failover::Done && !b.is(Mutant::LostCommit);
+    if (!lost || exchange.warned) && (s.store.mark < token || s.store.rows[row] != token) {
+        s.broken.0 |= Broken::UNRECORDED;
+    }
+}
+
+/// What the guarantees say about bytes that arrive now.
+pub fn judge(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
     let token = exchange.token;
     // What nobody remembers nobody can notice: after a loss the promise is that of those who have noticed.
     let lost = s.failover == Failover::Done && !b.is(Mutant::LostCommit);
     if !lost && (token < s.highest || exchange.outdated) {
         s.broken.0 |= Broken::STALE;
     }
+    judge_record(b, s, exchange);
     if !lost || exchange.warned {
-        let row = usize::from(exchange.row);
-        if s.store.mark < token || s.store.rows[row] != token {
-            s.broken.0 |= Broken::UNRECORDED;
-        }
         for (owner, proxy) in s.proxies.iter().enumerate() {
             for (place, other) in proxy.exchanges.iter().enumerate() {
                 let other = other.filter(|_| (owner, place) != (at, slot));
-                if other.is_some_and(|o| o.phase.up() && (o.token < token || o.outdated)) {
+                if other.is_some_and(|o| o.up() && (o.token < token || o.outdated)) {
                     s.broken.0 |= Broken::OVERTOOK;
                 }
             }
@@ -204,18 +214,21 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
     Some(())
 }
 
-/// A timeout, a reset, a cut: the upstream works on without its caller.
+/// A timeout, a reset, a cut: the connection is reset, and the upstream works on without its caller.
+/// Once the user timeout has passed, the kernel gives up what is in transit, with the proxy stopped or
+/// not.
 pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
-    let mut exchange = s.proxies[at].exchanges[slot]?;
-    if !matches!(exchange.phase, Phase::Writing | Phase::Sent) {
+    let exchange = s.proxies[at].exchanges[slot]?;
+    let may = b.can(Features::BREAK) || exchange.undelivered();
+    if !matches!(exchange.phase, Phase::Writing | Phase::Sent) || !may {
         return None;
     }
-    exchange.phase = if b.is(Mutant::BrokenIsOver) {
+    let phase = if b.is(Mutant::BrokenIsOver) {
         Phase::Orphan
     } else {
         Phase::Unknown
     };
-    s.proxies[at].exchanges[slot] = Some(exchange);
+    s.proxies[at].exchanges[slot] = transit::reset(b, exchange, phase);
     memory::drained(b, s, at);
     Some(())
 }
@@ -226,6 +239,9 @@ pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
     if !matches!(exchange.phase, Phase::Sent | Phase::Unknown | Phase::Orphan) {
         return None;
+    }
+    if exchange.undelivered() {
+        return transit::settle(b, s, at, slot);
     }
     if b.is(Mutant::SpendAfterSend) && s.store.mark == exchange.token {
         s.store.spent = 1;
@@ -239,16 +255,13 @@ pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 #[must_use]
 pub fn works_for(s: &State, instance: usize) -> bool {
     s.exchanges()
-        .any(|(_, e)| e.phase.up() && instance_of(usize::from(e.row)) == instance)
+        .any(|(_, e)| e.up() && instance_of(usize::from(e.row)) == instance)
 }
 
-/// What becomes of a proxy's exchanges when it is gone.
-pub fn abandon(s: &mut State, at: usize) {
+/// What becomes of a proxy's exchanges when it is gone: its kernel resets their connections.
+pub fn abandon(b: &Bounds, s: &mut State, at: usize) {
     for place in &mut s.proxies[at].exchanges {
-        *place = place.filter(|e| e.phase.up()).map(|e| Exchange {
-            phase: Phase::Orphan,
-            ..e
-        });
+        *place = place.and_then(|exchange| transit::die(b, exchange));
     }
 }
 

@@ -1,9 +1,11 @@
 //! Leases, death and burial (`src/marks/keeper.rs`, `src/marks/watch.rs`, `src/marks/postgres/life.rs`).
 
-use super::exchange::{abandon, rows_of, works_for};
-use super::memory;
+use super::exchange::{abandon, rows_of};
+use super::{memory, transit};
 use crate::bounds::{Bounds, Mutant};
-use crate::state::{Failover, INSTANCES, LIVES, Life, OPENINGS, OWN, PROXIES, Proxy, Stage, State};
+use crate::state::{
+    Bytes, Failover, INSTANCES, LIVES, Life, OPENINGS, OWN, PROXIES, Proxy, Stage, State,
+};
 
 /// The lease runs out on the owner's clock, whatever the owner does.
 pub fn lapse(s: &mut State, at: usize) -> Option<()> {
@@ -56,17 +58,17 @@ fn next_life(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
 }
 
 /// kill -9. What it had sent goes on at the upstream, and its statements at the store.
-pub fn crash(s: &mut State, at: usize) -> Option<()> {
+pub fn crash(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     // After a loss only those can notice it who live on: see the `loss` module.
     if !s.proxies[at].running || s.failover == Failover::Done {
         return None;
     }
-    vanish(s, at);
+    vanish(b, s, at);
     Some(())
 }
 
-fn vanish(s: &mut State, at: usize) {
-    abandon(s, at);
+fn vanish(b: &Bounds, s: &mut State, at: usize) {
+    abandon(b, s, at);
     let old = s.proxies[at];
     let mut statements = old.statements;
     for place in &mut statements {
@@ -84,7 +86,6 @@ fn vanish(s: &mut State, at: usize) {
         ..Proxy::default()
     };
     s.proxies[at].exchanges.sort_unstable();
-    abandon(s, at);
 }
 
 /// Another run of the same proxy: another instance, that remembers nothing.
@@ -104,7 +105,7 @@ pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     }
     s.proxies[at].lease = false;
     for exchange in &mut s.proxies[at].exchanges {
-        *exchange = exchange.filter(|e| e.phase.up());
+        *exchange = exchange.filter(|e| e.bytes != Bytes::Kept);
     }
     for epoch in &mut s.proxies[at].epochs {
         epoch.closing |= epoch.token > 0;
@@ -119,7 +120,7 @@ pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     let instance = s.instance(at);
     let left = s.store.rows[rows_of(instance)].iter().any(|row| *row > 0);
     s.store.lives[instance] = if left { Life::Dead } else { Life::Gone };
-    vanish(s, at);
+    vanish(b, s, at);
     Some(())
 }
 
@@ -143,8 +144,8 @@ pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     Some(())
 }
 
-/// `settle` has passed since a watcher knew it dead: its epochs are deleted. Whatever the upstream had of it is over
-/// by then.
+/// The user timeout and then `settle` have passed since a watcher knew it dead: its epochs are deleted.
+/// What was in transit has arrived or was given up by then, and what had arrived is over.
 pub fn bury(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     let rows = rows_of(instance);
     let left = s.store.rows[rows.clone()].iter().any(|row| *row > 0);
@@ -158,7 +159,7 @@ pub fn bury(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
             b.is(Mutant::BuryWithoutLook) && silent && left
         }
     };
-    let settled = !works_for(s, instance) || b.is(Mutant::BuryWithoutSettle);
+    let settled = !transit::counts(b, s, instance) || b.is(Mutant::BuryWithoutSettle);
     if !dead || !settled || !watched(s, instance) {
         return None;
     }

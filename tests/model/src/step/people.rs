@@ -35,7 +35,7 @@ pub fn override_mark(b: &Bounds, s: &mut State, token: Token) -> Option<()> {
         s.store.era += 1;
         s.store.row_era = s.store.era;
     }
-    if s.exchanges().any(|(_, exchange)| exchange.phase.up()) {
+    if s.exchanges().any(|(_, exchange)| exchange.up()) {
         s.broken.0 |= Broken::UNDER_WAY;
     }
     for proxy in &mut s.proxies {
