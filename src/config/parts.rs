@@ -2,6 +2,7 @@
 //! name.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::Method;
 
@@ -117,6 +118,35 @@ pub(super) fn allow(at: &str, list: Vec<Option<String>>, report: &mut Report) ->
         );
     }
     allow
+}
+
+/// The statuses that leave open what became of a request.
+pub(super) fn unknown_statuses(
+    at: &str,
+    list: Option<Vec<Option<u16>>>,
+    inherited: &Arc<[u16]>,
+    report: &mut Report,
+) -> Arc<[u16]> {
+    let Some(list) = list else {
+        return Arc::clone(inherited);
+    };
+    let mut statuses = Vec::with_capacity(list.len());
+    for (i, status) in list.into_iter().enumerate() {
+        let at = format!("{at}[{i}]");
+        match status {
+            None => report.error(at, "this status is empty", ""),
+            Some(status) if !(200..600).contains(&status) => report.error(
+                at,
+                format!("{status} is not the status of a final response"),
+                "200 to 599; a gateway that has lost its service mostly says 502 or 504",
+            ),
+            Some(status) if statuses.contains(&status) => {
+                report.warn(at, format!("{status} is listed twice"), "");
+            }
+            Some(status) => statuses.push(status),
+        }
+    }
+    statuses.into()
 }
 
 /// Whether a name can be a label.

@@ -134,6 +134,9 @@ pub struct IdempotencyFile {
 pub struct RouteUpstreamFile {
     /// How long the head of a response may take.
     pub timeout: Option<Time>,
+    /// Statuses that leave open what became of a request, in place of the top level's.
+    #[schemars(with = "Option<Vec<u16>>")]
+    pub unknown_statuses: Option<Vec<Option<u16>>>,
 }
 
 /// A route's overrides of `barrier`.

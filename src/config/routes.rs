@@ -1,6 +1,7 @@
 //! The checks of the routes, one by one and against each other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::idempotency;
@@ -16,10 +17,11 @@ use super::validate::{body, positive};
 use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
 
 /// What a route inherits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Inherited {
     pub safe_methods: SafeMethods,
     pub upstream_timeout: Duration,
+    pub unknown_statuses: Arc<[u16]>,
     pub barrier: BarrierSettings,
     pub body: BodySettings,
     /// Clients are asked for certificates, so that they have names.
@@ -125,10 +127,16 @@ fn route(
         file.allow.unwrap_or_default(),
         report,
     );
-    let upstream_timeout = file.upstream.and_then(|upstream| upstream.timeout);
+    let upstream = file.upstream.unwrap_or_default();
+    let unknown_statuses = parts::unknown_statuses(
+        &format!("{at}.upstream.unknown_statuses"),
+        upstream.unknown_statuses,
+        &inherited.unknown_statuses,
+        report,
+    );
     let upstream_timeout = duration(
         &format!("{at}.upstream.timeout"),
-        upstream_timeout,
+        upstream.timeout,
         inherited.upstream_timeout,
         report,
     );
@@ -191,6 +199,7 @@ fn route(
         allow,
         idempotency,
         upstream_timeout,
+        unknown_statuses,
         barrier_wait: barrier.wait.map_or(inherited.barrier.wait, |time| time.0),
         barrier_drain: duration(
             &format!("{at}.barrier.drain"),
@@ -267,6 +276,8 @@ pub(super) fn no_upgrades(routes: &[RouteSettings], report: &mut Report) {
 }
 
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
+    let upstream = file.upstream.as_ref();
+    let unknown_statuses = upstream.is_some_and(|block| block.unknown_statuses.is_some());
     let given = [
         ("resource", file.resource.is_some()),
         ("token", file.token.is_some()),
@@ -275,6 +286,7 @@ fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
         ("upgrade", file.upgrade.is_some()),
         ("idempotency", file.idempotency.is_some()),
         ("barrier", file.barrier.is_some()),
+        ("upstream.unknown_statuses", unknown_statuses),
     ];
     let given: Vec<_> = given
         .into_iter()

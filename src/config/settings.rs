@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -61,6 +62,8 @@ pub struct UpstreamSettings {
     pub idle_timeout: Duration,
     /// How long the kernel tries to deliver what was written for a fenced request.
     pub undelivered: Duration,
+    /// Statuses by which a gateway says that it does not know what became of a request.
+    pub unknown_statuses: Arc<[u16]>,
     /// HTTP/2 over TLS, by ALPN.
     pub http2: bool,
     pub tls: UpstreamTlsSettings,
@@ -247,6 +250,8 @@ pub struct RouteSettings {
     /// `None`: no keys are sent.
     pub idempotency: Option<IdempotencySettings>,
     pub upstream_timeout: Duration,
+    /// As [`UpstreamSettings::unknown_statuses`].
+    pub unknown_statuses: Arc<[u16]>,
     pub barrier_wait: Duration,
     pub barrier_drain: Duration,
     pub body: BodySettings,

@@ -1,6 +1,7 @@
 //! From the [file](super::file)'s fields to [`Settings`]: defaults, and every check but those of the
 //! [routes](super::routes). A check that fails is reported, and the others go on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -10,6 +11,7 @@ use super::file::{
     AdminFile, BarrierFile, BodyFile, ClaimFile, File, LogFile, ShutdownFile, UpstreamFile,
 };
 use super::limits;
+use super::parts;
 use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
@@ -68,6 +70,11 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         upstream_timeout: upstream
             .as_ref()
             .map_or(Duration::from_secs(30), |u| u.timeout),
+        unknown_statuses: upstream
+            .as_ref()
+            .map_or_else(default_unknown_statuses, |u| {
+                Arc::clone(&u.unknown_statuses)
+            }),
         barrier,
         body,
         peers_are_named: client_ca,
@@ -310,6 +317,12 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         report,
     );
     let undelivered = undelivered(file.undelivered, report);
+    let unknown_statuses = parts::unknown_statuses(
+        "upstream.unknown_statuses",
+        file.unknown_statuses,
+        &default_unknown_statuses(),
+        report,
+    );
     let http2 = file.http2.unwrap_or(false);
     if http2
         && url
@@ -333,9 +346,15 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         timeout,
         idle_timeout,
         undelivered,
+        unknown_statuses,
         http2,
         tls: tls?,
     })
+}
+
+/// What gateways answer when they have lost the service (RFC 9110, 15.6.3 and 15.6.5).
+fn default_unknown_statuses() -> Arc<[u16]> {
+    Arc::new([502, 504])
 }
 
 /// A kernel that gives up sooner than a retransmission breaks healthy connections. After a death,

@@ -69,17 +69,24 @@ impl Proxy {
         done: Result<Done, Refusal>,
     ) -> Response<ClientBody> {
         let refusal = match done {
-            Ok(done) => {
-                metrics.request(done.outcome);
-                return done.response;
+            Ok(Done { response, outcome }) => {
+                match outcome {
+                    Ok(outcome) => metrics.request(outcome),
+                    Err(doubt) => {
+                        // The answer is the upstream's; what is said of it is as for one that did not come.
+                        let broken = Refusal::Broken(doubt.to_string());
+                        metrics.request(broken.outcome());
+                        self.note(label, about, &broken, "the outcome is unknown", 0);
+                    }
+                }
+                return response;
             }
             Err(refusal) => refusal,
         };
         let outcome = refusal.outcome();
         metrics.request(outcome);
-        let (key, token, mark) = refusal.facts(about.subject.get());
-        if let Some(key) = key
-            && outcome == Outcome::Stale
+        if outcome == Outcome::Stale
+            && let (Some(key), token, mark) = refusal.facts(about.subject.get())
         {
             let by = match &refusal {
                 Refusal::Stale { decided_by, .. } => *decided_by,
@@ -99,7 +106,21 @@ impl Proxy {
         let Some(left_out) = left_out else {
             return refusal.respond(about.style(table), about.subject.get());
         };
-        log(label, about, &refusal, "refused", left_out);
+        self.note(label, about, &refusal, "refused", left_out);
+        refusal.respond(about.style(table), about.subject.get())
+    }
+
+    /// Logs and remembers what a person may look for.
+    fn note(
+        &self,
+        label: &str,
+        about: &About,
+        refusal: &Refusal,
+        message: &'static str,
+        left_out: u64,
+    ) {
+        log(label, about, refusal, message, left_out);
+        let (key, token, mark) = refusal.facts(about.subject.get());
         self.rejections.push(rejections::Refusal {
             #[expect(
                 clippy::disallowed_methods,
@@ -110,11 +131,10 @@ impl Proxy {
             resource: key.cloned(),
             token,
             mark,
-            outcome,
+            outcome: refusal.outcome(),
             peer: about.peer.to_string(),
             trace_id: about.trace_id.clone(),
         });
-        refusal.respond(about.style(table), about.subject.get())
     }
 }
 

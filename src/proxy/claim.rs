@@ -63,7 +63,7 @@ impl Proxy {
         drop(admitted.permit);
         Ok(Done {
             response: respond::claimed(),
-            outcome: Outcome::Claimed,
+            outcome: Ok(Outcome::Claimed),
         })
     }
 

@@ -5,8 +5,8 @@
 //! nothing fenced can be sent without one, and nothing can be sent twice.
 //!
 //! From [`Permit::begin`] on, the permit ends as settled when nothing was sent or the response has
-//! arrived whole. In every other case (a break, a timeout, a reset, a panic) it is dropped, and
-//! counts as an unknown outcome.
+//! arrived whole and is the upstream's last word ([`Conclusion`]). In every other case (a break, a
+//! timeout, a reset, a panic) it is dropped, and counts as an unknown outcome.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::admit::Gate;
 use super::body::{BoxError, ClientBody, UpstreamBody};
+use super::conclusion::{Conclusion, Doubt};
 use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
@@ -68,6 +69,8 @@ pub(crate) struct Exchange<G> {
     /// To be cancelled when nothing more of the request's body may be sent.
     pub cut: CancellationToken,
     pub limits: Limits,
+    /// Which responses end it.
+    pub conclusion: Conclusion,
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<RouteMetrics>,
     /// `reuse: once`: the name to spend the permit's token under before the send.
@@ -80,7 +83,15 @@ pub(crate) struct Exchange<G> {
     pub held: G,
 }
 
-type Head = oneshot::Sender<Result<Response<ClientBody>, Refusal>>;
+/// What the upstream has answered.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub response: Response<ClientBody>,
+    /// Why the outcome is unknown though the response may come whole.
+    pub doubt: Option<Doubt>,
+}
+
+type Head = oneshot::Sender<Result<Answered, Refusal>>;
 
 /// Sends one request under its permit, and returns the upstream's response head with a body that
 /// follows. Dropping this future, or the body, does not end the exchange.
@@ -89,7 +100,7 @@ pub(crate) async fn forward<G: Send + 'static>(
     exchange: Exchange<G>,
     gate: &Gate,
     tasks: &TaskTracker,
-) -> Result<Response<ClientBody>, Refusal> {
+) -> Result<Answered, Refusal> {
     let (tx, head) = oneshot::channel();
     tasks.spawn(follow(permit, exchange, gate.clone(), tx));
     head.await
@@ -108,6 +119,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         sent,
         cut,
         limits,
+        conclusion,
         upstream,
         metrics,
         spend,
@@ -155,7 +167,10 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
                 return;
             };
             let (answer, tunnel) = opening.switch(response, &via);
-            let _ = head.send(Ok(answer));
+            let _ = head.send(Ok(Answered {
+                response: answer,
+                doubt: None,
+            }));
             let counted = (in_flight, held);
             let ours = (hold, upload);
             return through(tunnel, sending, ours, &cuts, (&key, token), counted).await;
@@ -184,6 +199,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
+    let doubt = conclusion.doubt(&parts);
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (frames, receiver) = mpsc::channel(WINDOW);
@@ -192,7 +208,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         over: body.is_end_stream(),
         hint: body.size_hint(),
     };
-    let _ = head.send(Ok(Response::from_parts(parts, followed.boxed_unsync())));
+    let response = Response::from_parts(parts, followed.boxed_unsync());
+    let _ = head.send(Ok(Answered { response, doubt }));
     let mut client = Client {
         frames: Some(frames),
         kept: VecDeque::new(),
@@ -206,7 +223,10 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     }
     if whole {
         hold.let_be();
-        sending.settled();
+        match doubt {
+            None => sending.settled(),
+            Some(_) => drop(sending),
+        }
     } else {
         // The connection first, so that nothing more is written when the settling starts.
         drop((hold, body, upload));

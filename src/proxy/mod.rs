@@ -12,6 +12,7 @@ mod admit;
 mod body;
 mod claim;
 mod classify;
+mod conclusion;
 mod derive;
 mod forward;
 pub mod headers;
@@ -38,7 +39,7 @@ use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,6 +49,7 @@ pub(crate) use self::admit::Gate;
 use self::body::{BodyError, BodyRules, Upload};
 pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
+use self::conclusion::{Conclusion, Doubt};
 use self::forward::{Exchange, Limits};
 use self::headers::via::Via;
 use self::memory::Memory;
@@ -129,7 +131,7 @@ pub(crate) struct ProxySetup {
 /// A request that was answered by the upstream, or a claim that was granted.
 struct Done {
     response: Response<ClientBody>,
-    outcome: Outcome,
+    outcome: Result<Outcome, Doubt>,
 }
 
 impl Proxy {
@@ -326,6 +328,7 @@ impl Proxy {
         let trailers = derive::trailers(&fenced, &head, idempotency.as_ref());
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
+        let is_head = head.method == Method::HEAD;
         let mut request = self.upstream_request(
             &live.upstream,
             head,
@@ -347,6 +350,11 @@ impl Proxy {
                 upload: limits.timeout,
                 drain: settings.barrier_drain,
             },
+            conclusion: Conclusion {
+                unknown_statuses: Arc::clone(&settings.unknown_statuses),
+                head: is_head,
+                unsafe_method: fenced.unsafe_method,
+            },
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
@@ -354,14 +362,14 @@ impl Proxy {
             memory: self.memory.share(),
             held: Arc::clone(&place),
         };
-        let response = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
-        let outcome = if admitted.advanced {
-            Outcome::Advanced
-        } else {
-            Outcome::Current
+        let answered = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
+        let outcome = match answered.doubt {
+            Some(doubt) => Err(doubt),
+            None if admitted.advanced => Ok(Outcome::Advanced),
+            None => Ok(Outcome::Current),
         };
         // The exchange may be over long before the client has taken its answer, and the other way round.
-        let response = places::keep(response, place);
+        let response = places::keep(answered.response, place);
         Ok(Done { response, outcome })
     }
 

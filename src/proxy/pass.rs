@@ -206,7 +206,7 @@ impl Proxy {
         };
         Ok(Done {
             response,
-            outcome: Outcome::Unfenced,
+            outcome: Ok(Outcome::Unfenced),
         })
     }
 }

@@ -485,6 +485,7 @@ mod tests {
             timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(5),
             undelivered: Duration::from_secs(5),
+            unknown_statuses: std::sync::Arc::new([502, 504]),
             http2: false,
             tls: crate::config::UpstreamTlsSettings::default(),
         };

@@ -22,6 +22,7 @@ mod edge;
 mod failover;
 mod fire;
 mod forwarding;
+mod gateways;
 mod grants;
 mod grpc;
 mod guard;

@@ -53,6 +53,7 @@ impl Bench {
             idle_timeout: LONG,
             http2: false,
             undelivered: Duration::from_secs(5),
+            unknown_statuses: Arc::new([502, 504]),
             tls: crate::config::UpstreamTlsSettings::default(),
         };
         let upstream = Arc::new(Upstream::new(&settings, &rig.lease).expect("an upstream"));
@@ -91,6 +92,11 @@ impl Bench {
                 upload: LONG,
                 drain,
             },
+            conclusion: Conclusion {
+                unknown_statuses: Arc::new([502, 504]),
+                head: false,
+                unsafe_method: true,
+            },
             upstream: Arc::clone(&self.upstream),
             metrics: self.gate.metrics.route("r"),
             spend: None,
@@ -106,13 +112,9 @@ impl Bench {
         drain: Duration,
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
-        forward(
-            permit,
-            self.exchange(upload, drain),
-            &self.gate,
-            &self.tasks,
-        )
-        .await
+        let exchange = self.exchange(upload, drain);
+        let answered = forward(permit, exchange, &self.gate, &self.tasks).await;
+        answered.map(|answered| answered.response)
     }
 
     /// Until every exchange has ended.

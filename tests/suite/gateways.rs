@@ -1,0 +1,216 @@
+//! Responses that are whole and leave open what became of the request: a gateway's 502 and 504, and what only
+//! the end of the connection ends. The client gets them as they are, and newer tokens wait (guarantee G2).
+
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::postgres::free_port;
+use crate::support::process::Process;
+use crate::support::store::program;
+use crate::support::{
+    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, put, request,
+};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite())
+        .with("barrier: { wait: 200ms, settle: 300s }")
+        .with(more);
+    let proxy = Proxy::start(&config).await;
+    (upstream, proxy)
+}
+
+fn gateway(status: &str) -> [Step; 1] {
+    [Step::answer(status, "X-Gateway: yes\r\n", "lost it\n")]
+}
+
+/// Sends a request with 1, which gets this status from the upstream; what the next token gets.
+async fn next_after(proxy: &Proxy, request: Request, status: u16) -> (u16, Option<String>) {
+    let answer = proxy.send(request.token(1)).await;
+    assert_eq!((answer.status(), answer.outcome()), (status, None));
+    let next = proxy.send(put("/orders/7").token(2)).await;
+    (next.status(), next.outcome().map(str::to_owned))
+}
+
+const WAITS: (u16, Option<&str>) = (503, Some("older-in-flight"));
+const PASSES: (u16, Option<&str>) = (200, None);
+
+fn as_str(next: &(u16, Option<String>)) -> (u16, Option<&str>) {
+    (next.0, next.1.as_deref())
+}
+
+#[tokio::test]
+async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
+    for (status, text) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout")] {
+        let (upstream, proxy) = fenced("{}").await;
+        upstream.next(gateway(text));
+        let answer = proxy.send(put("/orders/7").token(41)).await;
+        assert_eq!((answer.status(), answer.outcome()), (status, None));
+        assert_eq!(answer.text(), "lost it\n");
+        assert_eq!(answer.header("x-gateway"), Some("yes"));
+        let waits = proxy.send(put("/orders/7").token(42)).await;
+        waits.assert_problem(503, "older-in-flight");
+        assert!(
+            waits.retry_after().is_some_and(|seconds| seconds > 200),
+            "until it has settled"
+        );
+        assert_eq!(upstream.tokens("order:7"), [41]);
+
+        let metrics = proxy.metrics().await;
+        let count = |outcome| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
+        assert!((count("outcome-unknown") - 1.0).abs() < 0.1);
+        assert!(count("advanced").abs() < 0.1, "it counts once");
+        assert!((metrics.sum("fencepost_unknown_outcomes", &[]) - 1.0).abs() < 0.1);
+        let line = proxy
+            .logged("the unknown outcome", |line| {
+                line["outcome"] == "outcome-unknown"
+            })
+            .await;
+        assert_ne!(line["message"], "refused", "it was sent");
+        let listed = proxy.ask("/v1/rejections").await.json();
+        let listed = listed["rejections"].as_array().expect("a list");
+        let unknown = |one: &&serde_json::Value| one["outcome"] == "outcome-unknown";
+        let listed = listed.iter().find(unknown).expect("it is listed");
+        for told in [&line, listed] {
+            assert_eq!(told["resource"], "order:7", "{told}");
+            assert_eq!(told["token"], "41", "{told}");
+        }
+
+        // Nothing is wrong with the connection.
+        proxy
+            .send(put("/orders/8").token(1))
+            .await
+            .assert_forwarded();
+        assert_eq!(upstream.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn which_statuses_leave_the_outcome_open_the_upstream_and_each_route_say() {
+    let (upstream, proxy) = fenced(
+        "upstream: { unknown_statuses: [503] }
+         routes: [
+           { path: '/orders/{id}', resource: 'order:{id}' },
+           { path: '/sure/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [] } },
+           { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }]",
+    )
+    .await;
+    for (path, text, status, expected) in [
+        ("/orders/7", "502 Bad Gateway", 502, PASSES),
+        ("/orders/7", "500 Internal Server Error", 500, PASSES),
+        ("/sure/7", "503 Service Unavailable", 503, PASSES),
+        ("/odd/7", "503 Service Unavailable", 503, PASSES),
+        ("/odd/7", "202 Accepted", 202, WAITS),
+        ("/orders/7", "503 Service Unavailable", 503, WAITS),
+    ] {
+        // Each with a resource of its own: the outcome of some stays open.
+        let id = format!("{}-{status}", path.trim_matches('/').replace('/', "-"));
+        upstream.next(gateway(text));
+        let path = path.replace("/7", &format!("/{id}"));
+        let answer = proxy.send(put(&path).token(1)).await;
+        assert_eq!((answer.status(), answer.outcome()), (status, None));
+        let next = proxy.send(put(&format!("/orders/{id}")).token(2)).await;
+        assert_eq!((next.status(), next.outcome()), expected, "{path} {status}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_the_end_of_its_connection_ends_is_no_end_of_a_write() {
+    let open = "HTTP/1.1 200 OK\r\n\r\nall of it, or half";
+    let old = "HTTP/1.0 200 OK\r\n\r\nall of it, or half";
+    let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
+    for (method, bytes, status, expected) in [
+        ("PUT", open, 200, WAITS),
+        ("DELETE", old, 200, WAITS),
+        // A read that is half has changed nothing.
+        ("GET", open, 200, PASSES),
+        ("PUT", nothing, 204, PASSES),
+    ] {
+        let (upstream, proxy) = fenced("{}").await;
+        upstream.next([Step::raw(bytes), Step::Close]);
+        let next = next_after(&proxy, request(method, "/orders/7"), status).await;
+        assert_eq!(as_str(&next), expected, "{method} {bytes:?}");
+    }
+    let (upstream, proxy) = fenced("{}").await;
+    upstream.next([Step::raw(open), Step::Close]);
+    let overridden = get("/orders/7").header("X-Method-Override", "PUT");
+    let next = next_after(&proxy, overridden, 200).await;
+    assert_eq!(as_str(&next), WAITS);
+}
+
+#[tokio::test]
+async fn a_token_that_a_gateway_lost_stays_spent() {
+    let (upstream, proxy) = fenced(
+        "barrier: { settle: 300ms, wait: 20s }
+         routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }]",
+    )
+    .await;
+    upstream.next(gateway("504 Gateway Timeout"));
+    assert_eq!(proxy.send(put("/orders/7").token(1)).await.status(), 504);
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+    // And the next one goes once it has settled.
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [1, 2]);
+}
+
+/// nginx gives up on the service; the service goes on, and takes effect after nginx has said 504.
+#[tokio::test]
+async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_works_on() {
+    let Some(nginx) = program("nginx") else {
+        eprintln!("skipped: gateways (nginx is not installed)");
+        return;
+    };
+    let service = Upstream::start().await;
+    let dir = TempDir::new().expect("a temporary directory");
+    let (here, port) = (dir.path().display(), free_port());
+    let configuration = format!(
+        "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
+         events {{}}
+         http {{
+           access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
+           fastcgi_temp_path {here}/fastcgi; uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
+           server {{ listen 127.0.0.1:{port};
+             location / {{ proxy_pass {}; proxy_read_timeout 200ms; }} }}
+         }}",
+        service.url()
+    );
+    let file = dir.path().join("nginx.conf");
+    std::fs::write(&file, configuration).expect("the directory is writable");
+    let _nginx = Process::start(
+        Command::new(nginx)
+            .arg("-p")
+            .arg(dir.path())
+            .arg("-e")
+            .arg(dir.path().join("start.log"))
+            .arg("-c")
+            .arg(&file),
+    );
+    eventually("nginx to listen", || async {
+        let address = ("127.0.0.1", port);
+        tokio::net::TcpStream::connect(address).await.ok()
+    })
+    .await;
+    let url = format!("http://127.0.0.1:{port}");
+    let config = Config::to(&url, &Store::sqlite()).with("barrier: { settle: 2s, wait: 20s }");
+    let proxy = Proxy::start(&config).await;
+    let gate = Gate::shut();
+    service.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let lost = proxy.send(put("/orders/7").token(41)).await;
+    assert_eq!((lost.status(), lost.outcome()), (504, None));
+    let newer = proxy.start_request(put("/orders/7").token(42));
+    proxy.waiting("order:7", 1).await;
+    // Within what `settle` promises, the service is done.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(service.tokens("order:7"), [41]);
+    gate.open();
+    newer.await.expect("no panic").assert_forwarded();
+    assert_eq!(service.tokens("order:7"), [41, 42]);
+}
