@@ -1,7 +1,7 @@
 //! Paths: what is accepted has one reading, whatever server reads it, and keeps it in every spelling.
 //!
-//! The first byte of an input says what the route allows, a bit for each of [`Allow::NAMES`]; the rest
-//! is the path.
+//! The first byte of an input says what the route allows, a bit for each of the first eight of
+//! [`Allow::NAMES`], which are about paths; the rest is the path.
 
 use fencepost::fence::{Allow, CheckedPath};
 
@@ -50,7 +50,7 @@ pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
 #[must_use]
 pub fn allow_of(bits: u8) -> Allow {
     let mut allow = Allow::default();
-    for (i, name) in Allow::NAMES.iter().enumerate() {
+    for (i, name) in Allow::NAMES.iter().take(8).enumerate() {
         if bits >> i & 1 == 1 {
             allow.set(name);
         }
@@ -150,12 +150,16 @@ struct Server {
     merges: bool,
     /// Resolves dot segments before it decodes, or behind.
     dots_first: bool,
+    /// Decodes again what it has decoded.
+    decodes_twice: bool,
+    /// Cuts segments at a `?` or `#` that was escaped.
+    cuts_decoded: bool,
 }
 
 impl Server {
     /// Every mixture but those of which the operator says that the upstream is not like that.
     fn all(allow: Allow) -> impl Iterator<Item = Self> {
-        (0..32_u8).filter_map(move |bits| {
+        (0..128_u8).filter_map(move |bits| {
             let bit = |i: u8| bits >> i & 1 == 1;
             let server = Self {
                 decodes_first: bit(0),
@@ -163,17 +167,30 @@ impl Server {
                 cuts: bit(2),
                 merges: bit(3),
                 dots_first: bit(4),
+                decodes_twice: bit(5),
+                cuts_decoded: bit(6),
             };
             let ruled_out = server.decodes_first && allow.allows("encoded-slash")
                 || server.backslash && allow.allows("backslash")
                 || server.cuts && allow.allows("semicolon")
-                || !server.merges && allow.allows("empty-segments");
+                || !server.merges && allow.allows("empty-segments")
+                || server.decodes_twice && allow.allows("double-encoding")
+                || server.cuts_decoded
+                    && (allow.allows("encoded-question-mark") || allow.allows("encoded-hash"));
             (!ruled_out).then_some(server)
         })
     }
 
     fn reads(self, raw: &str) -> (Vec<Vec<u8>>, bool) {
         let body = raw.strip_prefix('/').unwrap_or(raw).as_bytes();
+        let decode = |bytes: &[u8]| {
+            let once = decode(bytes);
+            if self.decodes_twice {
+                decode(&once)
+            } else {
+                once
+            }
+        };
         let whole = if self.decodes_first {
             decode(body)
         } else {
@@ -198,6 +215,13 @@ impl Server {
         if self.cuts {
             for segment in &mut segments {
                 if let Some(end) = segment.iter().position(|b| *b == b';') {
+                    segment.truncate(end);
+                }
+            }
+        }
+        if self.cuts_decoded {
+            for segment in &mut segments {
+                if let Some(end) = segment.iter().position(|b| matches!(b, b'?' | b'#')) {
                     segment.truncate(end);
                 }
             }

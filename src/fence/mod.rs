@@ -20,7 +20,7 @@ pub mod token;
 
 pub use decision::{Decision, judge};
 pub use key::{KeyError, ResourceKey, Source};
-pub(crate) use normal::fold_case;
+pub(crate) use normal::{fold_case, host_name};
 pub use path::{Allow, Ambiguity, CheckedPath};
 pub use query::query_value;
 pub use route::{Captures, Pattern, PatternError, RouteConflict, Router};

@@ -33,7 +33,7 @@ pub(super) fn integer(text: &str) -> Result<String, String> {
 }
 
 /// The name in a Host header: lower case, without port and final dot (RFC 9110, 4.2.3 and 7.2).
-pub(super) fn host_name(host: &str) -> Result<String, String> {
+pub(crate) fn host_name(host: &str) -> Result<String, String> {
     let wrong = || {
         format!(
             "`{}` is not a host; send `name` or `name:port`",

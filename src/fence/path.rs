@@ -2,7 +2,7 @@
 //! refused that a server behind us may read in another way than we do.
 //!
 //! A server is free to merge `//`, to cut a segment at `;`, to take `\` or `%2F` for `/`, to resolve
-//! `..` before or after it decodes. A spelling that is read as `/orders/42` there and as something
+//! `..` before or after it decodes, to look for `?` or `#` after it has decoded, to decode twice. A spelling that is read as `/orders/42` there and as something
 //! else here would be fenced under a second key, which is no fence. So what two readers may read in
 //! two ways is refused. The *soft* oddities among it can be allowed per route ([`Allow`]) by an
 //! operator who knows the upstream; what allowing means for the key is said at each:
@@ -14,14 +14,22 @@
 //! | `encoded-slash` | `%2F` | a slash *inside* the segment, never the separator |
 //! | `backslash` | `\` and `%5C` | a backslash inside the segment |
 //! | `raw-characters` | `"<>[]^{}`, `\|` and the backtick, unescaped | the same as for their escapes |
+//! | `encoded-question-mark` | `%3F` | a question mark inside the segment |
+//! | `encoded-hash` | `%23` | a hash inside the segment |
+//! | `double-encoding` | `%25` before two hexadecimal digits | the text that one decoding leaves: `%41` |
 //!
 //! Dot segments can't be allowed: `/a/../b` and `/b` would be one thing with two keys at most
-//! servers. Nor can one be hidden behind an allowed oddity (`..;x`, `..%2Fa`, `..\a`).
+//! servers. Nor can one be hidden behind an allowed oddity (`..;x`, `..%2Fa`, `..\a`, `%252e%252e`).
 //!
 //! What is *not* decided here, since no syntax tells: letter case and number spelling (`{id|lower}`,
 //! `{id|int}`), and Unicode normalization. `é` in one code point and `e` with a combining accent
-//! are two different things. An escape is decoded once: `%2541` is the text `%41`, not `A`.
+//! are two different things. An escape is decoded once: where it is allowed at all, `%2541` is the
+//! text `%41`, not `A`.
+//!
+//! [`Allow`] has one name more, `path-override`. It is about header fields that name another path
+//! beside the request's own.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A spelling that a route may let through. The discriminant is the index in [`Allow::NAMES`].
@@ -32,19 +40,25 @@ enum Oddity {
     EncodedSlash,
     Backslash,
     RawCharacter,
+    EncodedQuestionMark,
+    EncodedHash,
+    DoubleEncoding,
 }
 
-const ODDITIES: [Oddity; 5] = [
+const ODDITIES: [Oddity; 8] = [
     Oddity::Semicolon,
     Oddity::EmptySegment,
     Oddity::EncodedSlash,
     Oddity::Backslash,
     Oddity::RawCharacter,
+    Oddity::EncodedQuestionMark,
+    Oddity::EncodedHash,
+    Oddity::DoubleEncoding,
 ];
 
 /// The soft oddities that a route lets through (`allow`). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allow([bool; ODDITIES.len()]);
+pub struct Allow([bool; Self::NAMES.len()]);
 
 impl Allow {
     /// The names that [`Self::set`] knows.
@@ -54,7 +68,14 @@ impl Allow {
         "encoded-slash",
         "backslash",
         "raw-characters",
+        "encoded-question-mark",
+        "encoded-hash",
+        "double-encoding",
+        Self::PATH_OVERRIDE,
     ];
+
+    /// A header field that names another path (`X-Original-URL`).
+    pub const PATH_OVERRIDE: &str = "path-override";
 
     /// Lets one oddity through. `false`: there is none of this name.
     pub fn set(&mut self, name: &str) -> bool {
@@ -122,7 +143,7 @@ impl fmt::Display for Ambiguity {
             What::NotInAPath(byte) => {
                 write!(f, "a raw `{}`; a path has it only as `%{byte:02X}`", char::from(byte))
             }
-            What::Fragment => f.write_str("a fragment (`#…`) is never sent; a literal `#` is `%23`"),
+            What::Fragment => f.write_str("a fragment (`#…`) is never sent; leave it out"),
             What::DotSegment => f.write_str(
                 "a dot segment (`.` or `..`, in any spelling); send the path with it resolved",
             ),
@@ -142,6 +163,16 @@ impl fmt::Display for Ambiguity {
                     }
                     Oddity::RawCharacter => {
                         "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
+                    }
+                    Oddity::EncodedQuestionMark => {
+                        "an encoded question mark (`%3F`), where some servers end the path; leave it out"
+                    }
+                    Oddity::EncodedHash => {
+                        "an encoded hash (`%23`), where some servers end the path; leave it out"
+                    }
+                    Oddity::DoubleEncoding => {
+                        "an encoded `%` before two hexadecimal digits, which some servers decode \
+                         again; encode the text once"
                     }
                 })?;
                 write!(
@@ -237,6 +268,8 @@ impl CheckedPath {
         let bytes = raw.as_bytes();
         let mut decoded = Vec::with_capacity(bytes.len());
         let digit = |i| bytes.get(i).copied().and_then(hex_digit);
+        // Where a decoded `%` begins, and how many digits have come behind it.
+        let mut percent = None;
         let mut i = 0;
         while let Some(&byte) = bytes.get(i) {
             let at = start + i;
@@ -249,11 +282,22 @@ impl CheckedPath {
                 (byte, 1)
             };
             let escaped = length == 3;
+            percent = match percent {
+                _ if value == b'%' => Some((at, 0)),
+                Some((begun, 0)) if value.is_ascii_hexdigit() => Some((begun, 1)),
+                Some((begun, _)) if value.is_ascii_hexdigit() => {
+                    self.note(Oddity::DoubleEncoding, begun);
+                    None
+                }
+                _ => None,
+            };
             match value {
                 0..=0x1f | 0x7f => return refuse(What::Control, at),
                 b';' => self.note(Oddity::Semicolon, at),
                 b'\\' => self.note(Oddity::Backslash, at),
                 b'/' => self.note(Oddity::EncodedSlash, at),
+                b'?' if escaped => self.note(Oddity::EncodedQuestionMark, at),
+                b'#' if escaped => self.note(Oddity::EncodedHash, at),
                 _ if escaped => {}
                 b'#' => return refuse(What::Fragment, at),
                 b' ' | b'?' => return refuse(What::NotInAPath(value), at),
@@ -279,13 +323,37 @@ impl CheckedPath {
     }
 }
 
-/// Whether a decoded segment is a dot segment, or may become one for a server that cuts at `;` or
-/// splits at `\` or a decoded `/`.
+/// Whether a decoded segment is a dot segment, or may become one for a server that cuts at `;`, `?`
+/// or `#`, splits at `\` or a decoded `/`, or decodes again, however often.
 pub(super) fn hides_dot_segment(segment: &str) -> bool {
-    segment.split(['/', '\\']).any(|piece| {
-        let name = piece.split(';').next().unwrap_or(piece);
-        name == "." || name == ".."
-    })
+    let decoded = if segment.contains('%') {
+        Cow::Owned(decode_to_the_end(segment.as_bytes()))
+    } else {
+        Cow::Borrowed(segment.as_bytes())
+    };
+    decoded
+        .split(|byte| matches!(byte, b'/' | b'\\'))
+        .any(|piece| {
+            let cut = |byte: &u8| matches!(byte, b';' | b'?' | b'#');
+            let name = piece.split(cut).next().unwrap_or(piece);
+            name == b"." || name == b".."
+        })
+}
+
+/// Decodes escapes until there is none left, in one pass: escapes do not overlap, so the order does
+/// not matter.
+fn decode_to_the_end(text: &[u8]) -> Vec<u8> {
+    let mut decoded: Vec<u8> = Vec::with_capacity(text.len());
+    for byte in text {
+        decoded.push(*byte);
+        while let [.., b'%', high, low] = &decoded[..]
+            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
+        {
+            decoded.truncate(decoded.len() - 3);
+            decoded.push(high << 4 | low);
+        }
+    }
+    decoded
 }
 
 /// Whether the text has a control character: C0, DEL, or C1 (U+0080 to U+009F).
@@ -335,13 +403,14 @@ mod tests {
             ("/%c3%a9", &["é"]),
             ("/a%20b", &["a b"]),
             ("/a+b", &["a+b"]),
-            ("/%2541", &["%41"]),
             ("/100%25", &["100%"]),
+            ("/100%25/41", &["100%", "41"]),
+            ("/%254", &["%4"]),
+            ("/%25%25of", &["%%of"]),
             ("/a%3Ab/a:b", &["a:b", "a:b"]),
             ("/!$&'()*+,=:@", &["!$&'()*+,=:@"]),
             ("/...", &["..."]),
             ("/.a/a./..a/a..", &[".a", "a.", "..a", "a.."]),
-            ("/%23/%3F", &["#", "?"]),
         ] {
             assert_eq!(segments(raw), expected, "{raw}");
             let path = CheckedPath::parse(raw).unwrap();
@@ -399,6 +468,13 @@ mod tests {
             ("/a%5C..", What::DotSegment),
             ("/..\\b", What::DotSegment),
             ("/%2F..;a", What::DotSegment),
+            ("/..%3Fa", What::DotSegment),
+            ("/.%23", What::DotSegment),
+            ("/%252e%252E", What::DotSegment),
+            ("/.%25%32e", What::DotSegment),
+            ("/%2525252e%2e", What::DotSegment),
+            ("/a%252f..%255cb", What::DotSegment),
+            ("/..%25%33%46", What::DotSegment),
             ("/%", What::BrokenEscape),
             ("/%4", What::BrokenEscape),
             ("/%4/2", What::BrokenEscape),
@@ -454,6 +530,13 @@ mod tests {
             ("/[1]", "raw-characters", &["[1]"]),
             ("/a|b", "raw-characters", &["a|b"]),
             ("/\"<>^`{}", "raw-characters", &["\"<>^`{}"]),
+            ("/a%3Fb", "encoded-question-mark", &["a?b"]),
+            ("/a%3f", "encoded-question-mark", &["a?"]),
+            ("/%23a", "encoded-hash", &["#a"]),
+            ("/a%2541", "double-encoding", &["a%41"]),
+            ("/%25%34%31", "double-encoding", &["%41"]),
+            ("/%25254", "double-encoding", &["%254"]),
+            ("/50%25de", "double-encoding", &["50%de"]),
         ] {
             let path = CheckedPath::parse(raw).unwrap_or_else(|error| panic!("{raw}: {error}"));
             assert_eq!(path.segments(), expected, "{raw}");

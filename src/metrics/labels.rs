@@ -113,7 +113,8 @@ label! {
         UpstreamUnreachable = "upstream-unreachable",
         /// Refused: the client's certificate has no name that the route lets in.
         PeerRefused = "peer-refused",
-        /// Forwarded, and no whole answer came back: broken, or too slow.
+        /// Forwarded, and no whole answer came back (broken, or too slow), or one that leaves open
+        /// what became of it.
         OutcomeUnknown = "outcome-unknown",
         /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
@@ -123,6 +124,8 @@ label! {
         Unfenced = "unfenced",
         /// A claim that was granted.
         Claimed = "claimed",
+        /// Answered here: an OPTIONS that may not be forwarded any more (`Max-Forwards: 0`).
+        Answered = "answered",
         /// Passed in observe mode; to be refused as stale in enforce mode.
         ObservedStale = "observed-stale",
         /// Passed in observe mode without a token.

@@ -23,6 +23,10 @@ use super::memory::{Memory, NoRoom, Pieces};
 use super::pace::{Flow, Pace};
 use crate::config::BodySettings;
 use crate::metrics::Limit;
+use crate::wire::{
+    self,
+    head::{HeadError, HeadLimits},
+};
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What goes back to the client.
@@ -48,6 +52,9 @@ pub(crate) enum BodyError {
     NoRoom,
     #[error("the body broke off: {0}")]
     Broken(BoxError),
+    /// A limit of HTTP/2's trailers. Those of HTTP/1 have been read before.
+    #[error("{0}")]
+    Trailers(wire::chunked::BodyError),
     #[error("the exchange was cut")]
     Cut,
 }
@@ -57,6 +64,8 @@ pub(crate) enum BodyError {
 pub(crate) struct BodyRules {
     pub settings: BodySettings,
     pub memory: Arc<Memory>,
+    /// Of a trailer section.
+    pub trailers: HeadLimits,
 }
 
 impl BodyRules {
@@ -66,9 +75,35 @@ impl BodyRules {
             BodyError::TooLarge(_) => Limit::BodyMax,
             BodyError::TooSlow(_) => Limit::BodyTimeout,
             BodyError::Paused(_) => Limit::BodyProgress,
+            BodyError::Trailers(wire::chunked::BodyError::Trailer(HeadError::Fields(_))) => {
+                Limit::HeaderCount
+            }
+            BodyError::Trailers(_) => Limit::HeaderBytes,
             BodyError::NoRoom | BodyError::Broken(_) | BodyError::Cut => return,
         };
         self.memory.metrics.limit(limit);
+    }
+
+    /// Refuses trailers that are over a limit.
+    fn check(&self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
+        /// Of a line on HTTP/1: the colon, a space, and its end.
+        const LINE: usize = 4;
+        let Some(trailers) = frame.trailers_ref() else {
+            return Ok(());
+        };
+        let lines = trailers.iter();
+        let bytes = lines.map(|(name, value)| name.as_str().len() + value.len() + LINE);
+        let limits = self.trailers;
+        let error = if trailers.len() > limits.fields {
+            HeadError::Fields(limits.fields)
+        } else if bytes.sum::<usize>() > limits.bytes {
+            HeadError::Bytes(limits.bytes)
+        } else {
+            return Ok(());
+        };
+        Err(BodyError::Trailers(wire::chunked::BodyError::Trailer(
+            error,
+        )))
     }
 
     /// Refuses a body that is known to be too long before it is read.
@@ -145,6 +180,7 @@ impl Upload {
                 continue;
             }
             moved = Instant::now();
+            rules.check(&frame)?;
             upload
                 .pieces
                 .push(frame)
@@ -196,6 +232,11 @@ impl Upload {
     /// The whole body, if it has been read whole.
     pub(crate) fn whole(&self) -> Option<Bytes> {
         self.rest.is_none().then(|| self.pieces.joined())
+    }
+
+    /// Its trailers, if they have come.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.pieces.trailers()
     }
 
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of it will be
@@ -359,6 +400,9 @@ impl Body for UpstreamBody {
                 if let Some((pace, rules)) = &mut this.pace {
                     if !is_empty(&frame) {
                         pace.moved();
+                    }
+                    if let Err(error) = rules.check(&frame) {
+                        return this.fail(error);
                     }
                     if let Some(max) = rules.settings.max
                         && this.passed > max

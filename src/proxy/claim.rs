@@ -93,7 +93,7 @@ impl Proxy {
         let fenced = match classify::classify(&live.table, &aimed, peer) {
             Class::Fenced(fenced) => fenced,
             Class::Refused(_, refusal) => return Err(refusal),
-            Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
+            Class::Pass { .. } | Class::Observed(..) | Class::Claim | Class::LastHop(..) => {
                 let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
                 return Err(Refusal::Ambiguous(why.into()));
             }

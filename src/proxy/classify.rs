@@ -3,18 +3,21 @@
 //! Malformed and ambiguous requests end here; so do those that no route takes, and those whose token
 //! does not parse. What is left is passed unfenced, observed, claimed, or fenced.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
-use super::headers;
+use super::headers::{self, FieldError};
 use super::peer::Peer;
 use super::respond::Refusal;
 use super::table::{Route, Table};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
-use crate::fence::{Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value};
+use crate::fence::{
+    Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
+};
 use crate::wire::head::framing_twin;
 
 /// What is to become of a request.
@@ -30,6 +33,8 @@ pub(crate) enum Class {
     Observed(Arc<Route>, Result<Fenced, Refusal>),
     /// A claim.
     Claim,
+    /// An OPTIONS that may not be forwarded any more: this proxy answers it, with these methods.
+    LastHop(Option<Arc<Route>>, String),
     /// Refused.
     Refused(Option<Arc<Route>>, Refusal),
 }
@@ -74,9 +79,13 @@ pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
     // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
     // the upstream.
     if table.strict
-        && let Some(ambiguity) = path.oddity_not_in(route.settings.allow)
+        && let Err(refusal) = one_target(route.settings.allow, head, &path)
     {
-        return Class::Refused(Some(route), Refusal::Ambiguous(ambiguity.to_string()));
+        return Class::Refused(Some(route), refusal);
+    }
+    if is_last_hop(head) {
+        let allowed = allowed(route.settings.methods.as_ref());
+        return Class::LastHop(Some(route), allowed);
     }
     match route.settings.mode {
         Mode::Bypass => pass(Some(route), head),
@@ -121,7 +130,52 @@ fn whole_head(head: &Parts) -> Result<(), Refusal> {
         let why = format!("A name that some servers take for {name}; send {name} only.");
         return Err(Refusal::Ambiguous(why));
     }
+    if head.method == Method::OPTIONS {
+        headers::hops::left(&head.headers).map_err(|error| ambiguous(&error))?;
+    }
     host(head).map(|_| ())
+}
+
+fn ambiguous(error: &FieldError) -> Refusal {
+    Refusal::Ambiguous(error.to_string())
+}
+
+/// The path has one reading, and no header field names another one in its place.
+fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refusal> {
+    if let Some(ambiguity) = path.oddity_not_in(allow) {
+        return Err(Refusal::Ambiguous(ambiguity.to_string()));
+    }
+    match headers::path_override(&head.headers) {
+        Some(name) if !allow.allows(Allow::PATH_OVERRIDE) => Err(path_override(name)),
+        _ => Ok(()),
+    }
+}
+
+/// A field, of the header or the trailers, that names another path.
+pub(super) fn path_override(name: &HeaderName) -> Refusal {
+    Refusal::Ambiguous(format!(
+        "Some servers take the path in {name} for the request's own; leave it out, or put `allow: \
+         [{}]` on the route if the upstream does not read it.",
+        Allow::PATH_OVERRIDE
+    ))
+}
+
+/// Whether this proxy is the recipient that an OPTIONS was sent to (RFC 9110, 7.6.2).
+fn is_last_hop(head: &Parts) -> bool {
+    head.method == Method::OPTIONS && headers::hops::left(&head.headers) == Ok(Some(0))
+}
+
+/// What `Allow` says where these unsafe methods are let through; `None`: all.
+fn allowed(methods: Option<&BTreeSet<String>>) -> String {
+    let safe = ["GET", "HEAD", "OPTIONS"];
+    match methods {
+        Some(methods) => {
+            let methods = methods.iter().map(String::as_str);
+            safe.into_iter().chain(methods).collect::<Vec<_>>()
+        }
+        None => [&safe[..], &["POST", "PUT", "PATCH", "DELETE"]].concat(),
+    }
+    .join(", ")
 }
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
@@ -153,6 +207,9 @@ fn unmatched(table: &Table, head: &Parts, path: &CheckedPath) -> Class {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
     }
     if table.unmatched == Unmatched::SafeOnly && is_safe(head) {
+        if is_last_hop(head) {
+            return Class::LastHop(None, allowed(Some(&BTreeSet::new())));
+        }
         return Class::Pass {
             route: None,
             upgrade: false,
@@ -169,9 +226,7 @@ fn judge(
     captures: Captures,
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
-    if let Some(ambiguity) = path.oddity_not_in(settings.allow) {
-        return Err(Refusal::Ambiguous(ambiguity.to_string()));
-    }
+    one_target(settings.allow, head, &path)?;
     let upgrade = tunnel::wanted(&head.headers);
     if upgrade {
         may_open(settings.upgrade, head)?;
@@ -202,6 +257,7 @@ fn judge(
         .token_format
         .parse(token.as_bytes())
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    one_reading(route, head, !safe)?;
     Ok(Some(Fenced {
         route: Arc::clone(route),
         token,
@@ -210,6 +266,30 @@ fn judge(
         unsafe_method: !safe,
         upgrade,
     }))
+}
+
+/// What a fenced request is judged by means the same to the upstream.
+fn one_reading(route: &Route, head: &Parts, unsafe_method: bool) -> Result<(), Refusal> {
+    let settings = &route.settings;
+    for source in settings.key.iter().flat_map(KeyTemplate::parts) {
+        match source {
+            Source::Host => {
+                let own = host(head)?;
+                let own = text(&own, "Host").map_err(Refusal::Ambiguous)?;
+                headers::hosts::are_all(&head.headers, own)
+            }
+            Source::Json(_) => headers::media::json(&head.headers),
+            _ => Ok(()),
+        }
+        .map_err(|error| ambiguous(&error))?;
+    }
+    match &settings.idempotency {
+        Some(idempotency) if unsafe_method => {
+            headers::at_most_one(&head.headers, &idempotency.header)
+                .map_err(|error| ambiguous(&error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// GET, HEAD, OPTIONS: those of RFC 9110 section 9.2.1 that this proxy forwards.

@@ -10,6 +10,10 @@
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
 //! among the connection's own fields (7.6.1). What it may say is [`trailers`]' business.
 
+pub mod hops;
+pub mod hosts;
+pub mod media;
+mod pairs;
 pub mod trace;
 pub mod trailers;
 pub mod via;
@@ -42,11 +46,17 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-const METHOD_OVERRIDES: [&str; 3] = [
+const METHOD_OVERRIDES: [&str; 4] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
+    "x-method",
 ];
+
+/// Fields by which frameworks route in place of the request's own target (Symfony, Zend, IIS). Others
+/// that carry a path (`X-Original-URI`, `X-Forwarded-Uri`, `X-Forwarded-Prefix`,
+/// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed by.
+const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
 /// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
 const HOP_BY_HOP: [HeaderName; 10] = [
@@ -101,6 +111,13 @@ pub enum FieldError {
     /// Neither visible ASCII nor UTF-8.
     #[error("{0} is not UTF-8; send it in ASCII or UTF-8")]
     NotText(HeaderName),
+    /// It has no value of the kind that it must have.
+    #[error("{name} is not {wanted}")]
+    Malformed {
+        name: HeaderName,
+        /// What it must be.
+        wanted: &'static str,
+    },
 }
 
 /// The only value of a field; `None` if it is absent.
@@ -152,6 +169,25 @@ pub fn method_override(headers: &HeaderMap) -> bool {
     headers
         .keys()
         .any(|name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known)))
+}
+
+/// A field that names another path beside the request's own.
+#[must_use]
+pub fn path_override(headers: &HeaderMap) -> Option<&HeaderName> {
+    headers.keys().find(|name| is_path_override(name))
+}
+
+fn is_path_override(name: &HeaderName) -> bool {
+    PATH_OVERRIDES.iter().any(|known| same_name(name, known))
+}
+
+/// Whether there is no second line of a field, in any spelling of its name.
+pub fn at_most_one(headers: &HeaderMap, name: &str) -> Result<(), FieldError> {
+    let mut lines = headers.iter().filter(|(known, _)| same_name(known, name));
+    match (lines.next(), lines.next()) {
+        (Some(_), Some((name, _))) => Err(FieldError::Repeated(name.clone())),
+        _ => Ok(()),
+    }
 }
 
 /// The members of all `Connection` lines.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
 use http_body::Frame;
 
 use crate::metrics::{Limit, Metrics};
@@ -115,6 +116,11 @@ impl Pieces {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// The trailers, if they have come.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.frames.back()?.0.trailers_ref()
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), NoRoom> {

@@ -64,11 +64,13 @@ pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
-use crate::fence::RouteConflict;
+use crate::fence::{Allow, RouteConflict};
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
 use crate::rejections::Rejections;
 use crate::wire::{
     self,
+    chunked::trailer_limits,
+    head::HeadLimits,
     request::{Kind, RequestError},
 };
 
@@ -107,6 +109,8 @@ pub struct Proxy {
     stopping: CancellationToken,
     places: Places,
     memory: Arc<Memory>,
+    /// What trailers may have.
+    trailers: HeadLimits,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     /// Refusals under overload.
@@ -155,6 +159,11 @@ impl Proxy {
             stopping,
             places: Places::new(limits.in_flight, Arc::clone(&metrics)),
             memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
+            trailers: trailer_limits(HeadLimits {
+                bytes: limits.header_bytes,
+                fields: limits.header_count,
+                target: limits.target_bytes,
+            }),
             metrics,
             rejections,
             shed: Seldom::default(),
@@ -241,6 +250,11 @@ impl Proxy {
                     self.fenced(&live, fenced, head, body, peer, &about).await,
                 )
             }
+            Class::LastHop(route, allowed) => {
+                let response = respond::last_hop(&allowed);
+                let outcome = Ok(Outcome::Answered);
+                (route, Ok(Done { response, outcome }))
+            }
             Class::Refused(route, refusal) => (route, Err(refusal)),
         };
         let (metrics, label) = match &route {
@@ -300,6 +314,11 @@ impl Proxy {
         let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
+        if let Some(name) = upload.trailers().and_then(headers::path_override)
+            && !settings.allow.allows(Allow::PATH_OVERRIDE)
+        {
+            return Err(classify::path_override(name));
+        }
         let key = if let Some(key) = early {
             key
         } else {
@@ -396,6 +415,7 @@ impl Proxy {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
+            trailers: self.trailers,
         }
     }
 
@@ -422,14 +442,24 @@ fn body_refusal(error: &BodyError) -> Refusal {
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
         BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
-            Refusal::Ambiguous(format!("The body of the request: {malformed}."))
+            malformed_refusal(malformed)
         }
+        BodyError::Trailers(error) => malformed_refusal(*error),
         BodyError::NoRoom => Refusal::Overloaded(
             "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
         ),
         BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
             Refusal::ClientGone(format!("{error}"))
         }
+    }
+}
+
+fn malformed_refusal(error: wire::chunked::BodyError) -> Refusal {
+    let what = format!("The body of the request: {error}.");
+    if error.is_too_large() {
+        Refusal::HeadTooLarge(what)
+    } else {
+        Refusal::Ambiguous(what)
     }
 }
 

@@ -53,6 +53,9 @@ impl Proxy {
         idempotency: Option<&(HeaderName, Choice)>,
     ) -> Request<UpstreamBody> {
         let host = classify::host(&head).ok();
+        if head.method == Method::OPTIONS {
+            headers::hops::count(&mut head.headers);
+        }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
         let bits = (self.bits)();

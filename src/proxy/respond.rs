@@ -443,6 +443,18 @@ pub(crate) fn claimed() -> Response<ClientBody> {
     response
 }
 
+/// This proxy is the one that an OPTIONS was sent to; `allowed`: what the route takes.
+pub(crate) fn last_hop(allowed: &str) -> Response<ClientBody> {
+    let mut response = Response::new(full(bytes::Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(OUTCOME, HeaderValue::from_static("answered"));
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        headers.insert(ALLOW, allowed);
+    }
+    response
+}
+
 /// Rounded up, and at least 1: a client that waits that long does not come too early.
 fn whole_seconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);

@@ -9,6 +9,8 @@
 
 use super::head::{HeadError, HeadLimits, is_in_value, is_tchar};
 
+/// What a trailer section may have at the most, whatever a head may have: hyper takes no more of one.
+pub const MOST_TRAILER_BYTES: usize = (16 << 10) - 1;
 /// What all extensions of one body may have together.
 const EXTENSION_BYTES: usize = 4096;
 /// Digits of 2^64-1: more are leading zeros or too much.
@@ -53,8 +55,33 @@ impl std::fmt::Display for BodyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Chunk(error) => error.fmt(f),
+            Self::Trailer(HeadError::Bytes(limit)) => write!(
+                f,
+                "the trailer section has more than {limit} bytes (limits.header_bytes, and \
+                 {MOST_TRAILER_BYTES} at the most)"
+            ),
             Self::Trailer(error) => write!(f, "in the trailer section, {error}"),
         }
+    }
+}
+
+impl BodyError {
+    /// Whether a limit was reached, and nothing is wrong otherwise.
+    #[must_use]
+    pub const fn is_too_large(&self) -> bool {
+        matches!(
+            self,
+            Self::Trailer(HeadError::Bytes(_) | HeadError::Fields(_))
+        )
+    }
+}
+
+/// The limits of a trailer section, where these are the limits of a head.
+#[must_use]
+pub fn trailer_limits(head: HeadLimits) -> HeadLimits {
+    HeadLimits {
+        bytes: head.bytes.min(MOST_TRAILER_BYTES),
+        ..head
     }
 }
 

@@ -5,7 +5,7 @@
 //! come, since a body that turns out to be malformed breaks off and never ends. After the first
 //! violation nothing more passes: where the next message would begin is no longer certain.
 
-use super::chunked::{BodyError, Chunks};
+use super::chunked::{BodyError, Chunks, trailer_limits};
 use super::head::{Framing, HeadLimits};
 use super::request::{RequestError, RequestReader};
 
@@ -115,7 +115,8 @@ impl Follow {
                 Ok(Some(usize::try_from(taken).unwrap_or(rest.len())))
             }
             State::Chunked(chunks) => {
-                let taken = chunks.read(rest, &self.limits).map_err(Violation::Body)?;
+                let limits = trailer_limits(self.limits);
+                let taken = chunks.read(rest, &limits).map_err(Violation::Body)?;
                 if chunks.is_end() {
                     self.between();
                 }

@@ -2,7 +2,9 @@
 //! plays no part in these, so they run over the embedded one.
 
 use crate::keys::key_of;
-use crate::support::{Config, Proxy, Store, Upstream, delete, eventually, get, post, put, request};
+use crate::support::{
+    Config, Proxy, Request, Store, Upstream, delete, eventually, get, post, put, request,
+};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
@@ -49,6 +51,12 @@ async fn ambiguous_paths_are_refused() {
         "/orders/7%0D%0AX: 1".split(' ').next().unwrap_or_default(),
         "/orders/7%1F",
         "/orders/7%7F",
+        "/orders/7%3F8",
+        "/orders/7%3f",
+        "/orders/7%238",
+        "/orders/%2541",
+        "/orders/%25%34%31",
+        "/orders/%252e%252e/7",
     ];
     for path in paths {
         let answer = proxy.send(put(path).token(9)).await;
@@ -284,6 +292,8 @@ async fn a_method_override_makes_a_safe_method_unsafe() {
         "X-HTTP-Method-Override",
         "X-HTTP-Method",
         "X-Method-Override",
+        "X-Method",
+        "X_Method",
         "x-http-method-override",
     ] {
         for method in ["GET", "HEAD", "OPTIONS"] {
@@ -434,4 +444,110 @@ async fn bypass_is_said_by_a_route_and_nothing_else() {
         .await
         .assert_problem(400, "ambiguous-request");
     assert_eq!(upstream.count(), 2);
+}
+
+/// Requests that have two readings, each in its own way.
+fn doubtful() -> Vec<Request> {
+    let write = |path: &str| put(path).token(1);
+    let json = |request: Request| request.body(r#"{"id":"7"}"#);
+    vec![
+        write("/orders/7").header("X-Original-URL", "/orders/8"),
+        write("/orders/7").header("x_rewrite_url", "/orders/8"),
+        write("/hosts/7").header("X-Forwarded-Host", "other.test"),
+        write("/hosts/7").header("Forwarded", "for=192.0.2.1;host=other.test"),
+        json(write("/members")),
+        json(write("/members").header("Content-Type", "text/plain")),
+        write("/orders/7")
+            .header("Idempotency-Key", "a")
+            .header("Idempotency-Key", "a"),
+        write("/orders/7%3F"),
+        write("/orders/7%23"),
+        write("/orders/7%2541"),
+    ]
+}
+
+fn routes(mode: &str) -> String {
+    format!(
+        "routes:
+         - {{ path: '/orders/{{id}}', resource: 'order:{{id}}', mode: {mode} }}
+         - {{ path: '/hosts/{{id}}', resource: 'host:{{host}}:{{id}}', mode: {mode} }}
+         - {{ path: /members, resource: 'member:{{json.id}}', mode: {mode} }}"
+    )
+}
+
+#[tokio::test]
+async fn what_names_two_targets_or_has_two_readings_is_refused() {
+    let (upstream, proxy) = fenced(&routes("enforce")).await;
+    for request in doubtful() {
+        let shown = format!("{request:?}");
+        let answer = proxy.send(request).await;
+        assert_eq!(answer.status(), 400, "{shown}");
+        answer.assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 0);
+    let (_, proxy) = fenced(&routes("enforce")).await;
+    let claim = |target: &str| {
+        post("/.well-known/fencing/claim")
+            .token(9)
+            .header("X-Fencing-Target", format!("PUT {target}"))
+    };
+    for claim in [
+        claim("/orders/7").header("X-Original-URL", "/orders/8"),
+        claim("/hosts/7").header("X-Forwarded-Host", "other.test"),
+        claim("/members").body(r#"{"id":"7"}"#),
+        claim("/orders/7%3F"),
+    ] {
+        let shown = format!("{claim:?}");
+        let answer = proxy.send(claim).await;
+        assert_eq!(answer.status(), 400, "{shown}");
+    }
+    assert_eq!(proxy.token("order:7").await, None);
+    let typed = claim("/members")
+        .header("Content-Type", "application/json")
+        .body(r#"{"id":"7"}"#);
+    assert_eq!(proxy.send(typed).await.status(), 204);
+    assert_eq!(proxy.token("member:7").await, Some(9));
+}
+
+#[tokio::test]
+async fn observe_counts_what_names_two_targets_or_has_two_readings() {
+    let (upstream, proxy) = fenced(&routes("observe")).await;
+    let mut sent = 0.0;
+    for request in doubtful() {
+        proxy.send(request).await.assert_forwarded();
+        sent += 1.0;
+    }
+    let (series, outcome) = ("fencepost_requests_total", "observed-ambiguous-request");
+    proxy
+        .until_metric(series, &[("outcome", outcome)], |count| count > sent - 0.5)
+        .await;
+    assert_eq!(upstream.count(), 10);
+    assert_eq!(proxy.token("order:7").await, None);
+}
+
+#[tokio::test]
+async fn an_options_of_the_last_hop_is_answered_with_what_the_route_takes() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/orders/{id}', resource: 'order:{id}', methods: [PUT, DELETE] }
+         - { path: '/open/{id}', mode: bypass }",
+    )
+    .await;
+    for (path, allow) in [
+        ("/orders/7", "GET, HEAD, OPTIONS, DELETE, PUT"),
+        ("/open/7", "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"),
+        ("/elsewhere", "GET, HEAD, OPTIONS"),
+    ] {
+        let asked = request("OPTIONS", path).header("Max-Forwards", "0");
+        let answer = proxy.send(asked).await;
+        assert_eq!(
+            (answer.status(), answer.outcome(), answer.header("allow")),
+            (204, Some("answered"), Some(allow)),
+            "{path}"
+        );
+    }
+    assert_eq!(upstream.count(), 0);
+    let metrics = proxy.metrics().await;
+    let answered = metrics.sum("fencepost_requests_total", &[("outcome", "answered")]);
+    assert!((answered - 3.0).abs() < 0.5, "{answered}");
 }

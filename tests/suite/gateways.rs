@@ -2,7 +2,6 @@
 //! the end of the connection ends. The client gets them as they are, and newer tokens wait (guarantee G2).
 
 use std::process::Command;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -90,11 +89,10 @@ async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
 #[tokio::test]
 async fn which_statuses_leave_the_outcome_open_the_upstream_and_each_route_say() {
     let (upstream, proxy) = fenced(
-        "upstream: { unknown_statuses: [503] }
-         routes: [
+        "{ upstream: { unknown_statuses: [503] }, routes: [
            { path: '/orders/{id}', resource: 'order:{id}' },
            { path: '/sure/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [] } },
-           { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }]",
+           { path: '/odd/{id}', resource: 'order:{id}', upstream: { unknown_statuses: [202] } }] }",
     )
     .await;
     for (path, text, status, expected) in [
@@ -143,8 +141,8 @@ async fn what_only_the_end_of_its_connection_ends_is_no_end_of_a_write() {
 #[tokio::test]
 async fn a_token_that_a_gateway_lost_stays_spent() {
     let (upstream, proxy) = fenced(
-        "barrier: { settle: 300ms, wait: 20s }
-         routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }]",
+        "{ barrier: { settle: 300ms, wait: 20s },
+           routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }",
     )
     .await;
     upstream.next(gateway("504 Gateway Timeout"));
@@ -207,9 +205,8 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
     assert_eq!((lost.status(), lost.outcome()), (504, None));
     let newer = proxy.start_request(put("/orders/7").token(42));
     proxy.waiting("order:7", 1).await;
-    // Within what `settle` promises, the service is done.
-    tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(service.tokens("order:7"), [41]);
+    // Within what `settle` promises, the service is done.
     gate.open();
     newer.await.expect("no panic").assert_forwarded();
     assert_eq!(service.tokens("order:7"), [41, 42]);

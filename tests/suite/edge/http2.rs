@@ -40,6 +40,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -123,13 +124,13 @@ impl Case {
             }
         };
         let last = raw.data.is_none() && raw.trailers.is_none();
-        let mut frames = frame(HEADERS, ends(last), 1, &block(&fields, &id));
+        let mut frames = headers(ends(last), &block(&fields, &id));
         if let Some(data) = &raw.data {
             let last = u8::from(raw.trailers.is_none());
             frames.extend(frame(DATA, last, 1, &bytes(&expand(data, &id))));
         }
         if let Some(trailers) = &raw.trailers {
-            frames.extend(frame(HEADERS, ends(true), 1, &block(trailers, &id)));
+            frames.extend(headers(ends(true), &block(trailers, &id)));
         }
         Self {
             basis: raw.basis,
@@ -210,6 +211,30 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(payload);
     frame
+}
+
+/// The header block of stream 1 in as many frames as it takes.
+fn headers(flags: u8, block: &[u8]) -> Vec<u8> {
+    const MOST: usize = 16 << 10;
+    if block.len() <= MOST {
+        return frame(HEADERS, flags, 1, block);
+    }
+    let mut pieces = block.chunks(MOST).peekable();
+    let mut frames = frame(
+        HEADERS,
+        flags & !END_HEADERS,
+        1,
+        pieces.next().unwrap_or_default(),
+    );
+    while let Some(piece) = pieces.next() {
+        let last = if pieces.peek().is_none() {
+            END_HEADERS
+        } else {
+            0
+        };
+        frames.extend(frame(CONTINUATION, last, 1, piece));
+    }
+    frames
 }
 
 /// A header block of literals that are not indexed (RFC 7541, 6.2.2).

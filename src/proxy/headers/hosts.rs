@@ -1,0 +1,130 @@
+//! The hosts that proxies before this one name: `X-Forwarded-Host`, and `host=` in `Forwarded` (RFC
+//! 7239, 5.3). An upstream that goes by them must not see another host than the key was made of.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+use super::pairs::pair;
+use super::{FORWARDED_HOST, FieldError};
+use crate::fence::host_name;
+
+/// Whether every host that the header names besides its own is `host`, as keys have it: without case,
+/// port and final dot.
+pub fn are_all(headers: &HeaderMap, host: &str) -> Result<(), FieldError> {
+    let own = host_name(host).ok();
+    let differs = |name: &HeaderName| FieldError::Malformed {
+        name: name.clone(),
+        wanted: "the host that the request is for",
+    };
+    for name in [FORWARDED_HOST, header::FORWARDED] {
+        for line in headers.get_all(&name) {
+            let hosts = text(line).and_then(|line| hosts(&name, line));
+            let hosts = hosts.ok_or_else(|| differs(&name))?;
+            if !hosts
+                .iter()
+                .all(|host| own.is_some() && host_name(host).ok() == own)
+            {
+                return Err(differs(&name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(line: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(line.as_bytes()).ok()
+}
+
+/// The hosts of one line; `None` if it cannot be read.
+fn hosts(name: &HeaderName, line: &str) -> Option<Vec<String>> {
+    if *name == FORWARDED_HOST {
+        let members = line.split(',').map(|member| member.trim_matches(BLANK));
+        return Some(members.map(str::to_owned).collect());
+    }
+    let mut hosts = Vec::new();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',', ';']);
+        if rest.is_empty() {
+            return Some(hosts);
+        }
+        let (name, value, behind) = pair(rest)?;
+        if name.eq_ignore_ascii_case("host") {
+            hosts.push(value);
+        }
+        rest = behind.trim_start_matches(BLANK);
+        if !(rest.is_empty() || rest.starts_with([',', ';'])) {
+            return None;
+        }
+    }
+}
+
+const BLANK: [char; 2] = [' ', '\t'];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(name: &'static str, lines: &[&str]) -> bool {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let line = HeaderValue::from_str(line).expect("a value");
+            headers.append(HeaderName::from_static(name), line);
+        }
+        are_all(&headers, "App.test:8080").is_ok()
+    }
+
+    #[test]
+    fn every_element_of_every_line_is_the_host() {
+        for (name, lines) in [
+            ("x-forwarded-host", &[] as &[&str]),
+            ("x-forwarded-host", &["app.test"]),
+            ("x-forwarded-host", &["APP.test.:443, app.test"]),
+            ("x-forwarded-host", &["app.test", "app.test:1"]),
+            ("forwarded", &["for=192.0.2.1"]),
+            ("forwarded", &["for=192.0.2.1;host=app.test;proto=https"]),
+            (
+                "forwarded",
+                &[r#"Host="app.test:80", for="[::1]:9";HOST=App.Test"#],
+            ),
+            ("forwarded", &["host=app.test:80"]),
+            ("forwarded", &["for=a", r#"by=b; host="app\.test""#]),
+            ("forwarded", &[""]),
+        ] {
+            assert!(same(name, lines), "{name}: {lines:?}");
+        }
+        for (name, lines) in [
+            ("x-forwarded-host", &["other.test"] as &[&str]),
+            ("x-forwarded-host", &["app.test, other.test"]),
+            ("x-forwarded-host", &["other.test, app.test"]),
+            ("x-forwarded-host", &["app.test", "other.test"]),
+            ("x-forwarded-host", &[""]),
+            ("x-forwarded-host", &["app.test,"]),
+            ("x-forwarded-host", &["app.test other.test"]),
+            ("x-forwarded-host", &["\u{e9}.test"]),
+            ("forwarded", &["host=other.test"]),
+            ("forwarded", &["host=app.test, host=other.test"]),
+            ("forwarded", &["host=app.test", "host=other.test"]),
+            ("forwarded", &["host=app.test;host=other.test"]),
+            ("forwarded", &[r#"for="a;b";host="other.test""#]),
+            ("forwarded", &[r#"host="""#]),
+            // What one reader may take for a host, another not.
+            ("forwarded", &[r#"for="a;host=app.test"#]),
+            ("forwarded", &["host = app.test"]),
+            ("forwarded", &["host"]),
+            ("forwarded", &["app.test"]),
+            ("forwarded", &[r#"for=a"b";host=app.test"#]),
+            ("forwarded", &["for=a b;host=app.test"]),
+        ] {
+            assert!(!same(name, lines), "{name}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_equal_to_nothing() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-host", HeaderValue::from_static("a b"));
+        assert!(are_all(&headers, "a b").is_err());
+        headers.clear();
+        assert!(are_all(&headers, "a b").is_ok());
+    }
+}
