@@ -96,7 +96,8 @@ pub struct UpstreamFile {
     pub undelivered: Option<Time>,
     /// Statuses by which a gateway between here and the service says that it does not know what became
     /// of a request. Such a response goes to the client as it is, but the service may still be at
-    /// work: the request keeps its resource for `barrier.settle`. `[]`: none. 200 to 599.
+    /// work: the request keeps its resource for `barrier.settle`. Envoy says 503 too. `[]`: none.
+    /// 200 to 599.
     #[schemars(with = "Option<Vec<u16>>", extend("default" = [502, 504]))]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
     /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.

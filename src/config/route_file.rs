@@ -50,8 +50,10 @@ pub struct RouteFile {
     /// token comes. Bypass and observe tunnel in any case.
     #[schemars(extend("default" = "refuse"))]
     pub upgrade: Option<Upgrade>,
-    /// Spellings of a path that are ambiguous in general and harmless with this upstream: `semicolon`,
-    /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`.
+    /// What is ambiguous in general and harmless with this upstream. Spellings of a path: `semicolon`,
+    /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`, `encoded-question-mark`,
+    /// `encoded-hash`, `double-encoding`. And `path-override`: `X-Original-URL` and `X-Rewrite-URL`,
+    /// where the upstream does not route by them.
     #[schemars(with = "Option<Vec<String>>")]
     pub allow: Option<Vec<Option<String>>>,
     /// The `Idempotency-Key` sent upstream: `off`, or a block. On with its defaults if absent.

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 86] = [
+const ERRORS: [(&str, &str, &str); 89] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, listen_mode"),
     (
@@ -31,6 +31,21 @@ const ERRORS: [(&str, &str, &str); 86] = [
         "address of the data port",
     ),
     ("barrier:\n  wait: 5", "barrier.wait", "is it 5s?"),
+    (
+        "routes:\n- path: /a\n  resource: a\n  upstream:\n    unknown_statuses: [502, 600]",
+        "routes[0].upstream.unknown_statuses[1]",
+        "200 to 599",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  upstream:\n    unknown_statuses: [bad]",
+        "routes[0].upstream.unknown_statuses[0]",
+        "whole number",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  allow: [path-overide]",
+        "routes[0].allow[0]",
+        "did you mean path-override?",
+    ),
     ("barrier:\n  drain: 0s", "barrier.drain", "must not be zero"),
     (
         "barrier:\n  settle: 0s",
@@ -445,6 +460,28 @@ fn ways_around_a_guarded_route_are_told() {
         let (_, warnings) = good(&format!("{base}unmatched: refuse\nroutes: {routes}\n"));
         assert!(warnings.iter().all(|w| w.path != "unmatched"), "{warnings:?}");
     }
+}
+
+#[test]
+fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
+    let base = "upstream: { url: http://a:3000, unknown_statuses: ";
+    let problems = bad(&format!("{base}[502, 100] }}\n"));
+    let at = "upstream.unknown_statuses[1]";
+    assert!(
+        problems.list.iter().any(|problem| problem.path == at),
+        "{problems}"
+    );
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upstream: { unknown_statuses: [202] } }]\n";
+    for (list, top) in [("[]", &[] as &[u16]), ("[503]", &[503])] {
+        let (settings, _) = good(&format!("{base}{list} }}\n{routes}"));
+        assert_eq!(*settings.routes[0].unknown_statuses, *top);
+        assert_eq!(*settings.routes[1].unknown_statuses, [202]);
+    }
+    let (settings, warnings) = good(&format!("{base}[504, 504] }}\n{routes}"));
+    assert_eq!(*settings.routes[0].unknown_statuses, [504]);
+    assert!(warnings.iter().any(|warning| warning.path == at));
+    let (settings, _) = good(&format!("{BASE}{routes}"));
+    assert_eq!(*settings.routes[0].unknown_statuses, [502, 504]);
 }
 
 #[test]

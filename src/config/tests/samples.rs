@@ -218,6 +218,14 @@ fn text_at(node: &Node, path: &str) -> Option<String> {
     }
     match &node.kind {
         Kind::Text(text) => Some(text.clone()),
+        Kind::List(items) => {
+            let texts = items.iter().map(|item| match &item.kind {
+                Kind::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
+            let texts: Option<Vec<_>> = texts.collect();
+            Some(format!("[{}]", texts?.join(",")))
+        }
         _ => None,
     }
 }

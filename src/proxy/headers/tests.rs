@@ -260,6 +260,8 @@ fn method_overrides() {
         "x_http_method_override",
         "x_http-method",
         "x_method_override",
+        "X-Method",
+        "x_method",
     ] {
         assert!(
             method_override(&map(&[("accept", "*/*"), (name, "GET")])),
@@ -268,7 +270,7 @@ fn method_overrides() {
     }
     for name in [
         "x-http-methods",
-        "x-method",
+        "x-methods",
         "method-override",
         "x-http-method-override-2",
     ] {
