@@ -125,7 +125,8 @@ pub struct StoreFile {
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,
     /// Postgres: how long an instance may forward without renewing. What a dead instance had in flight
-    /// keeps its resources waiting for this and `barrier.settle`. At least 1s.
+    /// keeps its resources waiting for this, then for `upstream.undelivered` and `barrier.settle`, and a
+    /// fifth longer, since clocks may be slewed. At least 1s.
     #[schemars(extend("default" = "5s"))]
     pub lease: Option<Time>,
     /// How long a statement may take. What the store cannot decide in time is a 503.
@@ -152,9 +153,10 @@ pub struct BarrierFile {
     /// outcome is unknown.
     #[schemars(extend("default" = "10s"))]
     pub drain: Option<Time>,
-    /// How long the upstream may go on working on a request after its last byte was sent, with its
+    /// How long the upstream may go on working on a request after its last byte has arrived, with its
     /// caller or without. A promise of yours about the upstream: no newer token is let in for so long
-    /// after an outcome that is unknown.
+    /// after an outcome that is unknown. Leave room: a fifth if the upstream is on another machine,
+    /// whose clock may be slewed.
     #[schemars(extend("default" = "30s"))]
     pub settle: Option<Time>,
     /// How many requests of one resource may wait at once; more are a 503.

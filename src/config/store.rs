@@ -63,7 +63,8 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     if lease > seconds(60) {
         report.warn(
             "store.lease",
-            "when an instance dies, what it had in flight waits for this and `barrier.settle`",
+            "when an instance dies, what it had in flight waits for this, `upstream.undelivered` and \
+             `barrier.settle`",
             "5s is a good start",
         );
     }

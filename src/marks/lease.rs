@@ -413,10 +413,10 @@ mod tests {
         lease.renewed(Duration::ZERO);
         let before = lease.identity().cutoff;
         now.store(34_999, Ordering::SeqCst);
-        lease.renewed(Duration::from_millis(34_000));
+        lease.renewed(Duration::from_secs(34));
         assert!(!before.is_cancelled());
         now.store(39_000 + 30_000, Ordering::SeqCst);
-        lease.renewed(Duration::from_millis(69_000));
+        lease.renewed(Duration::from_secs(69));
         assert!(before.is_cancelled());
         assert!(lease.valid() && !lease.identity().cutoff.is_cancelled());
     }

@@ -215,9 +215,7 @@ async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time(
         let answer = proxy.send(post(order).token(41)).await;
         answer.assert_problem(503, "store-unavailable");
         proxy
-            .until_metric("fencepost_mark_regressions_total", &[], |count| {
-                count == 1.0
-            })
+            .until_metric("fencepost_mark_regressions_total", &[], |count| count > 0.0)
             .await;
         eventually("41 is spent as before", || async {
             let answer = proxy.send(post(order).token(41)).await;
