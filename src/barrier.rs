@@ -230,7 +230,7 @@ impl Sending {
         self.ticket.superseded.clone()
     }
 
-    /// Cancelled when the lease has been lapsed for `settle`: the exchange is reset.
+    /// Cancelled when the lease has been lapsed for too long: the exchange is reset.
     #[must_use]
     pub fn cutoff(&self) -> CancellationToken {
         self.cutoff.clone()

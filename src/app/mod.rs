@@ -131,9 +131,9 @@ impl App {
         // The marks: lease, ledger, lane, keeper.
         let term = store.shared().then_some(settings.store.lease);
         let instance = InstanceId::from_bits(bits());
-        let lease = Lease::new(Clock::boottime(), term, instance);
-        let lease = Arc::new(lease.cutting_after(settings.barrier.settle));
         let reckoning = reckoning(&*store, &settings);
+        let lease = Lease::new(Clock::boottime(), term, instance);
+        let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
         let watch = Arc::new(Watch::new(reckoning));
         let (drained_tx, drained) = mpsc::unbounded_channel();
         let ledger = Arc::new(Ledger::new(

@@ -577,13 +577,13 @@ impl Rig {
     /// An instance that has joined.
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: Clock) -> Self {
         let term = store.shared().then_some(TERM);
-        let lease = Lease::new(clock, term, InstanceId::from_bits(id)).cutting_after(SETTLE);
-        let lease = Arc::new(lease);
+        let lease = Lease::new(clock, term, InstanceId::from_bits(id));
         let reckoning = if store.shared() {
             Reckoning::shared(TERM, UNDELIVERED, SETTLE)
         } else {
             Reckoning::alone(SETTLE)
         };
+        let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
         let watch = Arc::new(Watch::new(reckoning));
         let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
         let (tx, drained) = mpsc::unbounded_channel();

@@ -292,8 +292,8 @@ impl Keeper {
             .unwrap_or(Err(StoreError::Timeout(limit)))
     }
 
-    /// Cuts exchanges that still run when the lease has been lapsed for `settle`. Woken at the due moment, and
-    /// often before it: this timer's clock stops with a suspended machine, and the lease's does not.
+    /// Cuts exchanges that have run on for too long under a lapsed lease. Woken at the due moment, and often before
+    /// it: this timer's clock stops with a suspended machine, and the lease's does not.
     async fn cutoff(&self) {
         while let Some(due) = self.lease.cut_overdue() {
             self.show_remaining();

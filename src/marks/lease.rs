@@ -7,7 +7,7 @@
 //! (`CLOCK_BOOTTIME`). Every write to an upstream socket looks at the lease, not only the start of an
 //! exchange: a process that was stopped halfway through a body wakes up in front of the next write.
 //!
-//! Exchanges that still run when the lease has been lapsed for `settle` are cut. The keeper does that
+//! Exchanges that still run when the lease has been lapsed for a while are cut. The keeper does that
 //! at the due moment. After a suspension its timer is late, so every look that finds the lease lapsed
 //! does it, too: whatever runs first after waking.
 
@@ -59,8 +59,8 @@ pub struct Identity {
     pub instance: InstanceId,
     /// Counts rejoins. A permit, an epoch or a socket of an earlier generation is good for nothing new.
     pub generation: u64,
-    /// Cancelled when the lease of this generation has been lapsed for `settle`: exchanges that still
-    /// run are reset then, since nobody waits for them any longer.
+    /// Cancelled when the lease of this generation has been lapsed for as long as exchanges may run on then.
+    /// Those that still run are reset: what they would still deliver, nobody reckons with.
     pub cutoff: CancellationToken,
 }
 
@@ -77,7 +77,7 @@ pub struct Lease {
     over: AtomicBool,
     generation: AtomicU64,
     /// How long exchanges may run on after the lease has lapsed.
-    settle: Duration,
+    cutoff: Duration,
     /// The number of the next renewal. Never used twice in this process, whatever became of the statement.
     renewals: AtomicI64,
     /// Short sections, never across an await.
@@ -106,7 +106,7 @@ impl Lease {
             ends: AtomicU64::new(0),
             over: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            settle: Duration::MAX,
+            cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
             state: Mutex::new(State {
                 identity: Identity {
@@ -119,10 +119,13 @@ impl Lease {
         }
     }
 
-    /// Cuts what still runs when the lease has been lapsed for `settle`. Otherwise nothing is ever cut.
+    /// Cuts what still runs when the lease has been lapsed for so long: see [`Reckoning::cutoff`]. Otherwise
+    /// nothing is ever cut.
+    ///
+    /// [`Reckoning::cutoff`]: super::reckoning::Reckoning::cutoff
     #[must_use]
-    pub fn cutting_after(mut self, settle: Duration) -> Self {
-        self.settle = settle;
+    pub fn cutting_after(mut self, cutoff: Duration) -> Self {
+        self.cutoff = cutoff;
         self
     }
 
@@ -209,8 +212,8 @@ impl Lease {
         Some(self.clock.now().saturating_sub(ends))
     }
 
-    /// Cuts the exchanges whose lease has been lapsed for `settle`. Returns how long it is until there may be
-    /// more; `None` where the lease never lapses.
+    /// Cuts the exchanges that have run on for too long under a lapsed lease. Returns how long it is until there
+    /// may be more; `None` where the lease never lapses.
     pub fn cut_overdue(&self) -> Option<Duration> {
         self.term?;
         let mut state = self.state();
@@ -231,7 +234,7 @@ impl Lease {
     /// begins something new, which is not to be cut.
     fn cut_current(&self, state: &State, now: Duration) -> Duration {
         let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
-        let due = ends.saturating_add(self.settle);
+        let due = ends.saturating_add(self.cutoff);
         if state.identity.cutoff.is_cancelled() || ends.is_zero() {
             return Duration::MAX;
         }
@@ -280,7 +283,7 @@ impl Lease {
             cutoff: CancellationToken::new(),
         };
         let old = std::mem::replace(&mut state.identity, new);
-        let due = ended.saturating_add(self.settle);
+        let due = ended.saturating_add(self.cutoff);
         state.earlier.push((due, old.cutoff.clone()));
         // The generation first: whoever sees the new end must see the new generation too.
         self.generation.store(generation, Ordering::Release);
@@ -385,7 +388,7 @@ mod tests {
 
     /// Whatever looks at the lease first after a suspension, be it a socket in front of its next write.
     #[test]
-    fn the_first_look_that_finds_it_lapsed_for_settle_cuts() {
+    fn the_first_look_that_finds_it_lapsed_for_too_long_cuts() {
         let (clock, now) = manual();
         let term = Some(Duration::from_secs(5));
         let lease = Lease::new(clock, term, InstanceId::from_bits(1));

@@ -62,6 +62,19 @@ impl Reckoning {
         }
     }
 
+    /// How long an instance's own exchanges may run on after its lease has lapsed; then it resets them. Not
+    /// longer than `undelivered`: each part that the upstream takes starts the kernel's user timeout again,
+    /// and what arrives later than the watchers reckon with is worked on for longer than they wait. Not
+    /// longer than `settle` either, after which nobody waits for an outcome.
+    #[must_use]
+    pub fn cutoff(&self) -> Duration {
+        if self.shared {
+            self.undelivered.min(self.settle)
+        } else {
+            self.settle
+        }
+    }
+
     /// How long a counter must stand still before its owner's lease has surely lapsed.
     #[must_use]
     pub fn silence(&self, lease: Duration) -> Duration {
@@ -112,6 +125,7 @@ mod tests {
     #[test]
     fn the_larger_of_each_term_counts_one_after_the_other() {
         let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        assert_eq!(own.cutoff(), 10 * SEC);
         assert_eq!(own.silence(10 * SEC), 12 * SEC);
         assert_eq!(own.after_death(5 * SEC, 5 * SEC), 48 * SEC);
         assert_eq!(own.after_death(20 * SEC, 5 * SEC), 60 * SEC);

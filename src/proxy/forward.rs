@@ -340,7 +340,7 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for `settle`.
+    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for too long.
     async fn due(&self) -> Cut {
         let drained = async {
             self.superseded.cancelled().await;

@@ -2,7 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinHandle;
+
+use crate::support::wire::{Io, Wire};
+use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
 
 /// What the proxy says of how long inherited work of the resource has still to settle.
 async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
@@ -96,4 +101,65 @@ async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
     })
     .await;
     a.resume();
+}
+
+/// Each part that the upstream takes starts the kernel's user timeout again. So a proxy that is cut off from its store
+/// resets what it has under way before that time has passed once.
+#[tokio::test]
+async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
+    const SETTLE: Duration = Duration::from_secs(4);
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("an option");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    socket.bind(any).expect("the loopback has free ports");
+    let upstream = socket.listen(16).expect("it listens");
+    let url = format!("http://{}", upstream.local_addr().expect("it is bound"));
+    let more = format!(
+        "{{ upstream: {{ url: '{url}', undelivered: 1s }}, store: {{ lease: 1s }}, \
+            barrier: {{ wait: 28s, drain: 300s, settle: 4s }} }}"
+    );
+    let Some(pair) = Pair::mortal_a("what_a_slow_path_still_holds_…", &more).await else {
+        return;
+    };
+    let older = put("/orders/7").token(41).body(vec![b'x'; 40_000]);
+    let to = pair.a.data();
+    tokio::spawn(async move { older.attempt(to).await.ok() });
+    let taken = takes_slowly(&upstream).await;
+    pair.way_of_a.refuse(true);
+    pair.way_of_a.cut_all();
+    let newer = pair.b.start_request(put("/orders/7").token(42));
+    let mut wire = Wire::new(Io::Tcp(
+        soon("42", upstream.accept()).await.expect("it comes").0,
+    ));
+    let landed = Instant::now();
+    soon("a head", wire.head())
+        .await
+        .expect("a request")
+        .expect("a head");
+    let Step::Send(answer) = Step::ok() else {
+        unreachable!("a whole response")
+    };
+    wire.send(&answer).await.expect("taken");
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let (whole, last) = soon("the reset", taken).await.expect("no panic");
+    assert!(!whole, "it was reset in the middle");
+    assert!(landed >= last + SETTLE, "{:?}", landed - last);
+}
+
+/// Takes what comes over the next connection, a little at a time. Says whether that was the whole request, and
+/// when the last of it came.
+async fn takes_slowly(upstream: &TcpListener) -> JoinHandle<(bool, Instant)> {
+    let (mut stream, _) = soon("41", upstream.accept()).await.expect("it comes");
+    tokio::spawn(async move {
+        let (mut count, mut last) = (0, Instant::now());
+        let mut piece = [0; 1024];
+        while let Ok(read @ 1..) = stream.read(&mut piece).await {
+            (count, last) = (count + read, Instant::now());
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        (count > 40_000, last)
+    })
 }

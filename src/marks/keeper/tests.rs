@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::double::{
-    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, broken, clock, key, token,
 };
 use crate::marks::lane::{Answer, Want};
 use crate::marks::lease::Clock;
@@ -237,7 +237,7 @@ async fn the_cutoff_comes_when_it_is_due() {
     tokio::spawn(rig.keeper().run(stop.clone()));
     rig.lease.identity().cutoff.cancelled().await;
     let after = joined.elapsed();
-    let due = TERM + SETTLE;
+    let due = TERM + UNDELIVERED;
     assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
     stop.cancel();
 }
@@ -250,7 +250,7 @@ async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
     let rig = rig(&store, 1).await;
     let joined = Instant::now();
     let before = rig.lease.identity();
-    tokio::time::sleep(TERM + SETTLE / 2).await;
+    tokio::time::sleep(TERM + UNDELIVERED / 2).await;
     store
         .declare_dead(&before.instance, 0)
         .await
@@ -260,7 +260,7 @@ async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
     before.cutoff.cancelled().await;
     assert_eq!(rig.lease.generation(), 1);
     let after = joined.elapsed();
-    let due = TERM + SETTLE;
+    let due = TERM + UNDELIVERED;
     assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
     stop.cancel();
 }
