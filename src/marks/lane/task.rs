@@ -12,7 +12,7 @@ use super::batch::{self, Group, Outcome};
 use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::{Identity, Lease};
-use crate::marks::ledger::{Drained, Ledger, Look, Looked};
+use crate::marks::ledger::{Drained, Ledger, Look, Looked, Spend};
 use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, News, Opening, StoreError};
 use crate::marks::watch::Watch;
 
@@ -353,21 +353,7 @@ impl Lane {
             self.send_back(&ask.resource, waiters);
             return;
         }
-        if known.is_some_and(|(_, learned)| found.era > learned) {
-            // Overridden since, and its epochs, if any are open here, were off the record then.
-            self.ledger.overruled(&ask.resource);
-        }
-        let known = known.filter(|(_, learned)| found.era <= *learned);
-        let lost = known.is_some_and(|(known, _)| found.before < Some(known));
-        // What was begun to be given back since is known no more.
-        let spent = spent.filter(|spend| self.ledger.spent(&ask.resource).as_ref() == Some(spend));
-        let unspent = spent.is_some_and(|spend| spend.is_missing(ask.token, found));
-        if (lost || unspent) && self.ledger.era() == era {
-            if lost {
-                self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
-            } else {
-                self.spending_lost(&ask.resource, found.spent_by.as_deref());
-            }
+        if self.finds_loss(&ask, found, era, known, spent) {
             self.doubt(&ask, by);
             let error = lost_error();
             for waiter in waiters {
@@ -443,6 +429,38 @@ impl Lane {
             };
             let _ = waiter.reply.send(answer);
         }
+    }
+
+    /// Holds what a statement of era `era` found against what was known here before it was sent. Says whether
+    /// something was lost; then that is to be repaired.
+    fn finds_loss(
+        &mut self,
+        ask: &Ask,
+        found: &Found,
+        era: Era,
+        known: Option<(Token, Era)>,
+        spent: Option<Spend>,
+    ) -> bool {
+        if known.is_some_and(|(_, learned)| found.era > learned) {
+            // Overridden since, and its epochs, if any are open here, were off the record then.
+            self.ledger.overruled(&ask.resource);
+        }
+        if self.ledger.era() != era {
+            return false;
+        }
+        let known = known.filter(|(_, learned)| found.era <= *learned);
+        let lost = known.is_some_and(|(known, _)| found.before < Some(known));
+        if lost {
+            self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
+            return true;
+        }
+        // What was begun to be given back since is known no more.
+        let spent = spent.filter(|spend| self.ledger.spent(&ask.resource).as_ref() == Some(spend));
+        let unspent = spent.is_some_and(|spend| spend.is_missing(ask.token, found));
+        if unspent {
+            self.spending_lost(&ask.resource, found.spent_by.as_deref());
+        }
+        unspent
     }
 
     /// What became of this opening is not known, and nobody will use it: its row is to be deleted if it is there,
