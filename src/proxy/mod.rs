@@ -15,6 +15,7 @@ mod classify;
 mod conclusion;
 mod derive;
 mod forward;
+pub(crate) mod frames;
 pub mod headers;
 mod http2;
 pub mod idempotency;

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
 use super::body::BoxError;
+use super::frames::FrameFilter;
 use super::reset::ResetSwitch;
 use crate::wire::answers::{Answers, Fault};
 use crate::wire::head::HeadLimits;
@@ -36,6 +37,8 @@ const RESPONSE_LIMITS: HeadLimits = HeadLimits {
     fields: 100,
     target: 0,
 };
+/// What hyper's HTTP/2 takes of a response's head or trailers, as HTTP/2 counts (RFC 9113, 6.5.2).
+const HEADER_LIST: usize = 16 << 10;
 /// What is read at once while a head is held back.
 const PIECE: usize = 4096;
 
@@ -43,7 +46,7 @@ const PIECE: usize = 4096;
 #[derive(Clone)]
 pub(crate) struct Watch<C> {
     connector: C,
-    /// HTTP/2 by prior knowledge: it has its own framing, and nothing is looked at.
+    /// HTTP/2 by prior knowledge: it has its own framing, and only trailers are looked at.
     h2: bool,
 }
 
@@ -98,6 +101,8 @@ pub(crate) struct Watched<S> {
     stream: S,
     reset: Option<ResetSwitch>,
     answers: Answers,
+    /// `None`: HTTP/1.
+    frames: Option<Box<FrameFilter>>,
     /// What has come and may not be handed on yet, behind what may.
     held: Vec<u8>,
     /// So much of it may.
@@ -117,6 +122,7 @@ impl<S> Watched<S> {
             stream,
             reset: None,
             answers,
+            frames: through.then(|| Box::new(FrameFilter::of_server(HEADER_LIST))),
             held: Vec::new(),
             released: 0,
             fault: None,
@@ -151,6 +157,10 @@ impl<S> Watched<S> {
 
     /// So many of these bytes have been written.
     fn wrote(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(frames) = &mut self.frames {
+            frames.wrote(bytes);
+            return Ok(());
+        }
         if let Err(fault) = self.answers.wrote(bytes) {
             tracing::error!(%fault, "a connection to the upstream is given up");
             self.fault = Some(fault);
@@ -176,6 +186,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Some(frames) = &mut this.frames {
+            return frames.poll_read(&mut this.stream, cx, buf);
+        }
         if this.answers.is_through() && this.held.is_empty() {
             return Pin::new(&mut this.stream).poll_read(cx, buf);
         }

@@ -7,7 +7,8 @@
 //! those to earlier requests, and is written by one writer.
 //!
 //! What passes is not copied: it stays in the buffer that hyper reads into, unless a head comes in
-//! pieces. HTTP/2, and whatever a connection becomes by an upgrade, passes untouched.
+//! pieces. Whatever a connection becomes by an upgrade passes untouched; of HTTP/2, trailers are looked
+//! at ([`FrameFilter`]).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,9 +21,11 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use super::http2;
 use super::talk::Talk;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::frames::FrameFilter;
 use crate::proxy::limit_of;
 use crate::wire::chunked::BodyError;
 use crate::wire::follow::{Follow, Violation};
@@ -56,6 +59,10 @@ enum End {
 pub(super) struct Guarded<S> {
     io: S,
     follow: Follow,
+    /// `None`: it has not begun as HTTP/2.
+    http2: Option<Box<FrameFilter>>,
+    /// What HTTP/2 is told that a header list may have.
+    header_list: usize,
     /// What was read and not handed on: first so many bytes that may be, then the beginning of a head, or what
     /// came behind a request to leave HTTP.
     held: BytesMut,
@@ -89,6 +96,8 @@ impl<S> Guarded<S> {
                 fields: limits.header_count,
                 target: limits.target_bytes,
             }),
+            http2: None,
+            header_list: http2::header_list(limits),
             held: BytesMut::new(),
             released: 0,
             end: None,
@@ -108,8 +117,18 @@ impl<S> Guarded<S> {
     fn judge(&mut self) {
         let (released, verdict) = self.follow.feed(&self.held);
         self.released = released;
+        if self.follow.is_http2() {
+            let begun = std::mem::take(&mut self.held);
+            self.begin_http2(begun);
+        }
         self.tell();
         self.take(verdict);
+    }
+
+    /// The client speaks HTTP/2: these are its first bytes.
+    fn begin_http2(&mut self, begun: BytesMut) {
+        self.released = 0;
+        self.http2 = Some(Box::new(FrameFilter::of_client(begun, self.header_list)));
     }
 
     fn tell(&self) {
@@ -218,6 +237,12 @@ impl<S: AsyncRead + Unpin> Guarded<S> {
         let fresh = &buf.filled()[before..];
         let some = !fresh.is_empty();
         let (passed, verdict) = self.follow.feed(fresh);
+        if self.follow.is_http2() {
+            let begun = BytesMut::from(fresh);
+            self.begin_http2(begun);
+            buf.set_filled(before);
+            return Poll::Ready(Ok(some));
+        }
         self.held.extend_from_slice(&fresh[passed..]);
         buf.set_filled(before + passed);
         self.read(some);
@@ -286,6 +311,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
                 }
                 Some(End::Idle) => return Poll::Ready(Ok(())),
                 None => {}
+            }
+            if let Some(frames) = &mut this.http2 {
+                return frames.poll_read(&mut this.io, cx, buf);
             }
             if this.follow.is_through() {
                 return Pin::new(&mut this.io).poll_read(cx, buf);

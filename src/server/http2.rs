@@ -38,12 +38,16 @@ const LINE: usize = 32;
 /// Lines that HTTP/1 would not count: the pseudo-fields.
 const PSEUDO: usize = 4;
 
+/// What a header list may have, as HTTP/2 counts (RFC 9113, 6.5.2).
+pub(super) fn header_list(limits: &LimitSettings) -> usize {
+    let lines = limits.header_count.saturating_add(PSEUDO);
+    limits
+        .header_bytes
+        .saturating_add(lines.saturating_mul(LINE))
+}
+
 /// Sets what a client may ask for.
 pub(super) fn configure<E>(builder: &mut auto::Builder<E>, limits: &LimitSettings) {
-    let lines = limits.header_count.saturating_add(PSEUDO);
-    let head = limits
-        .header_bytes
-        .saturating_add(lines.saturating_mul(LINE));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -52,7 +56,7 @@ pub(super) fn configure<E>(builder: &mut auto::Builder<E>, limits: &LimitSetting
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)
         .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(header_list(limits)).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
         .max_local_error_reset_streams(BROKEN_STREAMS)
         // Three times within the time after which a connection without requests is closed anyway.

@@ -31,7 +31,9 @@ enum State {
     Chunked(Chunks),
     /// Behind a request to leave HTTP, until that is answered.
     Held,
-    /// Not HTTP/1 any more, or never.
+    /// HTTP/2.
+    Http2,
+    /// Not HTTP any more.
     Through,
     /// After a violation.
     Ended,
@@ -83,7 +85,7 @@ impl Follow {
         match &mut self.state {
             State::Start => {
                 if rest.starts_with(PREFACE) {
-                    self.state = State::Through;
+                    self.state = State::Http2;
                 } else if PREFACE.starts_with(rest) {
                     return Ok(None);
                 } else {
@@ -123,7 +125,7 @@ impl Follow {
                 Ok(Some(taken))
             }
             State::Held | State::Ended => Ok(None),
-            State::Through => Ok(Some(rest.len())),
+            State::Http2 | State::Through => Ok(Some(rest.len())),
         }
     }
 
@@ -163,7 +165,13 @@ impl Follow {
     /// Whether everything passes.
     #[must_use]
     pub const fn is_through(&self) -> bool {
-        matches!(self.state, State::Through)
+        matches!(self.state, State::Http2 | State::Through)
+    }
+
+    /// Whether the connection has begun as HTTP/2.
+    #[must_use]
+    pub const fn is_http2(&self) -> bool {
+        matches!(self.state, State::Http2)
     }
 
     /// Whether a body has begun and not ended.

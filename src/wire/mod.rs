@@ -5,11 +5,17 @@
 //! needs. So what is accepted here is the narrow part of RFC 9112 on which no two readers differ, and
 //! whatever else a library would mend, skip or guess at is refused. Bytes are never changed: what
 //! passes is what was sent.
+//!
+//! HTTP/2 has its own framing, and one reader. Of it only trailers are looked at ([`frames`]), which
+//! that reader takes though they are malformed.
 
 pub mod answers;
 pub mod chunked;
 pub mod follow;
+pub mod frames;
 pub mod head;
+pub mod hpack;
+mod huffman;
 pub mod request;
 pub mod response;
 

@@ -2,6 +2,7 @@
 
 mod floods;
 mod life;
+mod trailers;
 
 use crate::support::http2::{
     Answer, END_HEADERS, END_STREAM, HEADERS, Http2, SETTINGS, block, frame,

@@ -6,7 +6,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::wait::soon;
 
@@ -95,9 +95,37 @@ pub struct Http2 {
     /// The codes of the GOAWAYs that have come.
     goodbyes: Vec<u32>,
     next: u32,
+    /// It is the server's end.
+    serves: bool,
 }
 
 impl Http2 {
+    /// Takes a client's connection, and its preface.
+    pub async fn accept(listener: &TcpListener) -> Result<Self> {
+        let (mut stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let mut preface = [0; PREFACE.len()];
+        stream.read_exact(&mut preface).await?;
+        assert_eq!(preface, PREFACE);
+        stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
+        let mut accepted = Self::over(stream);
+        accepted.serves = true;
+        Ok(accepted)
+    }
+
+    fn over(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            read: Vec::new(),
+            polite: true,
+            settings: HashMap::new(),
+            answers: HashMap::new(),
+            goodbyes: Vec::new(),
+            next: 1,
+            serves: false,
+        }
+    }
+
     pub async fn open(to: SocketAddr) -> Self {
         Self::with_settings(to, &[]).await
     }
@@ -119,15 +147,7 @@ impl Http2 {
             .write_all(&bytes)
             .await
             .expect("the preface is taken");
-        Self {
-            stream,
-            read: Vec::new(),
-            polite: true,
-            settings: HashMap::new(),
-            answers: HashMap::new(),
-            goodbyes: Vec::new(),
-            next: 1,
-        }
+        Self::over(stream)
     }
 
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
@@ -188,6 +208,7 @@ impl Http2 {
             }
         }
         let answer = match frame_.kind {
+            _ if self.serves => None,
             HEADERS if !self.answers.contains_key(&frame_.stream) => {
                 Some(Answer::Status(status(&frame_.payload)))
             }

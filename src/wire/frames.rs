@@ -1,0 +1,332 @@
+//! HTTP/2 frames on their way to the library, which takes trailers that are malformed: it drops
+//! pseudo-header fields in them (RFC 9113, 8.1), and what is over its limit, without a word.
+//!
+//! Such trailers are a stream error here. The library is left to raise it: trailers without
+//! `END_STREAM` are one to it (RFC 9113, 8.1), so the flag is taken off. The block itself stays as it
+//! is, and with it the state of HPACK at both ends. Nothing else is changed, and only the frames of
+//! trailers are held back until they are whole.
+
+use std::collections::HashSet;
+
+use super::hpack::{Fields, Hpack};
+
+/// A frame's header (RFC 9113, 4.1).
+const HEADER: usize = 9;
+/// Where its flags stand.
+const FLAGS: usize = 4;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const PUSH_PROMISE: u8 = 5;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
+
+/// What a client begins with (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+
+/// Whose frames they are.
+#[derive(Clone, Debug)]
+enum Side {
+    /// A client's. Heads open streams, whose numbers rise: the highest so far.
+    Client(u32),
+    /// A server's: the streams whose response has begun with a final status.
+    Server(HashSet<u32>),
+}
+
+/// The frame at hand.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    /// Bytes of the payload, and those of them that have not come.
+    length: usize,
+    left: usize,
+    /// Bytes at the start of HEADERS that are not the block's: the length of the padding, and the
+    /// priority; of them, those that have not come.
+    before: usize,
+    padded: bool,
+    /// Bytes at the end that are padding.
+    padding: usize,
+}
+
+impl Frame {
+    const fn is_block(&self) -> bool {
+        matches!(self.kind, HEADERS | CONTINUATION)
+    }
+}
+
+/// The header block at hand, in one frame or several.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    stream: u32,
+    trailers: bool,
+    ends_stream: bool,
+}
+
+/// Follows the frames of one direction of a connection.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    side: Side,
+    hpack: Hpack,
+    /// The list size of trailers that the library drops fields of.
+    most: usize,
+    /// The frame at hand is wrong, or refers to what is not there. Nothing passes behind it: the
+    /// library finds the same, and ends the connection.
+    lost: bool,
+    /// Bytes of the preface that have not come.
+    preface: usize,
+    header: [u8; HEADER],
+    /// So much of the header has come; all of it: the payload follows.
+    got: usize,
+    frame: Frame,
+    block: Option<Block>,
+    /// So many bytes that have been read are held back.
+    held: usize,
+}
+
+impl Frames {
+    /// A client's, from its preface on. `most`: the library's `SETTINGS_MAX_HEADER_LIST_SIZE`.
+    #[must_use]
+    pub fn of_client(most: usize) -> Self {
+        Self::new(Side::Client(0), PREFACE, most)
+    }
+
+    /// A server's, from its first frame on.
+    #[must_use]
+    pub fn of_server(most: usize) -> Self {
+        Self::new(Side::Server(HashSet::new()), 0, most)
+    }
+
+    fn new(side: Side, preface: usize, most: usize) -> Self {
+        Self {
+            side,
+            hpack: Hpack::default(),
+            most,
+            lost: false,
+            preface,
+            header: [0; HEADER],
+            got: 0,
+            frame: Frame::default(),
+            block: None,
+            held: 0,
+        }
+    }
+
+    /// Whether nothing more will pass.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.lost && self.got == 0
+    }
+
+    /// Takes what has come: what the last call did not release, and what was added. Returns how many
+    /// of these bytes may be handed on; a flag among them may have been changed.
+    pub fn feed(&mut self, bytes: &mut [u8]) -> usize {
+        let mut at = self.held;
+        // Where the bytes begin that are held back.
+        let mut from = (self.held > 0).then_some(0);
+        while at < bytes.len() && !self.is_over() {
+            if self.preface > 0 {
+                let taken = self.preface.min(bytes.len() - at);
+                self.preface -= taken;
+                at += taken;
+                continue;
+            }
+            if self.got < HEADER {
+                if self.got == 0 && self.block.is_none() {
+                    from = Some(at);
+                }
+                self.header[self.got] = bytes[at];
+                self.got += 1;
+                at += 1;
+                if self.got < HEADER {
+                    continue;
+                }
+                self.begin();
+                if self.lost || !self.block.is_some_and(|block| block.trailers) {
+                    from = None;
+                }
+            } else {
+                let taken = self.frame.left.min(bytes.len() - at);
+                self.payload(&bytes[at..at + taken]);
+                at += taken;
+            }
+            let mut malformed = false;
+            if self.frame.left == 0 && self.got == HEADER {
+                self.got = 0;
+                if let Some(fields) = self.end() {
+                    malformed = fields;
+                    from = from.filter(|_| malformed);
+                }
+            }
+            let Some(start) = from else { continue };
+            // Nothing is held that is longer than trailers may be.
+            if malformed || at - start > self.most {
+                bytes[start + FLAGS] &= !END_STREAM;
+            } else if !self.lost {
+                continue;
+            }
+            from = None;
+            if let Some(block) = &mut self.block {
+                block.trailers = false;
+            }
+        }
+        let released = from.unwrap_or(at);
+        self.held = at - released;
+        released
+    }
+
+    /// The other side resets a stream: no more of it is expected.
+    pub fn reset(&mut self, stream: u32) {
+        if let Side::Server(answered) = &mut self.side {
+            answered.remove(&stream);
+        }
+    }
+
+    /// The header of a frame has come.
+    fn begin(&mut self) {
+        let [a, b, c, kind, flags, d, e, f, g] = self.header;
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        let stream = u32::from_be_bytes([d & 0x7f, e, f, g]);
+        let has = |flag| kind == HEADERS && flags & flag != 0;
+        let padded = has(PADDED);
+        let before = usize::from(padded) + if has(PRIORITY) { 5 } else { 0 };
+        self.frame = Frame {
+            kind,
+            flags,
+            stream,
+            length,
+            left: length,
+            before,
+            padded,
+            padding: 0,
+        };
+        let follows = kind == CONTINUATION;
+        let same = self.block.is_none_or(|block| block.stream == stream);
+        if self.block.is_some() != follows || !same || before > length || kind == PUSH_PROMISE {
+            self.lost = true;
+            return;
+        }
+        if kind == HEADERS {
+            let trailers = match &self.side {
+                Side::Client(highest) => stream <= *highest,
+                Side::Server(answered) => answered.contains(&stream),
+            };
+            self.block = Some(Block {
+                stream,
+                trailers,
+                ends_stream: flags & END_STREAM != 0,
+            });
+        }
+    }
+
+    /// A piece of the frame's payload.
+    fn payload(&mut self, piece: &[u8]) {
+        let frame = &mut self.frame;
+        let first = frame.padded && frame.left == frame.length;
+        let padding = piece.first().map_or(0, |length| usize::from(*length));
+        if first && padding + frame.before > frame.length {
+            self.lost = true;
+        } else if first {
+            frame.padding = padding;
+        }
+        let before = frame.before.min(piece.len());
+        frame.before -= before;
+        frame.left -= piece.len();
+        // What is behind the block is padding.
+        let behind = frame
+            .padding
+            .saturating_sub(frame.left)
+            .min(piece.len() - before);
+        let block = &piece[before..piece.len() - behind];
+        if !self.lost && frame.is_block() && self.hpack.read(block).is_err() {
+            self.lost = true;
+        }
+    }
+
+    /// The frame has come whole. If a block ends with it: whether it is one of malformed trailers.
+    fn end(&mut self) -> Option<bool> {
+        let Frame {
+            kind,
+            flags,
+            stream,
+            ..
+        } = self.frame;
+        if let (DATA | RST_STREAM, Side::Server(answered)) = (kind, &mut self.side)
+            && (kind == RST_STREAM || flags & END_STREAM != 0)
+        {
+            answered.remove(&stream);
+        }
+        if self.lost || !self.frame.is_block() || flags & END_HEADERS == 0 {
+            return None;
+        }
+        let block = self.block.take()?;
+        let Ok(fields) = self.hpack.end() else {
+            self.lost = true;
+            return None;
+        };
+        let malformed = block.trailers && (fields.pseudo || fields.bytes >= self.most);
+        self.ended(block, fields);
+        Some(malformed)
+    }
+
+    fn ended(&mut self, block: Block, fields: Fields) {
+        match &mut self.side {
+            Side::Client(highest) => *highest = block.stream.max(*highest),
+            Side::Server(answered) if block.ends_stream => {
+                answered.remove(&block.stream);
+            }
+            Side::Server(answered) => {
+                if !fields.interim {
+                    answered.insert(block.stream);
+                }
+            }
+        }
+    }
+}
+
+/// Finds the streams that the other direction resets.
+#[derive(Clone, Debug, Default)]
+pub struct Resets {
+    /// Bytes that have come of the preface.
+    preface: usize,
+    header: [u8; HEADER],
+    got: usize,
+    left: usize,
+}
+
+impl Resets {
+    /// Takes what a client has written, from its preface on.
+    pub fn feed(&mut self, bytes: &[u8], mut reset: impl FnMut(u32)) {
+        let mut rest = bytes;
+        while let [first, behind @ ..] = rest {
+            if self.preface < PREFACE {
+                self.preface += 1;
+            } else if self.left > 0 {
+                let taken = self.left.min(rest.len());
+                self.left -= taken;
+                rest = &rest[taken..];
+                continue;
+            } else {
+                self.header[self.got] = *first;
+                self.got = (self.got + 1) % HEADER;
+                if self.got == 0 {
+                    let [a, b, c, kind, _, d, e, f, g] = self.header;
+                    self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                    if kind == RST_STREAM {
+                        reset(u32::from_be_bytes([d & 0x7f, e, f, g]));
+                    }
+                }
+            }
+            rest = behind;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! HPACK (RFC 7541) as far as it takes to know what kind of fields a header block has. Fields are
+//! counted and measured, names are looked at for their first signs; nothing of a value is kept.
+//!
+//! The dynamic table has to be followed from a connection's first block on, since later blocks refer
+//! to it. It holds sizes and kinds of fields in place of the fields.
+
+use std::collections::VecDeque;
+
+use super::huffman::Huffman;
+
+/// What an entry of the table costs besides its text (RFC 7541, 4.1).
+const OVERHEAD: usize = 32;
+/// The size of the dynamic table that a peer may use unless it is told otherwise (RFC 9113, 6.5.2).
+const TABLE: usize = 4096;
+/// Integers that are longer name no index and no length that there can be.
+const MOST_SHIFT: u32 = 28;
+
+/// The block is no HPACK, or refers to what is not there. Nothing behind it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// What the fields of a block are, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    pub count: usize,
+    /// As `SETTINGS_MAX_HEADER_LIST_SIZE` counts (RFC 9113, 6.5.2).
+    pub bytes: usize,
+    /// A name begins with a colon.
+    pub pseudo: bool,
+    /// `:status` is 1xx.
+    pub interim: bool,
+}
+
+/// What a name is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Name {
+    #[default]
+    Field,
+    Pseudo,
+    Status,
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    name: Name,
+    name_bytes: usize,
+    value_bytes: usize,
+    /// The first sign of the value.
+    first: u8,
+}
+
+/// A representation (RFC 7541, 6) whose integer is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Indexed,
+    Literal { indexed: bool },
+    TableSize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Name,
+    Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Between fields.
+    Between,
+    Integer(Kind, u64, u32),
+    /// Before the length of a string.
+    String(Part),
+    Length(Part, bool, u64, u32),
+    /// In a string, of which so many bytes are left.
+    Text(Part, bool, u64),
+}
+
+/// Follows the header blocks of one direction of a connection.
+#[derive(Clone, Debug)]
+pub struct Hpack {
+    table: VecDeque<Entry>,
+    size: usize,
+    most: usize,
+    state: State,
+    huffman: Huffman,
+    /// The field that is being read, whether it goes into the table, and the first signs of its name.
+    entry: Entry,
+    indexed: bool,
+    start: [u8; STATUS.len()],
+    fields: Fields,
+}
+
+const STATUS: &[u8] = b":status";
+
+impl Default for Hpack {
+    fn default() -> Self {
+        Self {
+            table: VecDeque::new(),
+            size: 0,
+            most: TABLE,
+            state: State::Between,
+            huffman: Huffman::default(),
+            entry: Entry::default(),
+            indexed: false,
+            start: [0; STATUS.len()],
+            fields: Fields::default(),
+        }
+    }
+}
+
+impl Hpack {
+    /// Takes a piece of a block.
+    pub fn read(&mut self, piece: &[u8]) -> Result<(), Malformed> {
+        piece.iter().try_for_each(|byte| self.step(*byte))
+    }
+
+    /// The block ends here: what its fields were.
+    pub fn end(&mut self) -> Result<Fields, Malformed> {
+        let fields = std::mem::take(&mut self.fields);
+        match self.state {
+            State::Between => Ok(fields),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn step(&mut self, byte: u8) -> Result<(), Malformed> {
+        match self.state {
+            State::Between => {
+                let (kind, bits) = match byte {
+                    0x80.. => (Kind::Indexed, 7),
+                    0x40.. => (Kind::Literal { indexed: true }, 6),
+                    0x20.. => (Kind::TableSize, 5),
+                    _ => (Kind::Literal { indexed: false }, 4),
+                };
+                match prefix(byte, bits) {
+                    Ok(value) => self.represented(kind, value),
+                    Err(value) => {
+                        self.state = State::Integer(kind, value, 0);
+                        Ok(())
+                    }
+                }
+            }
+            State::Integer(kind, value, shift) => match integer(value, byte, shift)? {
+                Ok(value) => self.represented(kind, value),
+                Err(value) => {
+                    self.state = State::Integer(kind, value, shift + 7);
+                    Ok(())
+                }
+            },
+            State::String(part) => {
+                let coded = byte & 0x80 != 0;
+                match prefix(byte, 7) {
+                    Ok(length) => self.begin(part, coded, length),
+                    Err(length) => {
+                        self.state = State::Length(part, coded, length, 0);
+                        Ok(())
+                    }
+                }
+            }
+            State::Length(part, coded, length, shift) => match integer(length, byte, shift)? {
+                Ok(length) => self.begin(part, coded, length),
+                Err(length) => {
+                    self.state = State::Length(part, coded, length, shift + 7);
+                    Ok(())
+                }
+            },
+            State::Text(part, coded, left) => {
+                if coded {
+                    let mut huffman = self.huffman;
+                    let read = huffman.read(byte, |sign| self.sign(part, sign));
+                    read.map_err(|_| Malformed)?;
+                    self.huffman = huffman;
+                } else {
+                    self.sign(part, byte);
+                }
+                self.text(part, coded, left - 1)
+            }
+        }
+    }
+
+    /// The integer of a representation is known.
+    fn represented(&mut self, kind: Kind, value: u64) -> Result<(), Malformed> {
+        let number = usize::try_from(value).map_err(|_| Malformed)?;
+        self.state = State::Between;
+        match kind {
+            Kind::Indexed => {
+                self.entry = self.at(number)?;
+                self.count();
+            }
+            Kind::Literal { indexed } => {
+                self.indexed = indexed;
+                self.start = [0; STATUS.len()];
+                self.entry = match number {
+                    0 => Entry::default(),
+                    _ => Entry {
+                        value_bytes: 0,
+                        first: 0,
+                        ..self.at(number)?
+                    },
+                };
+                let part = if number == 0 { Part::Name } else { Part::Value };
+                self.state = State::String(part);
+            }
+            Kind::TableSize if number > TABLE => return Err(Malformed),
+            Kind::TableSize => {
+                self.most = number;
+                self.evict(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, part: Part, coded: bool, length: u64) -> Result<(), Malformed> {
+        self.huffman = Huffman::default();
+        self.text(part, coded, length)
+    }
+
+    /// So many bytes of a string are left.
+    fn text(&mut self, part: Part, coded: bool, left: u64) -> Result<(), Malformed> {
+        if left > 0 {
+            self.state = State::Text(part, coded, left);
+            return Ok(());
+        }
+        if coded {
+            self.huffman.end().map_err(|_| Malformed)?;
+        }
+        match part {
+            Part::Name => {
+                self.entry.name = match self.start {
+                    _ if self.start[0] != b':' => Name::Field,
+                    _ if self.start == *STATUS && self.entry.name_bytes == STATUS.len() => {
+                        Name::Status
+                    }
+                    _ => Name::Pseudo,
+                };
+                self.state = State::String(Part::Value);
+            }
+            Part::Value => {
+                self.state = State::Between;
+                if self.indexed {
+                    self.insert();
+                }
+                self.count();
+            }
+        }
+        Ok(())
+    }
+
+    /// One sign of a name or a value.
+    fn sign(&mut self, part: Part, sign: u8) {
+        match part {
+            Part::Name => {
+                if let Some(place) = self.start.get_mut(self.entry.name_bytes) {
+                    *place = sign;
+                }
+                self.entry.name_bytes += 1;
+            }
+            Part::Value => {
+                if self.entry.value_bytes == 0 {
+                    self.entry.first = sign;
+                }
+                self.entry.value_bytes += 1;
+            }
+        }
+    }
+
+    /// The field is whole.
+    fn count(&mut self) {
+        let (fields, entry) = (&mut self.fields, &self.entry);
+        fields.count += 1;
+        fields.bytes = fields.bytes.saturating_add(entry.size());
+        fields.pseudo |= entry.name != Name::Field;
+        fields.interim |= entry.name == Name::Status && entry.first == b'1';
+    }
+
+    /// RFC 7541, 2.3.3: the static table, and the dynamic one behind it.
+    fn at(&self, index: usize) -> Result<Entry, Malformed> {
+        let index = index.checked_sub(1).ok_or(Malformed)?;
+        if let Some((name, value)) = STATIC.get(index) {
+            return Ok(Entry::of(name, value));
+        }
+        let entry = self.table.get(index - STATIC.len());
+        entry.copied().ok_or(Malformed)
+    }
+
+    fn insert(&mut self) {
+        let size = self.entry.size();
+        self.evict(size);
+        // One that is larger than the table empties it (RFC 7541, 4.4).
+        if size <= self.most {
+            self.size += size;
+            self.table.push_front(self.entry);
+        }
+    }
+
+    /// Makes room for so much.
+    fn evict(&mut self, room: usize) {
+        while self.size + room > self.most
+            && let Some(entry) = self.table.pop_back()
+        {
+            self.size -= entry.size();
+        }
+    }
+}
+
+impl Entry {
+    fn of(name: &str, value: &str) -> Self {
+        let kind = match name.as_bytes() {
+            STATUS => Name::Status,
+            [b':', ..] => Name::Pseudo,
+            _ => Name::Field,
+        };
+        Self {
+            name: kind,
+            name_bytes: name.len(),
+            value_bytes: value.len(),
+            first: value.bytes().next().unwrap_or(0),
+        }
+    }
+
+    const fn size(&self) -> usize {
+        self.name_bytes + self.value_bytes + OVERHEAD
+    }
+}
+
+/// An integer that may fit in the low bits of a byte (RFC 7541, 5.1); the error: it does not.
+fn prefix(byte: u8, bits: u32) -> Result<u64, u64> {
+    let mask = (1_u64 << bits) - 1;
+    let value = u64::from(byte) & mask;
+    if value < mask { Ok(value) } else { Err(value) }
+}
+
+/// The next byte of a longer one; the inner error: more follow.
+fn integer(value: u64, byte: u8, shift: u32) -> Result<Result<u64, u64>, Malformed> {
+    if shift > MOST_SHIFT {
+        return Err(Malformed);
+    }
+    let value = value + (u64::from(byte & 0x7f) << shift);
+    Ok(if byte & 0x80 == 0 {
+        Ok(value)
+    } else {
+        Err(value)
+    })
+}
+
+/// RFC 7541, appendix A.
+#[rustfmt::skip]
+const STATIC: [(&str, &str); 61] = [
+    (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
+    (":path", "/index.html"), (":scheme", "http"), (":scheme", "https"), (":status", "200"),
+    (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),
+    (":status", "404"), (":status", "500"), ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"), ("accept-language", ""), ("accept-ranges", ""),
+    ("accept", ""), ("access-control-allow-origin", ""), ("age", ""), ("allow", ""),
+    ("authorization", ""), ("cache-control", ""), ("content-disposition", ""),
+    ("content-encoding", ""), ("content-language", ""), ("content-length", ""),
+    ("content-location", ""), ("content-range", ""), ("content-type", ""), ("cookie", ""),
+    ("date", ""), ("etag", ""), ("expect", ""), ("expires", ""), ("from", ""), ("host", ""),
+    ("if-match", ""), ("if-modified-since", ""), ("if-none-match", ""), ("if-range", ""),
+    ("if-unmodified-since", ""), ("last-modified", ""), ("link", ""), ("location", ""),
+    ("max-forwards", ""), ("proxy-authenticate", ""), ("proxy-authorization", ""), ("range", ""),
+    ("referer", ""), ("refresh", ""), ("retry-after", ""), ("server", ""), ("set-cookie", ""),
+    ("strict-transport-security", ""), ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""),
+    ("via", ""), ("www-authenticate", ""),
+];
+
+#[cfg(test)]
+mod tests;
