@@ -48,6 +48,8 @@ label! {
         WriteTimeout = "write-timeout",
         /// `limits.connections`.
         Connections = "connections",
+        /// An idle connection was closed to make room for a new one.
+        IdleClosed = "idle-closed",
         /// `limits.connections_per_peer`.
         ConnectionsPerPeer = "connections-per-peer",
         /// `limits.in_flight`.

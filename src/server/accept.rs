@@ -1,4 +1,5 @@
-//! Accepting: no further connection than there are places and descriptors for. What is over waits in the
+//! Accepting: no more connections than there are places and descriptors for. Where all places are taken,
+//! one more is accepted, and the longest idle connection makes room for it; what is over waits in the
 //! kernel's queue.
 
 use std::io;
@@ -11,12 +12,16 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
 use super::Listener;
-use super::slots::{Slot, Slots};
+use super::idle::IdleConnections;
+use super::slots::{Place, Slot, Slots};
 use crate::metrics::{Limit, Metrics};
 
 /// The pause after an accept that found no descriptor: any one that is closed, here or elsewhere in the
 /// process, ends the want, and nothing tells.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often somebody is asked to make room while a client waits. One that is asked mostly has gone by
+/// then.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How often the log says so.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
@@ -40,6 +45,9 @@ impl Stream {
 pub(super) struct Acceptor {
     listener: Listener,
     slots: Slots,
+    idle: Arc<IdleConnections>,
+    /// Accepted, and without a place.
+    waiting: Option<Stream>,
     metrics: Arc<Metrics>,
     /// The latest accept found no descriptor.
     wanting: bool,
@@ -47,10 +55,17 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(super) fn new(listener: Listener, slots: Slots, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        listener: Listener,
+        slots: Slots,
+        idle: Arc<IdleConnections>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             listener,
             slots,
+            idle,
+            waiting: None,
             metrics,
             wanting: false,
             said: None,
@@ -60,12 +75,18 @@ impl Acceptor {
     /// The next connection that has a place. Dropping the future loses no connection.
     pub(super) async fn next(&mut self) -> (Stream, Slot) {
         loop {
-            let place = self.slots.free().await;
-            match self.accept().await {
+            let place = self.place().await;
+            let accepted = match self.waiting.take() {
+                Some(stream) => Ok(stream),
+                None => self.accept().await,
+            };
+            match accepted {
                 Ok(stream) => {
                     self.wanting = false;
                     let ip = stream.ip();
-                    if let Some(slot) = self.slots.of(place, ip) {
+                    let now = Instant::now();
+                    let make_room = |network| self.idle.close_longest_of(network, now);
+                    if let Some(slot) = self.slots.of(place, ip, make_room) {
                         return (stream, slot);
                     }
                     tracing::debug!(
@@ -74,6 +95,29 @@ impl Acceptor {
                     );
                 }
                 Err(error) => self.failed(&error).await,
+            }
+        }
+    }
+
+    /// A place: a free one, or that of an idle connection once a client waits for it.
+    async fn place(&mut self) -> Place {
+        if let Some(place) = self.slots.free() {
+            return place;
+        }
+        while self.waiting.is_none() {
+            let accepted = tokio::select! {
+                place = self.slots.freed() => return place,
+                accepted = self.accept() => accepted,
+            };
+            match accepted {
+                Ok(stream) => self.waiting = Some(stream),
+                Err(error) => self.failed(&error).await,
+            }
+        }
+        loop {
+            self.idle.close_longest(Instant::now());
+            if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
+                return place;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What one connection has at work, and when it has to go: at the stop of the process, after
-//! `limits.idle_timeout` without a request, and when its client opens requests only to take them back.
+//! `limits.idle_timeout` without a request, to make room for another ([`super::idle`]), and when its
+//! client opens requests only to take them back.
 //!
 //! Requests are counted here from their head's arrival to the end of their answer. An idle HTTP/1 connection is
 //! the guard's to end, which sees the bytes; of HTTP/2 it sees that there are some, and a client that pings is
@@ -17,9 +18,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::idle::Presence;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
 
+/// How long a client has to close a connection that makes room.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// Requests that a client may take back at once, however few it lets be answered.
 const TAKEN_BACK: u64 = 256;
 /// Taken back before this is at once; later it is a client that has waited for long enough.
@@ -40,10 +44,14 @@ pub(crate) struct Leave {
 #[derive(Clone)]
 pub(super) struct Activity(Arc<watch::Sender<Counts>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Counts {
     /// At work now.
     open: usize,
+    /// When the last one ended, or the connection began.
+    since: Instant,
+    /// It is to make room.
+    told: bool,
     begun: u64,
     /// Taken back by the client at once.
     taken_back: u64,
@@ -61,7 +69,39 @@ pub(super) struct AtWork {
 
 impl Activity {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Counts::default())))
+        Self(Arc::new(watch::Sender::new(Counts {
+            open: 0,
+            since: Instant::now(),
+            told: false,
+            begun: 0,
+            taken_back: 0,
+            version: None,
+        })))
+    }
+
+    /// Since when no request is at work; `None`: one is, or the connection is to go anyway.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let counts = self.0.borrow();
+        (counts.open == 0 && !counts.told).then_some(counts.since)
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.0.borrow().open > 0
+    }
+
+    /// The connection is to make room.
+    pub(super) fn tell(&self) {
+        self.0.send_modify(|counts| counts.told = true);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_told(&self) -> bool {
+        self.0.borrow().told
+    }
+
+    /// It stays.
+    pub(super) fn stays(&self) {
+        self.0.send_modify(|counts| counts.told = false);
     }
 
     /// A request has arrived.
@@ -94,6 +134,7 @@ impl Drop for AtWork {
     fn drop(&mut self) {
         self.activity.0.send_modify(|counts| {
             counts.open -= 1;
+            counts.since = Instant::now();
             counts.taken_back += u64::from(!self.answered && self.began.elapsed() < AT_ONCE);
         });
     }
@@ -130,6 +171,7 @@ impl<B: Body + Unpin> Body for Answer<B> {
 enum Due {
     Leave,
     Idle,
+    MakeRoom,
     TakenBack,
 }
 
@@ -143,32 +185,61 @@ pub(super) type Served =
 /// Serves a connection to its end.
 pub(super) async fn drive(
     mut connection: Served,
-    activity: &Activity,
+    presence: &Presence,
     leave: &Leave,
     limits: &LimitSettings,
     metrics: &Metrics,
 ) -> Result<(), BoxError> {
-    let why = tokio::select! {
-        ended = connection.as_mut() => return ended,
-        why = due(activity, leave, limits) => why,
-    };
-    match why {
-        Due::TakenBack => {
-            // At once: a GOAWAY in good order would wait for what such a client does not send.
-            metrics.limit(Limit::StreamResets);
-            Ok(())
+    let activity = &presence.activity;
+    loop {
+        let why = tokio::select! {
+            ended = connection.as_mut() => return ended,
+            why = due(activity, leave, limits) => why,
+        };
+        match why {
+            Due::TakenBack => {
+                // At once: a GOAWAY in good order would wait for what such a client does not send.
+                metrics.limit(Limit::StreamResets);
+                return Ok(());
+            }
+            Due::Leave => {
+                connection.as_mut().graceful_shutdown();
+                return connection.await;
+            }
+            Due::Idle => {
+                metrics.limit(Limit::IdleTimeout);
+                return goodbye(connection, activity, limits.head_timeout).await;
+            }
+            Due::MakeRoom => {
+                // What has come is read first: a request that has begun is served.
+                if let Poll::Ready(ended) = futures_util::poll!(connection.as_mut()) {
+                    return ended;
+                }
+                if activity.is_at_work() || presence.talk.is_reading() {
+                    presence.stays();
+                    continue;
+                }
+                metrics.limit(Limit::IdleClosed);
+                tracing::debug!("an idle connection is closed to make room for a new one");
+                return goodbye(connection, activity, GOODBYE).await;
+            }
         }
-        Due::Leave => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        Due::Idle => {
-            metrics.limit(Limit::IdleTimeout);
-            connection.as_mut().graceful_shutdown();
-            // HTTP/2 says goodbye in two steps, and waits for the client in between.
-            tokio::time::timeout(limits.head_timeout, connection)
-                .await
-                .unwrap_or(Ok(()))
+    }
+}
+
+/// Ends a connection on which nothing is at work. HTTP/2 does it in two steps, and waits for the
+/// client in between: for so long, and for the end of requests that came meanwhile.
+async fn goodbye(
+    mut connection: Served,
+    activity: &Activity,
+    patience: Duration,
+) -> Result<(), BoxError> {
+    connection.as_mut().graceful_shutdown();
+    loop {
+        match tokio::time::timeout(patience, connection.as_mut()).await {
+            Ok(ended) => return ended,
+            Err(_) if activity.is_at_work() => {}
+            Err(_) => return Ok(()),
         }
     }
 }
@@ -176,15 +247,18 @@ pub(super) async fn drive(
 /// Resolves once the connection has to go.
 async fn due(activity: &Activity, leave: &Leave, limits: &LimitSettings) -> Due {
     let mut counts = activity.0.subscribe();
-    let mut told = false;
+    let mut announced = false;
     loop {
         let now = *counts.borrow_and_update();
+        if now.told {
+            return Due::MakeRoom;
+        }
         if now.taken_back > TAKEN_BACK && now.taken_back * 2 > now.begun {
             return Due::TakenBack;
         }
         // GOAWAY comes first and the end later, so it can go out while clients are still served. An HTTP/1
         // client is told with its next answer.
-        if told && now.version == Some(Version::HTTP_2) {
+        if announced && now.version == Some(Version::HTTP_2) {
             return Due::Leave;
         }
         let patience = match now.version {
@@ -197,7 +271,7 @@ async fn due(activity: &Activity, leave: &Leave, limits: &LimitSettings) -> Due 
         tokio::select! {
             _ = counts.changed() => {}
             () = leave.now.cancelled() => return Due::Leave,
-            () = leave.announced.cancelled(), if !told => told = true,
+            () = leave.announced.cancelled(), if !announced => announced = true,
             () = after(patience) => return Due::Idle,
         }
     }

@@ -14,6 +14,8 @@ use tokio_util::task::TaskTracker;
 use super::activity::{self, Activity, Leave, Served};
 use super::guard::Guarded;
 use super::http2;
+use super::idle::{IdleConnections, Presence};
+use super::slots::PeerPlace;
 use super::streams::{Streams, Told};
 use super::talk::Talk;
 use super::tls::{self, Io, Secured};
@@ -36,6 +38,7 @@ pub(super) struct Connections {
     limits: LimitSettings,
     metrics: Arc<Metrics>,
     leave: Leave,
+    idle: Arc<IdleConnections>,
     /// Every connection there is.
     open: TaskTracker,
 }
@@ -46,6 +49,7 @@ impl Connections {
         limits: LimitSettings,
         metrics: Arc<Metrics>,
         leave: Leave,
+        idle: Arc<IdleConnections>,
     ) -> Self {
         let mut builder = auto::Builder::new(Streams {
             limit: limits.write_timeout,
@@ -70,16 +74,22 @@ impl Connections {
             limits,
             metrics,
             leave,
+            idle,
             open: TaskTracker::new(),
         }
     }
 
     /// Serves a connection in a task of its own.
-    pub(super) fn serve<S: Io + 'static>(self: &Arc<Self>, stream: S, peer: Peer) {
+    pub(super) fn serve<S: Io + 'static>(
+        self: &Arc<Self>,
+        stream: S,
+        peer: Peer,
+        place: Option<PeerPlace>,
+    ) {
         let connections = Arc::clone(self);
         self.open.spawn(async move {
             let Some(tls) = connections.proxy.tls() else {
-                return connections.http(stream, peer, None).await;
+                return connections.http(stream, peer, place, None).await;
             };
             let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
                 return;
@@ -89,7 +99,7 @@ impl Connections {
                 tls: Some(secured.names),
                 ..peer
             };
-            connections.http(secured.stream, peer, agreed).await;
+            connections.http(secured.stream, peer, place, agreed).await;
         });
     }
 
@@ -112,7 +122,13 @@ impl Connections {
     }
 
     /// `http2`: whether that is what the two have agreed on by ALPN; `None`: they have not.
-    async fn http<S: Io + 'static>(&self, stream: S, peer: Peer, http2: Option<bool>) {
+    async fn http<S: Io + 'static>(
+        &self,
+        stream: S,
+        peer: Peer,
+        place: Option<PeerPlace>,
+        http2: Option<bool>,
+    ) {
         let proxy = Arc::clone(&self.proxy);
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(
@@ -121,8 +137,13 @@ impl Connections {
             Arc::clone(&talk),
             Arc::clone(&self.metrics),
         );
-        let activity = Activity::new();
-        let (counts, announced) = (activity.clone(), self.leave.announced.clone());
+        let presence = Presence {
+            activity: Activity::new(),
+            talk: Arc::clone(&talk),
+            peer: place,
+        };
+        let _member = self.idle.add(presence.clone());
+        let (counts, announced) = (presence.activity.clone(), self.leave.announced.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());
             let (version, announced) = (request.version(), announced.clone());
@@ -155,7 +176,7 @@ impl Connections {
             .into_owned();
         let serving: Served = Box::pin(serving);
         let (leave, limits) = (&self.leave, &self.limits);
-        let served = activity::drive(serving, &activity, leave, limits, &self.metrics);
+        let served = activity::drive(serving, &presence, leave, limits, &self.metrics);
         let served = tokio::select! {
             served = served => served,
             () = leave.cut.cancelled() => Ok(()),

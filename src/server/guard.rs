@@ -181,7 +181,10 @@ impl<S> Guarded<S> {
     /// [`Self::end`] is set.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let number = self.follow.heads();
-        if self.follow.is_in_head(&self.held) {
+        let in_head = self.follow.is_in_head(&self.held);
+        let in_body = self.follow.is_in_body() || self.follow.is_held();
+        self.talk.reading(in_head || in_body);
+        if in_head {
             let began = match self.began {
                 Some((of, began)) if of == number => began,
                 _ => {
@@ -200,9 +203,7 @@ impl<S> Guarded<S> {
             return Poll::Pending;
         }
         ready!(self.clock.poll(cx, self.active + self.idle_timeout));
-        let at_work =
-            self.follow.is_in_body() || self.follow.is_held() || self.talk.ended() < number;
-        if at_work {
+        if in_body || self.talk.ended() < number {
             // hyper does not ask again when the response is over: it waits for the client. So the clock runs
             // all the time, and finds out.
             ready!(self.clock.poll(cx, Instant::now() + self.idle_timeout));

@@ -9,6 +9,7 @@ mod deadline;
 pub(crate) mod descriptors;
 mod guard;
 mod http2;
+mod idle;
 mod slots;
 mod streams;
 mod talk;
@@ -23,6 +24,7 @@ use self::accept::{Acceptor, Stream};
 pub(crate) use self::activity::Leave;
 use self::connection::Connections;
 use self::deadline::Timed;
+use self::idle::IdleConnections;
 use self::slots::Slots;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
@@ -44,8 +46,9 @@ pub(crate) async fn serve(
     leave: Leave,
 ) {
     let slots = Slots::new(&limits, Arc::clone(&metrics));
-    let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&metrics));
-    let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone());
+    let idle: Arc<IdleConnections> = Arc::default();
+    let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
+    let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
     let connections = Arc::new(connections);
     loop {
         let (stream, slot) = tokio::select! {
@@ -53,14 +56,15 @@ pub(crate) async fn serve(
             accepted = acceptor.next() => accepted,
         };
         let patience = limits.write_timeout;
+        let place = slot.peer();
         match stream {
             Stream::Tcp(stream, ip) => {
                 let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(Some(ip)));
+                connections.serve(stream, peer(Some(ip)), place);
             }
             Stream::Unix(stream) => {
                 let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(None));
+                connections.serve(stream, peer(None), place);
             }
         }
     }

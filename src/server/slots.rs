@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
@@ -29,7 +30,7 @@ pub(super) struct Place(OwnedSemaphorePermit);
 #[must_use = "the place is given back when this is dropped"]
 pub(super) struct Slot {
     _place: OwnedSemaphorePermit,
-    _of_peer: Option<OfPeer>,
+    peer: Option<PeerPlace>,
     gauge: IntGauge,
 }
 
@@ -43,30 +44,37 @@ impl Slots {
         }
     }
 
-    /// A place, once there is one. Counted once for each time that all were taken.
-    pub(super) async fn free(&self) -> Place {
-        let all = Arc::clone(&self.all);
-        let place = match Arc::clone(&all).try_acquire_owned() {
-            Ok(place) => Ok(place),
-            Err(TryAcquireError::NoPermits) => {
-                self.metrics.limit(Limit::Connections);
-                all.acquire_owned().await
-            }
-            Err(TryAcquireError::Closed) => all.acquire_owned().await,
-        };
+    /// A place, if one is free; if not, that is counted.
+    pub(super) fn free(&self) -> Option<Place> {
+        let place = Arc::clone(&self.all).try_acquire_owned().ok();
+        if place.is_none() {
+            self.metrics.limit(Limit::Connections);
+        }
+        place.map(Place)
+    }
+
+    /// A place, once there is one.
+    pub(super) async fn freed(&self) -> Place {
+        let place = Arc::clone(&self.all).acquire_owned().await;
         Place(place.unwrap_or_else(|_| unreachable!("nobody closes the semaphore")))
     }
 
-    /// The place of a connection from `ip`; `None` if that has all the connections it may have.
-    pub(super) fn of(&self, place: Place, ip: Option<IpAddr>) -> Option<Slot> {
-        let of_peer = match (&self.per_peer, ip) {
+    /// The place of a connection from `ip`. If that has all the connections it may have, `make_room` is
+    /// asked for one of them; `None`: it has none to spare.
+    pub(super) fn of(
+        &self,
+        place: Place,
+        ip: Option<IpAddr>,
+        make_room: impl FnOnce(Network) -> bool,
+    ) -> Option<Slot> {
+        let peer = match (&self.per_peer, ip) {
             (Some((most, peers)), Some(ip)) => {
-                let taken = OfPeer::take(peers, Network::of(ip), *most);
-                if taken.is_none() {
+                let network = Network::of(ip);
+                let taken = PeerPlace::take(peers, network, *most).or_else(|| {
                     self.metrics.limit(Limit::ConnectionsPerPeer);
-                    return None;
-                }
-                taken
+                    make_room(network).then(|| PeerPlace::take(peers, network, *most))?
+                });
+                Some(taken?)
             }
             _ => None,
         };
@@ -74,9 +82,16 @@ impl Slots {
         gauge.inc();
         Some(Slot {
             _place: place.0,
-            _of_peer: of_peer,
+            peer,
             gauge,
         })
+    }
+}
+
+impl Slot {
+    /// Its place among those of its address.
+    pub(super) fn peer(&self) -> Option<PeerPlace> {
+        self.peer.clone()
     }
 }
 
@@ -88,7 +103,7 @@ impl Drop for Slot {
 
 /// What counts as one peer: an IPv4 address, or the /64 that one IPv6 site has at the least (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Network {
+pub(super) enum Network {
     V4([u8; 4]),
     V6([u16; 4]),
 }
@@ -109,37 +124,71 @@ impl Network {
 #[derive(Default)]
 struct Peers(Mutex<HashMap<Network, usize>>);
 
-/// One connection of a peer.
+impl Peers {
+    fn open(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One connection of a peer, as long as one of its clones is there.
+#[derive(Clone)]
+pub(super) struct PeerPlace(Arc<OfPeer>);
+
 struct OfPeer {
     peers: Arc<Peers>,
     network: Network,
+    /// It counts. A connection that makes room counts no more before it is closed.
+    counts: AtomicBool,
 }
 
-impl OfPeer {
+impl PeerPlace {
     fn take(peers: &Arc<Peers>, network: Network, most: usize) -> Option<Self> {
-        let mut open = peers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = peers.open();
         let count = open.entry(network).or_insert(0);
         if *count >= most {
             return None;
         }
         *count += 1;
         drop(open);
-        Some(Self {
+        Some(Self(Arc::new(OfPeer {
             peers: Arc::clone(peers),
             network,
-        })
+            counts: AtomicBool::new(true),
+        })))
+    }
+
+    pub(super) fn is_of(&self, network: Network) -> bool {
+        self.0.network == network
+    }
+
+    /// The connection makes room for another one of its peer.
+    pub(super) fn give_back(&self) {
+        self.0.count(false);
+    }
+
+    /// It stays, though its peer may have one too many by that.
+    pub(super) fn take_again(&self) {
+        self.0.count(true);
+    }
+}
+
+impl OfPeer {
+    fn count(&self, counts: bool) {
+        let mut open = self.peers.open();
+        if self.counts.swap(counts, Ordering::Relaxed) == counts {
+            return;
+        }
+        let count = open.entry(self.network).or_insert(0);
+        *count = if counts { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            open.remove(&self.network);
+        }
     }
 }
 
 impl Drop for OfPeer {
     fn drop(&mut self) {
-        let mut open = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.network);
-            }
-        }
+        self.count(false);
     }
 }
 
@@ -163,14 +212,26 @@ mod tests {
     fn a_peers_place_comes_back_and_leaves_no_entry() {
         let peers: Arc<Peers> = Arc::default();
         let peer = network("192.0.2.7");
-        let (first, second) = (OfPeer::take(&peers, peer, 2), OfPeer::take(&peers, peer, 2));
+        let (first, second) = (
+            PeerPlace::take(&peers, peer, 2),
+            PeerPlace::take(&peers, peer, 2),
+        );
         assert!(first.is_some() && second.is_some());
-        assert!(OfPeer::take(&peers, peer, 2).is_none());
-        assert!(OfPeer::take(&peers, network("192.0.2.8"), 2).is_some());
+        assert!(PeerPlace::take(&peers, peer, 2).is_none());
+        assert!(PeerPlace::take(&peers, network("192.0.2.8"), 2).is_some());
         drop(first);
-        let third = OfPeer::take(&peers, peer, 2);
+        let third = PeerPlace::take(&peers, peer, 2);
         assert!(third.is_some());
-        drop((second, third));
-        assert!(peers.0.lock().expect("no panic").is_empty());
+        // One that makes room counts no more, and counts again if it stays.
+        let third = third.expect("a place");
+        third.give_back();
+        let fourth = PeerPlace::take(&peers, peer, 2);
+        assert!(fourth.is_some());
+        third.take_again();
+        assert_eq!(peers.open().get(&peer), Some(&3));
+        assert!(PeerPlace::take(&peers, peer, 2).is_none());
+        third.give_back();
+        drop((second, third, fourth));
+        assert!(peers.open().is_empty());
     }
 }

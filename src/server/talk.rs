@@ -21,6 +21,8 @@ pub(super) struct Talk {
     /// How many requests the guard has read to the end of their bodies.
     whole: AtomicU64,
     switched: AtomicBool,
+    /// A request has begun to come and is not whole.
+    reading: AtomicBool,
     /// Wakes the guard when a request is answered.
     guard: AtomicWaker,
     /// The request that ended the trust in the connection. Hyper was given another in its place.
@@ -44,6 +46,15 @@ impl Talk {
     /// So many requests have come to the end of their bodies.
     pub(super) fn whole(&self, requests: u64) {
         self.whole.store(requests, Ordering::Release);
+    }
+
+    /// Whether there is a part of a request, when nothing more can be read.
+    pub(super) fn reading(&self, reading: bool) {
+        self.reading.store(reading, Ordering::Release);
+    }
+
+    pub(super) fn is_reading(&self) -> bool {
+        self.reading.load(Ordering::Acquire)
     }
 
     /// How many responses are over, to their last byte or not.

@@ -4,8 +4,9 @@ use std::process::Command;
 
 use super::{limited, reached, until_reached};
 use crate::support::client::Exchange;
+use crate::support::http2::{Answer as Http2Answer, Http2};
 use crate::support::wire::Wire;
-use crate::support::{Config, Proxy, Store, Upstream, get, put, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
 
 /// A connection that has been served once, and stays open.
 async fn served(proxy: &Proxy) -> Exchange {
@@ -22,18 +23,129 @@ async fn open(proxy: &Proxy, count: f64) {
         .await;
 }
 
+/// A connection whose request the upstream holds until the gate is opened.
+async fn busy(upstream: &Upstream, proxy: &Proxy, gate: &Gate) -> Exchange {
+    let before = upstream.count();
+    upstream.when(
+        |head| head.word(1) == "/busy",
+        [Step::Wait(gate.clone()), Step::ok()],
+    );
+    let exchange = proxy.begin(&get("/busy"), b"").await;
+    upstream.reached(before + 1).await;
+    exchange
+}
+
+/// The other side has closed.
+async fn is_closed(mut wire: Wire) {
+    let closed = soon("the close", wire.some()).await;
+    assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
+}
+
+/// Another request over a connection that is open.
+async fn again(exchange: Exchange) -> Exchange {
+    let request = get("/again");
+    let mut exchange = Exchange::over(exchange.wire, &request);
+    exchange.wire.send(&request.bytes()).await.expect("open");
+    exchange.finish().await.assert_forwarded();
+    exchange
+}
+
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
     let (upstream, proxy) = limited("limits: { connections: 2 }").await;
-    let (first, second) = (served(&proxy).await, served(&proxy).await);
+    let gate = Gate::shut();
+    let mut first = busy(&upstream, &proxy, &gate).await;
+    let second = busy(&upstream, &proxy, &gate).await;
     until_reached(&proxy, "connections").await;
     let mut third = proxy.begin(&get("/third"), b"").await;
     open(&proxy, 2.0).await;
     assert_eq!(upstream.count(), 2, "the third is not served yet");
-    drop(first);
+    drop(second);
     third.finish().await.assert_forwarded();
-    drop((second, third));
+    gate.open();
+    first.finish().await.assert_forwarded();
+    drop((first, third));
     open(&proxy, 0.0).await;
+}
+
+#[tokio::test]
+async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_way() {
+    let (upstream, proxy) = limited("limits: { connections: 5, idle_timeout: 300s }").await;
+    let gate = Gate::shut();
+    let mut at_work = busy(&upstream, &proxy, &gate).await;
+    let half = get("/half");
+    let (start, rest) = {
+        let bytes = half.bytes();
+        (bytes[..20].to_vec(), bytes[20..].to_vec())
+    };
+    let mut begun = Wire::connect(proxy.data()).await.expect("a place");
+    begun.send(&start).await.expect("taken");
+    let longest = served(&proxy).await;
+    let silent = Wire::connect(proxy.data()).await.expect("a place");
+    open(&proxy, 4.0).await;
+    let latest = served(&proxy).await;
+    // All places are taken. What makes room has been idle for a second.
+    let mut sixth = proxy.begin(&get("/sixth"), b"").await;
+    sixth.finish().await.assert_forwarded();
+    is_closed(longest.wire).await;
+    let latest = again(latest).await;
+    let mut seventh = proxy.begin(&get("/seventh"), b"").await;
+    seventh.finish().await.assert_forwarded();
+    is_closed(silent).await;
+    assert!((reached(&proxy, "idle-closed").await - 2.0).abs() < 0.5);
+
+    gate.open();
+    at_work.finish().await.assert_forwarded();
+    begun.send(&rest).await.expect("taken");
+    let mut begun = Exchange::over(begun, &half);
+    begun.finish().await.assert_forwarded();
+    again(latest).await;
+}
+
+#[tokio::test]
+async fn an_idle_http_2_connection_makes_room_in_good_order() {
+    let (upstream, proxy) = limited("limits: { connections: 2, idle_timeout: 300s }").await;
+    let fields: [(&str, &[u8]); 4] = [
+        (":method", b"GET"),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", b"/"),
+    ];
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let mut at_work = Http2::open(proxy.data()).await;
+    let stream = at_work.head(&fields, true).await;
+    upstream.reached(1).await;
+    let mut idle = Http2::open(proxy.data()).await;
+    let done = idle.head(&fields, true).await;
+    assert_eq!(idle.answer(done).await, Http2Answer::Status(200));
+    let third = get("/third").start(proxy.data());
+    let codes = idle.end().await;
+    assert!(
+        !codes.is_empty() && codes.iter().all(|code| *code == 0),
+        "{codes:?}"
+    );
+    third.await.expect("no panic").assert_forwarded();
+    gate.open();
+    assert_eq!(at_work.answer(stream).await, Http2Answer::Status(200));
+}
+
+#[tokio::test]
+async fn an_idle_connection_makes_room_for_another_of_its_address() {
+    let limits = "limits: { connections_per_peer: 2, idle_timeout: 300s }";
+    let (_upstream, proxy) = limited(limits).await;
+    let (first, second) = (served(&proxy).await, served(&proxy).await);
+    // At first none has been idle for long: one is closed at once, as if all were at work.
+    eventually("a place", || async {
+        let mut third = Exchange::open(proxy.data(), "GET").await.ok()?;
+        third.wire.send(&get("/third").bytes()).await.ok()?;
+        let answer = third.answer().await.ok()?;
+        answer.assert_forwarded();
+        Some(())
+    })
+    .await;
+    is_closed(first.wire).await;
+    again(second).await;
 }
 
 /// A tunnel has left HTTP, and its descriptor has not left the process.

@@ -1,0 +1,200 @@
+//! Idle connections under pressure: where there is no place for a new connection, the one that has
+//! been without a request for the longest time makes room.
+//!
+//! A connection is idle while no request is under way on it and no byte of one has come. It is closed
+//! by its own task, which reads once more before it does: what has begun by then is served.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::activity::Activity;
+use super::slots::{Network, PeerPlace};
+use super::talk::Talk;
+
+/// How long a connection is idle before it makes room. A client that has just connected is about to
+/// ask, and one in constant use should not find its connection closed between two requests.
+const AT_LEAST: Duration = Duration::from_secs(1);
+
+/// All connections that may be idle.
+#[derive(Default)]
+pub(super) struct IdleConnections(Mutex<Members>);
+
+/// Held for a look, never across an await.
+#[derive(Default)]
+struct Members {
+    next: u64,
+    open: HashMap<u64, Presence>,
+    /// Those that were idle when somebody last looked, the longest first, and since when.
+    candidates: VecDeque<(u64, Instant)>,
+}
+
+/// What there is to know of one connection.
+#[derive(Clone)]
+pub(super) struct Presence {
+    pub activity: Activity,
+    pub talk: Arc<Talk>,
+    /// Its place among those of its address.
+    pub peer: Option<PeerPlace>,
+}
+
+/// A connection that is known here until this is dropped.
+#[must_use]
+pub(super) struct Member {
+    all: Arc<IdleConnections>,
+    number: u64,
+}
+
+impl Presence {
+    /// Since when it is idle.
+    fn since(&self) -> Option<Instant> {
+        self.activity
+            .idle_since()
+            .filter(|_| !self.talk.is_reading())
+    }
+
+    /// It is to make room.
+    fn tell(&self) {
+        if let Some(peer) = &self.peer {
+            peer.give_back();
+        }
+        self.activity.tell();
+    }
+
+    /// It was to make room, and a request has begun meanwhile.
+    pub(super) fn stays(&self) {
+        if let Some(peer) = &self.peer {
+            peer.take_again();
+        }
+        self.activity.stays();
+    }
+}
+
+impl IdleConnections {
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(self: &Arc<Self>, presence: Presence) -> Member {
+        let mut members = self.members();
+        let number = members.next;
+        members.next += 1;
+        members.open.insert(number, presence);
+        Member {
+            all: Arc::clone(self),
+            number,
+        }
+    }
+
+    /// Has the longest idle connection make room; `false`: none has been idle for long enough.
+    pub(super) fn close_longest(&self, now: Instant) -> bool {
+        let mut members = self.members();
+        loop {
+            while let Some((number, since)) = members.candidates.pop_front() {
+                // It may have been busy since, or have gone.
+                if let Some(presence) = members.open.get(&number)
+                    && presence.since() == Some(since)
+                {
+                    presence.tell();
+                    return true;
+                }
+            }
+            // One look at all of them serves for many that have to go.
+            let idle = members.idle(now, |_| true);
+            if idle.is_empty() {
+                return false;
+            }
+            members.candidates = idle.into();
+        }
+    }
+
+    /// As [`Self::close_longest`], among the connections of one peer.
+    pub(super) fn close_longest_of(&self, network: Network, now: Instant) -> bool {
+        let members = self.members();
+        let idle = members.idle(now, |presence| {
+            let peer = presence.peer.as_ref();
+            peer.is_some_and(|peer| peer.is_of(network))
+        });
+        let longest = idle
+            .first()
+            .and_then(|(number, _)| members.open.get(number));
+        longest.map(Presence::tell).is_some()
+    }
+}
+
+impl Members {
+    fn idle(&self, now: Instant, of: impl Fn(&Presence) -> bool) -> Vec<(u64, Instant)> {
+        let open = self.open.iter().filter(|(_, presence)| of(presence));
+        let idle = open.filter_map(|(number, presence)| Some((*number, presence.since()?)));
+        let mut idle: Vec<_> = idle
+            .filter(|(_, since)| now.saturating_duration_since(*since) >= AT_LEAST)
+            .collect();
+        idle.sort_unstable_by_key(|(_, since)| *since);
+        idle
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.all.members().open.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Version;
+
+    use super::*;
+
+    fn presence() -> Presence {
+        Presence {
+            activity: Activity::new(),
+            talk: Arc::default(),
+            peer: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_one_goes_first_and_none_that_is_busy() {
+        let all: Arc<IdleConnections> = Arc::default();
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            let one = presence();
+            open.push((all.add(one.clone()), one));
+            tokio::time::sleep(AT_LEAST / 10).await;
+        }
+        let told = || {
+            open.iter()
+                .map(|(_, one)| one.activity.is_told())
+                .collect::<Vec<_>>()
+        };
+        assert!(!all.close_longest(Instant::now()), "all are new");
+        tokio::time::sleep(AT_LEAST).await;
+        // The first has a request under way, the second the beginning of one.
+        let at_work = open[0].1.activity.begin(Version::HTTP_11);
+        open[1].1.talk.reading(true);
+        assert!(all.close_longest(Instant::now()));
+        assert_eq!(told(), [false, false, true, false]);
+        assert!(all.close_longest(Instant::now()));
+        assert!(
+            !all.close_longest(Instant::now()),
+            "all others are told or busy"
+        );
+        assert_eq!(told(), [false, false, true, true]);
+        // One that was told and found busy stays.
+        open[2].1.stays();
+        drop(at_work);
+        assert!(all.close_longest(Instant::now()), "the third is idle again");
+        assert!(
+            !all.close_longest(Instant::now()),
+            "the first has just answered"
+        );
+        tokio::time::sleep(AT_LEAST).await;
+        assert!(all.close_longest(Instant::now()));
+        assert_eq!(told(), [true, false, true, true]);
+        drop(open);
+        assert!(all.members().open.is_empty());
+    }
+}
