@@ -8,7 +8,7 @@ use super::idempotency;
 use super::parts;
 use super::peer;
 use super::problems::{Report, shown};
-use super::route_file::RouteFile;
+use super::route_file::{RouteFile, RouteUpstreamFile};
 use super::settings::{
     BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, Upgrade,
 };
@@ -127,23 +127,8 @@ fn route(
         file.allow.unwrap_or_default(),
         report,
     );
-    let upstream = file.upstream.unwrap_or_default();
-    let unknown_statuses = parts::unknown_statuses(
-        &format!("{at}.upstream.unknown_statuses"),
-        upstream.unknown_statuses,
-        &inherited.unknown_statuses,
-        report,
-    );
-    let upstream_timeout = duration(
-        &format!("{at}.upstream.timeout"),
-        upstream.timeout,
-        inherited.upstream_timeout,
-        report,
-    );
-    if upstream_timeout > inherited.barrier.settle && upstream_timeout != inherited.upstream_timeout
-    {
-        longer_than_settle(format!("{at}.upstream.timeout"), report);
-    }
+    let (upstream_timeout, unknown_statuses) =
+        upstream(at, file.upstream.unwrap_or_default(), inherited, report);
     let barrier = file.barrier.unwrap_or_default();
     let body = body(
         &format!("{at}.body"),
@@ -210,6 +195,32 @@ fn route(
         body,
     };
     Some((at.to_owned(), settings))
+}
+
+/// How long the upstream may take, and which statuses leave the outcome open.
+fn upstream(
+    at: &str,
+    file: RouteUpstreamFile,
+    inherited: &Inherited,
+    report: &mut Report,
+) -> (Duration, Arc<[u16]>) {
+    let unknown_statuses = parts::unknown_statuses(
+        &format!("{at}.upstream.unknown_statuses"),
+        file.unknown_statuses,
+        &inherited.unknown_statuses,
+        report,
+    );
+    let upstream_timeout = duration(
+        &format!("{at}.upstream.timeout"),
+        file.timeout,
+        inherited.upstream_timeout,
+        report,
+    );
+    if upstream_timeout > inherited.barrier.settle && upstream_timeout != inherited.upstream_timeout
+    {
+        longer_than_settle(format!("{at}.upstream.timeout"), report);
+    }
+    (upstream_timeout, unknown_statuses)
 }
 
 /// The key of what a route protects; `Some(None)` where it needs none, `None` where it is wrong.

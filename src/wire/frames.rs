@@ -12,7 +12,8 @@ use super::hpack::{Fields, Hpack};
 
 /// A frame's header (RFC 9113, 4.1).
 const HEADER: usize = 9;
-/// Where its flags stand.
+/// Where its type and its flags stand.
+const KIND: usize = 3;
 const FLAGS: usize = 4;
 
 const DATA: u8 = 0;
@@ -190,9 +191,8 @@ impl Frames {
 
     /// The header of a frame has come.
     fn begin(&mut self) {
-        let [a, b, c, kind, flags, d, e, f, g] = self.header;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        let stream = u32::from_be_bytes([d & 0x7f, e, f, g]);
+        let (kind, flags) = (self.header[KIND], self.header[FLAGS]);
+        let (length, stream) = (length(&self.header), stream(&self.header));
         let has = |flag| kind == HEADERS && flags & flag != 0;
         let padded = has(PADDED);
         let before = usize::from(padded) + if has(PRIORITY) { 5 } else { 0 };
@@ -290,6 +290,18 @@ impl Frames {
     }
 }
 
+/// The length of the payload.
+fn length(header: &[u8; HEADER]) -> usize {
+    let bytes = header[..KIND].iter();
+    bytes.fold(0, |length, byte| length << 8 | usize::from(*byte))
+}
+
+/// The stream's number, without the bit that is reserved.
+fn stream(header: &[u8; HEADER]) -> u32 {
+    let bytes = header[FLAGS + 1..].iter();
+    bytes.fold(0, |number, byte| number << 8 | u32::from(*byte)) & 0x7fff_ffff
+}
+
 /// Finds the streams that the other direction resets.
 #[derive(Clone, Debug, Default)]
 pub struct Resets {
@@ -302,7 +314,7 @@ pub struct Resets {
 
 impl Resets {
     /// Takes what a client has written, from its preface on.
-    pub fn feed(&mut self, bytes: &[u8], mut reset: impl FnMut(u32)) {
+    pub fn feed(&mut self, bytes: &[u8], mut found: impl FnMut(u32)) {
         let mut rest = bytes;
         while let [first, behind @ ..] = rest {
             if self.preface < PREFACE {
@@ -316,10 +328,9 @@ impl Resets {
                 self.header[self.got] = *first;
                 self.got = (self.got + 1) % HEADER;
                 if self.got == 0 {
-                    let [a, b, c, kind, _, d, e, f, g] = self.header;
-                    self.left = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-                    if kind == RST_STREAM {
-                        reset(u32::from_be_bytes([d & 0x7f, e, f, g]));
+                    self.left = length(&self.header);
+                    if self.header[KIND] == RST_STREAM {
+                        found(stream(&self.header));
                     }
                 }
             }
