@@ -24,7 +24,7 @@ pub enum Change {
     Unfenced,
     /// No route takes it any more: a 404.
     Unrouted,
-    /// It passed unjudged, and is fenced now.
+    /// A route let it pass unjudged, and it is fenced now.
     Enforced,
     /// No route took it, and one fences it now.
     Added,
@@ -288,6 +288,10 @@ impl Sides<'_> {
             (Fate::Judged, Fate::Judged) => return self.changes_of_judged(),
             (Fate::Judged | Fate::TokenRequired, Fate::Passed(_)) => Change::Unfenced,
             (Fate::Judged, Fate::Unrouted) => Change::Unrouted,
+            // A read that no route took stood under no promise.
+            (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) if self.pair[0].is_none() => {
+                Change::Added
+            }
             (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) => Change::Enforced,
             (Fate::Unrouted, Fate::Judged) => Change::Added,
             _ => return Vec::new(),

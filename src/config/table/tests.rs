@@ -176,11 +176,11 @@ fn each_kind_of_change_is_told_once() {
         (
             plain(),
             route(&json!({ "path": "/o/{id}/" })),
-            vec![Unfenced, Unrouted, Enforced, Added],
+            vec![Unfenced, Unrouted, Added],
         ),
         (plain(), table("refuse", &[]), vec![Unrouted]),
         (plain(), table("safe-only", &[]), vec![Unfenced, Unrouted]),
-        (table("safe-only", &[]), plain(), vec![Enforced, Added]),
+        (table("safe-only", &[]), plain(), vec![Added]),
         (table("refuse", &[]), plain(), vec![Added]),
         (
             route(&json!({ "mode": "observe" })),

@@ -234,7 +234,9 @@ pub(super) async fn record_routes(
     document: &str,
 ) -> Result<bool, Failure> {
     let done = sqlx::query(
-        "INSERT INTO namespaces AS n (namespace, era, routes) VALUES ($1, 0, $3) \
+        "INSERT INTO namespaces AS n (namespace, era, routes) \
+         SELECT $1, 0, $3 WHERE $2::text IS NULL \
+             OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = $1) \
          ON CONFLICT (namespace) DO UPDATE SET routes = EXCLUDED.routes \
          WHERE n.routes IS NOT DISTINCT FROM $2",
     )

@@ -209,7 +209,9 @@ pub(super) async fn record_routes(
     document: String,
 ) -> Result<bool, Failure> {
     let done = sqlx::query(
-        "INSERT INTO namespaces (namespace, era, routes) VALUES (?1, 0, ?3) \
+        "INSERT INTO namespaces (namespace, era, routes) \
+         SELECT ?1, 0, ?3 WHERE ?2 IS NULL \
+             OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = ?1) \
          ON CONFLICT (namespace) DO UPDATE SET routes = excluded.routes \
          WHERE namespaces.routes IS ?2",
     )
