@@ -282,6 +282,21 @@ fn a_table_is_read_back_as_it_was_written() {
     }
 }
 
+#[test]
+fn tables_of_hundreds_of_routes_are_compared() {
+    let paths: Vec<(String, String)> = (0..300)
+        .flat_map(|n| {
+            let path = |more: &str| (format!("/s{n}/{{id}}{more}"), format!("s{n}:{{id}}"));
+            [path(""), path("/{*rest}")]
+        })
+        .collect();
+    let mut list: Vec<(&str, &str)> = paths.iter().map(|(a, b)| (&**a, &**b)).collect();
+    list.push(("/{*all}", "{path}"));
+    let old = routes(&list);
+    list.push(("/s7/{id}/items", "item:{id}"));
+    assert_eq!(kinds(&old, &routes(&list)), [Change::Key]);
+}
+
 // --- against a search ---
 
 /// Segments of the search: the literals of the patterns, and texts that no pattern has.

@@ -29,7 +29,7 @@
 //! - *signed* puts every ASCII sign into each text (in a segment: those that both routes let
 //!   through). It shows which signs a template escapes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::{RouteTable, Rule};
 use crate::fence::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
@@ -111,8 +111,11 @@ impl Sampler {
         let least = patterns().map(Pattern::segments).max();
         let least = least.unwrap_or(0);
         let apart = |at| {
-            let texts: BTreeSet<&str> = patterns().filter_map(|one| one.literal(at)).collect();
-            texts.len() > 1
+            let mut literals = patterns().filter_map(|one| one.literal(at));
+            literals
+                .next()
+                .zip(literals.next())
+                .is_some_and(|(one, other)| one != other)
         };
         if (0..least).any(apart) {
             return Vec::new();
