@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::config::{Change, Finding, RouteTable, Settings, StoreTarget};
 use crate::marks::lease::Clock;
 use crate::marks::postgres::{self, PostgresStore};
+use crate::marks::reckoning::Reckoning;
 use crate::marks::routes::compare;
 use crate::marks::sqlite::{self, SqliteStore};
-use crate::marks::watch::Watch;
+use crate::marks::watch::{Read, Watch};
 use crate::marks::{InstanceId, InstanceRow, MarkStore};
 
 /// How often `migrate` looks at the instances that are left.
@@ -101,26 +102,26 @@ struct Leftovers<'a> {
     store: &'a dyn MarkStore,
     namespace: &'a str,
     watch: Watch,
+    reckoning: Reckoning,
     clock: Clock,
-    settle: Duration,
     /// The counters as they were first seen.
     seen: HashMap<InstanceId, i64>,
 }
 
 impl<'a> Leftovers<'a> {
     fn new(store: &'a dyn MarkStore, settings: &'a Settings) -> Self {
-        let lease = if store.shared() {
-            settings.store.lease
-        } else {
-            Duration::ZERO
-        };
         let settle = settings.barrier.settle;
+        let reckoning = if store.shared() {
+            Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
+        } else {
+            Reckoning::alone(settle)
+        };
         Self {
             store,
             namespace: &settings.store.namespace,
-            watch: Watch::new(settle, lease),
+            watch: Watch::new(reckoning),
+            reckoning,
             clock: Clock::boottime(),
-            settle,
             seen: HashMap::new(),
         }
     }
@@ -130,20 +131,25 @@ impl<'a> Leftovers<'a> {
         let mut said = false;
         loop {
             let sent = self.clock.now();
-            let rows = self.store.replace_routes(document).await?;
-            if rows.is_empty() {
+            let rows = self.store.instances().await?;
+            let read = Read {
+                connection: self.store.instances_over(),
+                sent,
+                answered: self.clock.now(),
+            };
+            // An instance that joins now is seen by the replacement.
+            if rows.is_empty() && self.store.replace_routes(document).await?.is_empty() {
                 return Ok(());
             }
-            self.look(rows.clone(), sent).await?;
             if !std::mem::replace(&mut said, true) {
                 say(self.waiting_for(&rows));
             }
+            self.look(rows, read).await?;
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn look(&mut self, mut rows: Vec<InstanceRow>, sent: Duration) -> anyhow::Result<()> {
-        let answered = self.clock.now();
+    async fn look(&mut self, mut rows: Vec<InstanceRow>, read: Read) -> anyhow::Result<()> {
         for row in rows.iter_mut().filter(|row| !row.dead) {
             if !self.store.shared() {
                 // Only one process can have the file, and this is it.
@@ -160,7 +166,7 @@ impl<'a> Leftovers<'a> {
             );
         }
         let nobody = InstanceId::from_row("");
-        let verdict = self.watch.observe(&nobody, &rows, sent, answered);
+        let verdict = self.watch.observe(&nobody, &rows, read);
         for (id, renewals) in verdict.silent {
             if self.store.declare_dead(&id, renewals).await? {
                 self.watch.declared(&id, self.clock.now());
@@ -174,8 +180,12 @@ impl<'a> Leftovers<'a> {
 
     fn waiting_for(&self, rows: &[InstanceRow]) -> String {
         let longest = rows.iter().map(|row| {
-            let lease = if row.dead { Duration::ZERO } else { row.lease };
-            lease + row.undelivered + row.settle.max(self.settle)
+            let lease = if row.dead {
+                Duration::ZERO
+            } else {
+                self.reckoning.silence(row.lease)
+            };
+            lease + self.reckoning.after_death(row.undelivered, row.settle)
         });
         let longest = longest.max().unwrap_or_default().as_secs() + 1;
         format!(
