@@ -113,11 +113,13 @@ impl Keeper {
     async fn renewals(&self) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
+        let mut unfit = false;
         let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
                     let recovered = std::mem::take(&mut failed);
+                    unfit = false;
                     if recovered {
                         tracing::info!("the store answers again");
                     }
@@ -132,7 +134,10 @@ impl Keeper {
                 Err(error) => {
                     self.watch.interrupted();
                     self.meters.failed(&error);
-                    if !std::mem::replace(&mut failed, true) {
+                    // What only an operator can change is said also behind what may pass by itself.
+                    let is_unfit = matches!(error, StoreError::Unfit(_));
+                    let news = is_unfit && !std::mem::replace(&mut unfit, true);
+                    if !std::mem::replace(&mut failed, true) || news {
                         tracing::warn!(%error, kind = error.kind(),
                             "the lease could not be renewed; open epochs go on until it ends");
                     }
