@@ -1,6 +1,7 @@
 //! Whether the proxy is ready, and what it waits for. Each fact is set once by whoever knows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ pub struct Readiness {
     configured: AtomicBool,
     store_reached: AtomicBool,
     store_up: AtomicBool,
+    other_route_tables: RwLock<Vec<String>>,
     draining: CancellationToken,
     drained: CancellationToken,
 }
@@ -26,6 +28,7 @@ impl Readiness {
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
             store_up: AtomicBool::new(false),
+            other_route_tables: RwLock::default(),
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
         }
@@ -45,6 +48,12 @@ impl Readiness {
     /// The last call to the store succeeded, or did not.
     pub fn set_store_up(&self, up: bool) {
         self.store_up.store(up, Ordering::Release);
+    }
+
+    /// The live instances of the namespace that serve another route table.
+    pub fn set_other_route_tables(&self, instances: Vec<String>) {
+        let known = &self.other_route_tables;
+        *known.write().unwrap_or_else(PoisonError::into_inner) = instances;
     }
 
     /// The proxy is on its way out. Never undone.
@@ -74,6 +83,8 @@ impl Readiness {
         let store_reached = self.store_reached.load(Ordering::Acquire);
         let store_up = self.store_up.load(Ordering::Acquire);
         let draining = self.draining.is_cancelled();
+        let known = &self.other_route_tables;
+        let other_route_tables = known.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut not_ready_because = Vec::new();
         if !configured {
             not_ready_because.push("the configuration is not in force yet");
@@ -97,6 +108,7 @@ impl Readiness {
             } else {
                 "unknown"
             },
+            other_route_tables,
             draining,
             not_ready_because,
         }
@@ -116,6 +128,9 @@ pub struct ReadyReport {
     pub store_reached: bool,
     /// `up`, `down`, or `unknown` before it was first reached.
     pub store: &'static str,
+    /// Live instances of the namespace whose route table is another one. That makes none unready: a
+    /// roll-out would stop.
+    pub other_route_tables: Vec<String>,
     pub draining: bool,
     /// Empty when ready.
     pub not_ready_because: Vec<&'static str>,
@@ -155,6 +170,14 @@ mod tests {
             readiness.set_store_up(true);
             assert!(readiness.report().ready);
         }
+    }
+
+    #[test]
+    fn another_route_table_shows_and_does_not_count() {
+        let readiness = started(true);
+        readiness.set_other_route_tables(vec!["12".to_owned()]);
+        assert_eq!(readiness.report().other_route_tables, ["12"]);
+        assert!(readiness.report().ready);
     }
 
     #[test]

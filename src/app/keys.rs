@@ -1,58 +1,56 @@
-//! Key templates name the marks: another template for the same path would give every resource a new
-//! name, and the marks of the old ones would hold nobody back. So the store keeps each route's
-//! template, and another one is refused until an operator says that it is meant.
+//! The route table names the marks. What an operator is told of a new one, and `fencepost migrate`,
+//! which puts one on record that changes keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
-use crate::config::{Settings, StoreTarget};
+use crate::config::{Change, Finding, RouteTable, Settings, StoreTarget};
+use crate::marks::lease::Clock;
 use crate::marks::postgres::{self, PostgresStore};
+use crate::marks::reckoning::Reckoning;
+use crate::marks::routes::compare;
 use crate::marks::sqlite::{self, SqliteStore};
-use crate::marks::{MarkStore, StoreError};
+use crate::marks::watch::{Read, Watch};
+use crate::marks::{InstanceId, InstanceRow, MarkStore};
 
-/// Path and template of every route that has marks.
-fn of(settings: &Settings) -> Vec<(String, String)> {
-    let routes = settings.routes.iter();
-    routes
-        .filter_map(|route| Some((route.path.clone(), route.key.as_ref()?.as_str().to_owned())))
-        .collect()
-}
+/// How often `migrate` looks at the instances that are left.
+const LOOK: Duration = Duration::from_millis(250);
 
-/// What would change: path, template on record, template in the configuration.
-async fn changes(
-    store: &dyn MarkStore,
-    settings: &Settings,
-) -> Result<Vec<(String, String, String)>, StoreError> {
-    let recorded: BTreeMap<String, String> = store.templates().await?.into_iter().collect();
-    let changed = of(settings).into_iter().filter_map(|(path, template)| {
-        let old = recorded.get(&path).filter(|old| **old != template)?;
-        Some((path, old.clone(), template))
-    });
-    Ok(changed.collect())
-}
-
-/// Refuses templates other than those on record, and records those of new paths.
-pub(super) async fn compare(store: &dyn MarkStore, settings: &Settings) -> Result<(), StoreError> {
-    let changed = changes(store, settings).await?;
-    if let Some((path, old, new)) = changed.first() {
-        return Err(StoreError::Unfit(format!(
-            "the resource key of route {path} is {new:?} in the configuration, and {old:?} in the store: with \
-             another key the marks on record would hold nobody back. If that is meant, run `fencepost migrate \
-             --accept-new-keys` while no proxy serves the namespace"
-        )));
+/// Says in the log what a route table that was taken over changes.
+pub(super) fn tell(findings: &[Finding]) {
+    let routes = |change: Change| {
+        let found = findings.iter().filter(|finding| finding.change == change);
+        let routes: BTreeSet<&str> = found.filter_map(|found| found.route.as_deref()).collect();
+        routes.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let enforced = routes(Change::Enforced);
+    if !enforced.is_empty() {
+        tracing::warn!(
+            routes = enforced,
+            "routes enforce now that let requests through unjudged before: those requests are not in \
+             flight for the barrier. Fencing counts from the time when every proxy has changed, the \
+             unjudged requests have ended, and barrier.settle has passed"
+        );
     }
-    store.record_templates(&of(settings)).await
+    let reuse = routes(Change::Reuse);
+    if !reuse.is_empty() {
+        tracing::warn!(
+            routes = reuse,
+            "reuse has changed: tokens of before may pass once more"
+        );
+    }
 }
 
-/// Brings the schema up to date, and with `accept_new_keys` takes over the templates of the
-/// configuration. `grant_to` names the role that serves, if that is another one. Returns what was done, in lines for
-/// people.
+/// Brings the schema up to date, and with `accept_new_keys` puts the route table of the configuration
+/// on record whatever it changes. `grant_to` names the role that serves, if that is another one. `say`
+/// gets what was done, in lines for people.
 pub async fn migrate(
     settings: &Settings,
     accept_new_keys: bool,
     grant_to: Option<&str>,
-) -> anyhow::Result<Vec<String>> {
+    mut say: impl FnMut(String),
+) -> anyhow::Result<()> {
     let target = &settings.store;
-    let mut lines = vec!["the schema is up to date".to_owned()];
     let store: Box<dyn MarkStore> = match &target.target {
         StoreTarget::Sqlite { path } => {
             anyhow::ensure!(
@@ -60,31 +58,140 @@ pub async fn migrate(
                 "--grant-to: SQLite has no roles; who may write to the file may serve"
             );
             sqlite::migrate(path).await?;
+            say("the schema is up to date".to_owned());
             Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
         }
         StoreTarget::Postgres(url) => {
             postgres::migrate(url.clone()).await?;
+            say("the schema is up to date".to_owned());
             if let Some(role) = grant_to {
                 postgres::grant(url.clone(), role).await?;
-                lines.push(format!("role {role} may do what `serve` needs"));
+                say(format!("role {role} may do what `serve` needs"));
             }
             let (namespace, timeout) = (&target.namespace, target.timeout);
             Box::new(PostgresStore::open(url.clone(), namespace, timeout, false).await?)
         }
     };
-    let changed = changes(&*store, settings).await?;
-    if changed.is_empty() {
-        lines.push("the key templates are those on record, or new".to_owned());
+    let table = RouteTable::of(settings);
+    let findings = compare(&store.routes().await?, &table)?;
+    for finding in &findings {
+        say(finding.to_string());
     }
-    for (path, old, new) in &changed {
-        lines.push(if accept_new_keys {
-            format!("route {path}: the resource key was {old:?} and is {new:?} now; the old marks hold nobody back any more")
+    if !findings.iter().any(|finding| finding.change.is_loss()) {
+        say("no request gets another key than on record, and none is fenced no longer".to_owned());
+        return Ok(());
+    }
+    if !accept_new_keys {
+        say(
+            "a proxy with these routes will not start: stop every proxy of the namespace, and run \
+             this again with --accept-new-keys"
+                .to_owned(),
+        );
+        return Ok(());
+    }
+    Leftovers::new(&*store, settings)
+        .settle(&table.to_document(), &mut say)
+        .await?;
+    say("the routes are on record; marks under the old keys hold nobody back any more".to_owned());
+    Ok(())
+}
+
+/// What earlier proxies have left in the store, while `migrate` waits for it. In place of a proxy,
+/// since none runs: it declares the silent ones dead, and deletes what has settled.
+struct Leftovers<'a> {
+    store: &'a dyn MarkStore,
+    namespace: &'a str,
+    watch: Watch,
+    reckoning: Reckoning,
+    clock: Clock,
+    /// The counters as they were first seen.
+    seen: HashMap<InstanceId, i64>,
+}
+
+impl<'a> Leftovers<'a> {
+    fn new(store: &'a dyn MarkStore, settings: &'a Settings) -> Self {
+        let settle = settings.barrier.settle;
+        let reckoning = if store.shared() {
+            Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
         } else {
-            format!("route {path}: the resource key is {new:?} in the configuration, and {old:?} on record; --accept-new-keys would take it over")
+            Reckoning::alone(settle)
+        };
+        Self {
+            store,
+            namespace: &settings.store.namespace,
+            watch: Watch::new(reckoning),
+            reckoning,
+            clock: Clock::boottime(),
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Replaces the table once nothing can be in flight under the old keys.
+    async fn settle(mut self, document: &str, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
+        let mut said = false;
+        loop {
+            let sent = self.clock.now();
+            let rows = self.store.instances().await?;
+            let read = Read {
+                connection: self.store.instances_over(),
+                sent,
+                answered: self.clock.now(),
+            };
+            // An instance that joins now is seen by the replacement.
+            if rows.is_empty() && self.store.replace_routes(document).await?.is_empty() {
+                return Ok(());
+            }
+            if !std::mem::replace(&mut said, true) {
+                say(self.waiting_for(&rows));
+            }
+            self.look(rows, read).await?;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn look(&mut self, mut rows: Vec<InstanceRow>, read: Read) -> anyhow::Result<()> {
+        for row in rows.iter_mut().filter(|row| !row.dead) {
+            if !self.store.shared() {
+                // Only one process can have the file, and this is it.
+                row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
+                continue;
+            }
+            let first = *self.seen.entry(row.id.clone()).or_insert(row.renewals);
+            anyhow::ensure!(
+                first == row.renewals,
+                "instance {} of namespace {} is alive and serves the routes on record: its requests \
+                 are in flight under the old keys. Stop every proxy of the namespace, and run this again",
+                row.id,
+                self.namespace,
+            );
+        }
+        let nobody = InstanceId::from_row("");
+        let verdict = self.watch.observe(&nobody, &rows, read);
+        for (id, renewals) in verdict.silent {
+            if self.store.declare_dead(&id, renewals).await? {
+                self.watch.declared(&id, self.clock.now());
+            }
+        }
+        for id in verdict.settled {
+            self.store.bury(&id).await?;
+        }
+        Ok(())
+    }
+
+    fn waiting_for(&self, rows: &[InstanceRow]) -> String {
+        let longest = rows.iter().map(|row| {
+            let lease = if row.dead {
+                Duration::ZERO
+            } else {
+                self.reckoning.silence(row.lease)
+            };
+            lease + self.reckoning.after_death(row.undelivered, row.settle)
         });
+        let longest = longest.max().unwrap_or_default().as_secs() + 1;
+        format!(
+            "instances on record: {}. Waiting until what they may have left in flight has settled: \
+             {longest} s or somewhat more, if none of them runs",
+            rows.len()
+        )
     }
-    if accept_new_keys || changed.is_empty() {
-        store.record_templates(&of(settings)).await?;
-    }
-    Ok(lines)
 }

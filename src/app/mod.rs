@@ -20,13 +20,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
-use crate::config::{self, Listen, Loader, Mode, Settings, StoreTarget, Warning};
+use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
 use crate::marks::keeper::Keeper;
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
 use crate::marks::ledger::Ledger;
 use crate::marks::postgres::PostgresStore;
 use crate::marks::reckoning::Reckoning;
+use crate::marks::routes::RouteRecord;
 use crate::marks::sqlite::SqliteStore;
 use crate::marks::watch::Watch;
 use crate::marks::{InstanceId, MarkStore, StoreError};
@@ -128,6 +129,11 @@ impl App {
             up: handles.up.clone(),
         };
 
+        let routes = Arc::new(RouteRecord::new(
+            RouteTable::of(&settings),
+            handles.route_table_mismatch.clone(),
+        ));
+
         // The marks: lease, ledger, lane, keeper.
         let term = store.shared().then_some(settings.store.lease);
         let instance = InstanceId::from_bits(bits());
@@ -163,7 +169,7 @@ impl App {
             term: settings.store.lease,
             settle: settings.barrier.settle,
             undelivered: settings.upstream.undelivered,
-            routes: String::new(),
+            routes: Arc::clone(&routes),
             bits,
         };
 
@@ -211,12 +217,16 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
-        let mirror = tokio::spawn(mirror(Arc::clone(&readiness), handles.up));
+        let mirror = tokio::spawn(mirror(
+            Arc::clone(&readiness),
+            handles.up,
+            Arc::clone(&routes),
+        ));
 
         // The store is tried once before the first request is accepted, so that a start in good order
         // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
         // what is fenced is refused until it can.
-        let mut joined = try_join(&keeper, &*store, &settings, &meters).await?;
+        let mut joined = try_join(&keeper, &*store, &meters).await?;
         let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
@@ -235,7 +245,7 @@ impl App {
         while !joined && told.is_none() {
             tokio::select! {
                 () = tokio::time::sleep(START_AGAIN) => {
-                    joined = try_join(&keeper, &*store, &settings, &meters).await?;
+                    joined = try_join(&keeper, &*store, &meters).await?;
                 }
                 signal = stops.next() => told = Some(signal),
             }
@@ -254,9 +264,12 @@ impl App {
             reload,
             loader,
             Arc::clone(&settings),
-            Arc::clone(&proxy),
-            Arc::clone(&store),
-            Arc::clone(&metrics),
+            reload::Parts {
+                proxy: Arc::clone(&proxy),
+                store: Arc::clone(&store),
+                routes: Arc::clone(&routes),
+                metrics: Arc::clone(&metrics),
+            },
         ));
 
         // Until a signal comes. Without the lane or the keeper everything fenced would be refused for ever: a new
@@ -378,21 +391,22 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
     })
 }
 
-/// Checks the store, compares the key templates, and joins. `false` where the store cannot be reached,
+/// Checks the store, compares the route tables, and joins. `false` where the store cannot be reached,
 /// so that trying again may help; an error where it is not fit.
 async fn try_join(
     keeper: &Keeper,
     store: &dyn MarkStore,
-    settings: &Settings,
     meters: &Meters,
 ) -> Result<bool, StoreError> {
     let tried = async {
         store.prepare().await?;
-        keys::compare(store, settings).await?;
         keeper.join().await
     };
     match tried.await {
-        Ok(()) => Ok(true),
+        Ok(findings) => {
+            keys::tell(&findings);
+            Ok(true)
+        }
         Err(error @ StoreError::Unfit(_)) => Err(error),
         Err(error) => {
             meters.errors.with_label_values(&[error.kind()]).inc();
@@ -403,12 +417,14 @@ async fn try_join(
     }
 }
 
-/// Keeps the readiness probe's view of the store up to date.
-async fn mirror(readiness: Arc<Readiness>, up: prometheus::IntGauge) {
+/// Keeps the readiness probe's view of the store and of the other instances up to date.
+async fn mirror(readiness: Arc<Readiness>, up: prometheus::IntGauge, routes: Arc<RouteRecord>) {
     let mut tick = tokio::time::interval(MIRROR);
     loop {
         tick.tick().await;
         readiness.set_store_up(up.get() == 1);
+        let others = routes.others();
+        readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
     }
 }
 

@@ -8,8 +8,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use super::{keys, labels, set_certificates};
-use crate::config::{self, Loader, Settings, Sources};
+use crate::config::{self, Loader, RouteTable, Settings, Sources};
 use crate::marks::MarkStore;
+use crate::marks::routes::RouteRecord;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 
@@ -29,14 +30,20 @@ impl Trigger {
     }
 }
 
+/// What a reload changes.
+pub(super) struct Parts {
+    pub proxy: Arc<Proxy>,
+    pub store: Arc<dyn MarkStore>,
+    pub routes: Arc<RouteRecord>,
+    pub metrics: Arc<Metrics>,
+}
+
 /// Reloads until it is aborted.
 pub(super) async fn watch(
     trigger: Trigger,
     loader: Loader,
     mut settings: Arc<Settings>,
-    proxy: Arc<Proxy>,
-    store: Arc<dyn MarkStore>,
-    metrics: Arc<Metrics>,
+    parts: Parts,
 ) {
     let Trigger { mut hangups } = trigger;
     let mut tick = tokio::time::interval(LOOK);
@@ -64,19 +71,19 @@ pub(super) async fn watch(
             }
         };
         changing = None;
-        let (sources, reloaded) = reload(&loader, &settings, &proxy, &*store, &metrics).await;
+        let (sources, reloaded) = reload(&loader, &settings, &parts).await;
         match reloaded {
             Ok(new) => {
                 settings = new;
                 seen = sources;
-                metrics.set_config_reload_ok(true);
+                parts.metrics.set_config_reload_ok(true);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::summary(&settings));
             }
             Err(reasons) => {
                 // What it was read from as far as it got, and what runs on.
                 seen = sources.and(&settings.sources.now());
-                metrics.set_config_reload_ok(false);
+                parts.metrics.set_config_reload_ok(false);
                 for reason in reasons {
                     tracing::error!(
                         cause,
@@ -93,9 +100,7 @@ pub(super) async fn watch(
 async fn reload(
     loader: &Loader,
     settings: &Settings,
-    proxy: &Proxy,
-    store: &dyn MarkStore,
-    metrics: &Metrics,
+    parts: &Parts,
 ) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
     let (new, warnings) = match loader.load() {
         Ok(read) => read,
@@ -105,26 +110,32 @@ async fn reload(
         tracing::warn!(%warning, "configuration");
     }
     let sources = new.sources.clone();
-    (sources, take(new, settings, proxy, store, metrics).await)
+    (sources, take(new, settings, parts).await)
 }
 
 /// Takes over new settings, all of them or none.
-async fn take(
-    new: Settings,
-    settings: &Settings,
-    proxy: &Proxy,
-    store: &dyn MarkStore,
-    metrics: &Metrics,
-) -> Result<Arc<Settings>, Vec<String>> {
-    let new = settings.reload_from(new)?;
-    keys::compare(store, &new)
-        .await
-        .map_err(|error| vec![error.to_string()])?;
-    let new = Arc::new(new);
-    metrics.set_routes(&labels(&new));
-    proxy
-        .reload(Arc::clone(&new))
-        .map_err(|error| vec![error.to_string()])?;
-    set_certificates(metrics, &new);
+async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settings>, Vec<String>> {
+    let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let new = Arc::new(now.reload_from(new)?);
+    let table = RouteTable::of(&new);
+    let findings = parts.routes.check(&*parts.store, &table).await;
+    let findings = findings.map_err(|error| told(&error))?;
+    parts.metrics.set_routes(&labels(&new));
+    // On record before the first request goes by it; and nothing is recorded that cannot be served.
+    let taken = async {
+        let live = parts.proxy.prepare(Arc::clone(&new));
+        let live = live.map_err(|error| told(&error))?;
+        let recorded = parts.routes.record(&*parts.store, &table).await;
+        recorded.map_err(|error| told(&error))?;
+        parts.proxy.reload(live);
+        parts.routes.serve(table);
+        Ok(())
+    };
+    if let Err(reasons) = taken.await {
+        parts.metrics.set_routes(&labels(now));
+        return Err(reasons);
+    }
+    keys::tell(&findings);
+    set_certificates(&parts.metrics, &new);
     Ok(new)
 }

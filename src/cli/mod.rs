@@ -54,7 +54,10 @@ enum Command {
     Check(CheckArgs),
     /// Print the JSON Schema of the configuration file.
     Schema,
-    /// Bring the database's schema up to date, and compare the key templates with those on record.
+    /// Bring the database's schema up to date, and compare the routes with those on record.
+    ///
+    /// The routes name the marks. A request that gets another key than on record, or is no longer
+    /// fenced, is listed with both keys; proxies with such routes do not start until they are accepted.
     Migrate(MigrateArgs),
     /// List, read and change marks, through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
@@ -105,8 +108,10 @@ struct MigrateArgs {
         hide_env_values = true
     )]
     config: Option<PathBuf>,
-    /// Take the file's key templates in place of those on record. Marks under the old keys are
-    /// forgotten: be sure that no older holder is left.
+    /// Take the file's routes in place of those on record, whatever they change. Marks under the old
+    /// keys hold nobody back any more: be sure that no older holder is left. Stop every proxy of the
+    /// namespace before, and start them after. Refused while one of them is alive; waits until what
+    /// they have left in flight has settled.
     #[arg(long)]
     accept_new_keys: bool,
     /// Postgres: give this role what `serve` needs on the tables, and no more, so that proxies can run under a
@@ -194,9 +199,11 @@ impl Invocation {
                 };
                 logging::start(&settings.log)?;
                 let grant_to = args.grant_to.as_deref();
-                for line in app::migrate(&settings, args.accept_new_keys, grant_to).await? {
-                    writeln!(std::io::stdout(), "{line}")?;
-                }
+                let say = |line: String| {
+                    // There is nobody left to say it to.
+                    let _ = writeln!(std::io::stdout(), "{line}");
+                };
+                app::migrate(&settings, args.accept_new_keys, grant_to, say).await?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Marks(args) => {

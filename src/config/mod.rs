@@ -23,6 +23,7 @@ mod schema;
 pub mod settings;
 mod sources;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -38,4 +39,5 @@ pub use problems::{Place, Problem, Problems, Severity, Warning};
 pub use schema::schema;
 pub use settings::*;
 pub use sources::Sources;
+pub use table::{Change, DocumentError, Finding, RouteTable};
 pub use tls::{ClientAuth, TlsSettings, UpstreamTlsSettings};

@@ -1,9 +1,8 @@
 //! What a reload may change, and what only a restart may: whatever the marks, the leases and the
-//! epochs that are open rest upon stays as it was when they were made.
+//! epochs that are open rest upon stays as it was when they were made. Of the routes this is looked at
+//! by what they do: see [`table`](super::table).
 
-use std::collections::BTreeMap;
-
-use super::settings::{RouteSettings, Settings};
+use super::settings::Settings;
 
 impl Settings {
     /// Takes the new settings, unless they change what may not change while the program runs; then every
@@ -42,32 +41,10 @@ impl Settings {
             self.upstream.undelivered != new.upstream.undelivered,
         );
         fix("barrier.settle", self.barrier.settle != new.barrier.settle);
-        let mut reasons = fixed;
-        let keys = keys(&self.routes);
-        for route in &new.routes {
-            let (Some(old), Some(key)) = (keys.get(route.path.as_str()), &route.key) else {
-                continue;
-            };
-            if *old != key.as_str() {
-                reasons.push(format!(
-                    "the key of {} cannot change while fencepost runs, from {old} to {}: its marks would \
-                     be forgotten. Restart it, after `fencepost migrate --accept-new-keys`",
-                    route.path,
-                    key.as_str(),
-                ));
-            }
-        }
-        if reasons.is_empty() {
+        if fixed.is_empty() {
             Ok(new)
         } else {
-            Err(reasons)
+            Err(fixed)
         }
     }
-}
-
-fn keys(routes: &[RouteSettings]) -> BTreeMap<&str, &str> {
-    let keyed = routes
-        .iter()
-        .filter_map(|route| Some((&*route.path, route.key.as_ref()?.as_str())));
-    keyed.collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::peer::PeerPattern;
 use super::sources::Sources;
@@ -217,7 +217,7 @@ pub enum LogFormat {
 }
 
 /// What becomes of a path that no route matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unmatched {
     /// Safe methods pass, others are a 404.
@@ -258,7 +258,7 @@ pub struct RouteSettings {
 }
 
 /// What a route does with what it finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Refuses what is stale.
@@ -283,7 +283,7 @@ impl Mode {
 }
 
 /// Whether equal tokens pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
     /// Equal tokens pass.
@@ -303,7 +303,7 @@ pub enum Upgrade {
 }
 
 /// What becomes of safe methods (GET, HEAD, OPTIONS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SafeMethods {
     /// Judged if they carry a token, else passed unfenced.

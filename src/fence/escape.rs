@@ -67,6 +67,21 @@ impl Escaped {
     }
 }
 
+/// The text as one segment of a path: every byte but RFC 3986's unreserved ones as `%XX`.
+#[must_use]
+pub fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.extend([byte >> 4, byte & 15].map(|digit| hex_upper(digit.into())));
+        }
+    }
+    encoded
+}
+
 fn hex_upper(digit: u32) -> char {
     char::from_digit(digit, 16)
         .unwrap_or('0')

@@ -19,6 +19,7 @@ pub mod template;
 pub mod token;
 
 pub use decision::{Decision, judge};
+pub use escape::percent_encoded;
 pub use key::{KeyError, ResourceKey, Source};
 pub(crate) use normal::{fold_case, host_name};
 pub use path::{Allow, Ambiguity, CheckedPath};

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use super::escape::percent_encoded;
 use super::normal::fold_case;
 use super::path::CheckedPath;
 
@@ -121,6 +122,59 @@ impl Pattern {
             Step::Literal(_) => None,
         });
         captures.chain(self.rest_name())
+    }
+
+    /// The number of segments in front of a final `{*rest}`.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The decoded text of a literal segment, counted from 0; `None` for every other one.
+    #[must_use]
+    pub fn literal(&self, segment: usize) -> Option<&str> {
+        match self.steps.get(segment)? {
+            Step::Literal(text) => Some(text),
+            Step::Capture(_) => None,
+        }
+    }
+
+    /// The segment that `{name}` takes, counted from 0; `None` for `{*name}`.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let named = |step: &Step| matches!(step, Step::Capture(known) if **known == *name);
+        self.steps.iter().position(named)
+    }
+
+    /// Whether the pattern can match a path of so many segments, whatever they are.
+    #[must_use]
+    pub fn takes(&self, segments: usize, trailing_slash: bool) -> bool {
+        match self.end {
+            End::Here => segments == self.steps.len() && !trailing_slash,
+            End::Slash => segments == self.steps.len() && trailing_slash,
+            End::Rest(_) => segments >= self.steps.len(),
+        }
+    }
+
+    /// The pattern in one spelling and without the names of its captures: `/orders/{}/{*}`. Two
+    /// patterns of one shape match the same paths.
+    #[must_use]
+    pub fn shape(&self) -> String {
+        let mut shape = String::new();
+        for step in &*self.steps {
+            shape.push('/');
+            match step {
+                Step::Literal(text) => shape.push_str(&percent_encoded(text)),
+                Step::Capture(_) => shape.push_str("{}"),
+            }
+        }
+        match self.end {
+            End::Rest(_) => shape.push_str("/{*}"),
+            End::Slash => shape.push('/'),
+            End::Here if shape.is_empty() => shape.push('/'),
+            End::Here => {}
+        }
+        shape
     }
 
     /// Whether this pattern also takes paths around those of `other`: a final `{*rest}` that begins where all of
@@ -594,6 +648,32 @@ mod tests {
         let pattern = pattern("/a/{id}/{_b2}/{*rest}");
         assert_eq!(pattern.names().collect::<Vec<_>>(), ["id", "_b2", "rest"]);
         assert_eq!(pattern.as_str(), "/a/{id}/{_b2}/{*rest}");
+    }
+
+    #[test]
+    fn shapes() {
+        for (text, shape) in [
+            ("/", "/"),
+            ("/a b/%41", "/a%20b/A"),
+            ("/orders/{id}", "/orders/{}"),
+            ("/orders/{id}/", "/orders/{}/"),
+            ("/orders/{id}/{*rest}", "/orders/{}/{*}"),
+            ("/{*path}", "/{*}"),
+            ("/%7B%7D", "/%7B%7D"),
+        ] {
+            assert_eq!(pattern(text).shape(), shape);
+            assert_eq!(router(&[text]).patterns[0].shape(), shape);
+        }
+        let pattern = pattern("/orders/{id}/{*rest}");
+        assert_eq!(
+            (pattern.literal(0), pattern.literal(1)),
+            (Some("orders"), None)
+        );
+        assert_eq!(
+            (pattern.position("id"), pattern.position("rest")),
+            (Some(1), None)
+        );
+        assert!(pattern.takes(2, true) && pattern.takes(9, false) && !pattern.takes(1, false));
     }
 
     /// At each of 40 segments there is a literal to try before a capture, and the last one fails.

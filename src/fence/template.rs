@@ -127,6 +127,44 @@ impl KeyTemplate {
         self.parts.iter().map(|part| &part.source)
     }
 
+    /// The parts that must be whole numbers: those with the filter `int`.
+    pub fn numbers(&self) -> impl Iterator<Item = &Source> {
+        let numbers = self
+            .parts
+            .iter()
+            .filter(|part| part.filters.contains(&Filter::Int));
+        numbers.map(|part| &part.source)
+    }
+
+    /// The template with captures by their place in the path: `order:{1}`, counted from 0, and
+    /// `{*}` for the rest. On routes of one shape, equal shapes make equal keys.
+    #[must_use]
+    pub fn shape(&self) -> String {
+        let mut shape = self.head.clone();
+        for part in &self.parts {
+            let source = match &part.source {
+                Source::Path(name) => match self.pattern.position(name) {
+                    Some(segment) => segment.to_string(),
+                    None => "*".to_owned(),
+                },
+                source => {
+                    let shown = source.to_string();
+                    let inside = shown
+                        .strip_prefix("`{")
+                        .and_then(|inside| inside.strip_suffix("}`"));
+                    inside.unwrap_or(&shown).to_owned()
+                }
+            };
+            let filters = part.filters.iter().map(|filter| match filter {
+                Filter::Lower => "|lower",
+                Filter::Int => "|int",
+            });
+            let filters: String = filters.collect();
+            shape.extend(["{", &source, &filters, "}", &part.tail]);
+        }
+        shape
+    }
+
     /// Makes the key. `lookup` is asked, once per part, for what is not in the path: host, headers,
     /// query, JSON. It answers `None` for what the request does not have, and an error for what cannot
     /// be told (given twice, say).

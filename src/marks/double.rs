@@ -15,11 +15,13 @@ use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
 use super::lease::{Clock, Lease};
 use super::ledger::Ledger;
 use super::reckoning::Reckoning;
+use super::routes::RouteRecord;
 use super::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Opening, Override, Renewal, StoreError, Terms,
+    Opening, Override, RecordedRoutes, Renewal, StoreError, Terms,
 };
 use super::watch::Watch;
+use crate::config::RouteTable;
 use crate::fence::{ResourceKey, Token};
 
 /// What becomes of one call.
@@ -46,6 +48,8 @@ pub(crate) struct State {
     pub epochs: Vec<EpochRow>,
     pub instances: HashMap<InstanceId, InstanceRow>,
     pub era: Era,
+    /// The route table on record.
+    pub routes: Option<String>,
     /// What [`MarkStore::connections`] says.
     pub connections: u64,
     /// What [`MarkStore::instances_over`] says.
@@ -347,6 +351,16 @@ impl MarkStore for Double {
         .await?
     }
 
+    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
+        let (instance, digest) = (instance.clone(), digest.to_owned());
+        self.run("set_routes", move |state| {
+            if let Some(row) = state.instances.get_mut(&instance) {
+                row.routes = digest;
+            }
+        })
+        .await
+    }
+
     async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
         let instance = instance.clone();
         self.run("renew", move |state| {
@@ -509,12 +523,35 @@ impl MarkStore for Double {
         Ok(Vec::new())
     }
 
-    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError> {
-        Ok(Vec::new())
+    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
+        self.run("routes", |state| RecordedRoutes {
+            document: state.routes.clone(),
+            templates: Vec::new(),
+        })
+        .await
     }
 
-    async fn record_templates(&self, _: &[(String, String)]) -> Result<(), StoreError> {
-        Ok(())
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
+        let (known, document) = (known.map(str::to_owned), document.to_owned());
+        self.run("record_routes", move |state| {
+            let same = state.routes == known;
+            if same {
+                state.routes = Some(document);
+            }
+            same
+        })
+        .await
+    }
+
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
+        let document = document.to_owned();
+        self.run("replace_routes", move |state| {
+            if state.instances.is_empty() {
+                state.routes = Some(document);
+            }
+            state.instances.values().cloned().collect()
+        })
+        .await
     }
 
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
@@ -632,7 +669,10 @@ impl Rig {
             term: TERM,
             settle: SETTLE,
             undelivered: UNDELIVERED,
-            routes: String::new(),
+            routes: Arc::new(RouteRecord::new(
+                RouteTable::default(),
+                IntGauge::new("mismatch", "of a test").expect("good options"),
+            )),
             bits: rand::random,
         }
     }

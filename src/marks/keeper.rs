@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::lane::{LaneHandle, Meters};
 use super::lease::{Identity, Lease};
 use super::ledger::Ledger;
-use super::store::{Era, InstanceId, MarkStore, Renewal, StoreError, Terms};
+use super::routes::RouteRecord;
+use super::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
 use super::watch::{Read, Watch};
+use crate::config::Finding;
 use hints::Hints;
 
 mod hints;
@@ -42,19 +44,20 @@ pub struct Keeper {
     pub settle: Duration,
     /// See [`Terms::undelivered`].
     pub undelivered: Duration,
-    /// See [`Terms::routes`].
-    pub routes: String,
+    pub routes: Arc<RouteRecord>,
     /// Randomness for the ids of rejoins.
     pub bits: fn() -> u128,
 }
 
 impl Keeper {
     /// Records this instance in the store; nothing is forwarded before. The lease runs from before the
-    /// statement was sent.
-    pub async fn join(&self) -> Result<(), StoreError> {
+    /// statement was sent. Returns how the route table differs from the one that was on record.
+    pub async fn join(&self) -> Result<Vec<Finding>, StoreError> {
+        // A table that may not be served leaves no trace.
+        let findings = self.routes.confirm(&*self.store).await?;
         let sent = self.lease.clock().now();
         let identity = self.lease.identity();
-        let joined = self.store.join(&identity.instance, &self.terms()).await;
+        let joined = self.enrol(&identity.instance).await;
         if joined.is_err() {
             // It may be on record all the same: the next try is another instance.
             let id = InstanceId::from_bits((self.bits)());
@@ -64,7 +67,19 @@ impl Keeper {
         self.ledger.adopt(era);
         self.lease.renewed(sent);
         self.meters.answered();
-        Ok(())
+        Ok(findings)
+    }
+
+    /// Puts an instance on record, and then compares its route table with the one on record. In this
+    /// order, so that nobody replaces that table unseen: see [`RouteRecord`].
+    async fn enrol(&self, id: &InstanceId) -> Result<Era, StoreError> {
+        let era = self.store.join(id, &self.terms()).await?;
+        if let Err(error) = self.routes.confirm(&*self.store).await {
+            // It has forwarded nothing. If this fails too, the others will find out.
+            let _ = self.store.leave(id).await;
+            return Err(error);
+        }
+        Ok(era)
     }
 
     /// What this instance puts on record.
@@ -74,7 +89,7 @@ impl Keeper {
             lease: self.term,
             settle: self.settle,
             undelivered: self.undelivered,
-            routes: self.routes.clone(),
+            routes: self.routes.digest(),
         }
     }
 
@@ -98,11 +113,13 @@ impl Keeper {
     async fn renewals(&self) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
+        let mut unfit = false;
         let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
                     let recovered = std::mem::take(&mut failed);
+                    unfit = false;
                     if recovered {
                         tracing::info!("the store answers again");
                     }
@@ -117,7 +134,10 @@ impl Keeper {
                 Err(error) => {
                     self.watch.interrupted();
                     self.meters.failed(&error);
-                    if !std::mem::replace(&mut failed, true) {
+                    // What only an operator can change is said also behind what may pass by itself.
+                    let is_unfit = matches!(error, StoreError::Unfit(_));
+                    let news = is_unfit && !std::mem::replace(&mut unfit, true);
+                    if !std::mem::replace(&mut failed, true) || news {
                         tracing::warn!(%error, kind = error.kind(),
                             "the lease could not be renewed; open epochs go on until it ends");
                     }
@@ -144,6 +164,7 @@ impl Keeper {
                 row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
             }
         }
+        self.routes.observe(&me, &rows);
         let read = Read {
             connection: self.store.instances_over(),
             sent,
@@ -153,6 +174,7 @@ impl Keeper {
         if verdict.news {
             self.ledger.ring_all();
         }
+        self.tell_routes(&me, &rows).await;
         // One at least; then what takes long is left to the next rounds. Each may take half a lease, which is to be
         // renewed in between.
         let mut first = true;
@@ -205,6 +227,19 @@ impl Keeper {
         Ok(())
     }
 
+    /// After a reload this instance's row says which route table it serves now.
+    async fn tell_routes(&self, me: &InstanceId, rows: &[InstanceRow]) {
+        let digest = self.routes.digest();
+        let own = rows.iter().find(|row| row.id == *me);
+        if own.is_none_or(|row| row.routes == digest) {
+            return;
+        }
+        if let Err(error) = self.bounded(self.store.set_routes(me, &digest)).await {
+            self.meters.failed(&error);
+            tracing::warn!(%error, "the new route table's digest could not be recorded yet");
+        }
+    }
+
     async fn renew(&self) -> Result<(), StoreError> {
         let clock = self.lease.clock();
         let identity = self.lease.identity();
@@ -216,8 +251,10 @@ impl Keeper {
             Renewal::Unknown if self.cannot_be_buried() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => {
                 let id = InstanceId::from_bits((self.bits)());
+                // While this instance counted as dead, another table may have come into force.
+                self.bounded(self.routes.confirm(&*self.store)).await?;
                 let sent = clock.now();
-                let era = self.bounded(self.store.join(&id, &self.terms())).await?;
+                let era = self.bounded(self.enrol(&id)).await?;
                 // Before the new lease runs: under a lease that holds, what the ledger knows is right.
                 self.ledger.retire_before(identity.generation + 1);
                 self.ledger.adopt(era);
@@ -247,9 +284,7 @@ impl Keeper {
     /// instance knows still holds, and is what can tell what else was lost; it goes on under the same id.
     async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
         let sent = self.lease.clock().now();
-        let terms = self.terms();
-        let joined = self.store.join(&identity.instance, &terms);
-        let era = self.bounded(joined).await?;
+        let era = self.bounded(self.enrol(&identity.instance)).await?;
         if !self.cannot_be_buried() {
             // It took so long that its epochs may be deleted by now. The next round is to find it dead.
             self.bounded(self.store.leave(&identity.instance)).await?;

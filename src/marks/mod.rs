@@ -17,6 +17,7 @@ pub mod lease;
 pub mod ledger;
 pub mod postgres;
 pub mod reckoning;
+pub mod routes;
 mod rows;
 pub mod sqlite;
 pub mod store;

@@ -116,6 +116,16 @@ pub struct InstanceRow {
     pub dead: bool,
 }
 
+/// The route table on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedRoutes {
+    /// As `config::RouteTable` writes it; `None` where no instance of a version that records it has
+    /// joined yet.
+    pub document: Option<String>,
+    /// What version 0.1.0 has recorded: (path, template). It never took a path out again.
+    pub templates: Vec<(String, String)>,
+}
+
 /// What an instance puts on record when it joins. The others reckon with it after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -304,6 +314,9 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Records a new instance, and returns the namespace's era.
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError>;
 
+    /// Puts another digest of the route table into the instance's row, if there is one.
+    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError>;
+
     /// Raises the instance's counter to `renewals`, unless it is dead or unknown; says which. Each number is
     /// sent once. A statement that commits late, after one with a higher number, changes nothing.
     async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError>;
@@ -380,11 +393,16 @@ pub trait MarkStore: Send + Sync + 'static {
     /// The audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
 
-    /// The key templates on record, as (path pattern, template).
-    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError>;
+    /// The route table on record.
+    async fn routes(&self) -> Result<RecordedRoutes, StoreError>;
 
-    /// Records key templates, replacing those of the same path.
-    async fn record_templates(&self, templates: &[(String, String)]) -> Result<(), StoreError>;
+    /// Records a route table if `known` is still the one on record; says whether.
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError>;
+
+    /// Records a route table if the namespace has no instances and no epochs, in one transaction in
+    /// which no instance can join. Returns the instances that it has otherwise, as
+    /// [`Self::instances`] does.
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
 
     /// Starts to listen for news of other instances in a background task that ends when the
     /// receiver is dropped. `None` where the store is not shared.

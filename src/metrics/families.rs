@@ -89,6 +89,8 @@ families! {
     overrides: IntCounter = counter("fencepost_overrides_total");
     /// 1 for the mode that a route is in, 0 for the others.
     route_mode: IntGaugeVec = gauges("fencepost_route_mode", &["route", "mode"]);
+    /// Live instances of the namespace whose route table is another one than this instance's.
+    route_table_mismatch: IntGauge = gauge("fencepost_route_table_mismatch");
     /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing else.
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
     /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none, and

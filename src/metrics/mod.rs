@@ -73,6 +73,7 @@ pub struct StoreHandles {
     pub open_epochs: IntGauge,
     pub unknown_outcomes: IntGauge,
     pub lease_remaining: Gauge,
+    pub route_table_mismatch: IntGauge,
 }
 
 impl Metrics {
@@ -213,6 +214,7 @@ impl Metrics {
             open_epochs: self.families.open_epochs.clone(),
             unknown_outcomes: self.families.unknown_outcomes.clone(),
             lease_remaining: self.families.lease_remaining_seconds.clone(),
+            route_table_mismatch: self.families.route_table_mismatch.clone(),
         }
     }
 

@@ -94,7 +94,7 @@ fn list(conflicts: &[RouteConflict]) -> String {
 }
 
 /// What a reload replaces.
-struct Live {
+pub(crate) struct Live {
     table: Table,
     upstream: Arc<Upstream>,
 }
@@ -174,13 +174,16 @@ impl Proxy {
         })
     }
 
-    /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
-    pub(crate) fn reload(&self, settings: Arc<Settings>) -> Result<(), ProxyError> {
+    /// Makes of new settings what [`Self::reload`] takes.
+    pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Live, ProxyError> {
         let upstream = Arc::new(Upstream::new(&settings.upstream, &self.gate.lease)?);
         let table = Table::new(settings, &self.metrics).map_err(ProxyError::Routes)?;
-        let live = Arc::new(Live { table, upstream });
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
-        Ok(())
+        Ok(Live { table, upstream })
+    }
+
+    /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
+    pub(crate) fn reload(&self, live: Live) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
     }
 
     /// TLS of the data port, as it is for connections that come from now on.

@@ -99,6 +99,7 @@ const FIRE: &[(&str, &str)] = &[
     ("FencepostStoreUnavailable", "cut-off"),
     ("FencepostLeaseRunsOut", "cut-off"),
     ("FencepostReloadFailed", "orders"),
+    ("FencepostRouteTablesDiffer", "orders"),
     ("FencepostCertificateExpiresNow", "gone"),
     ("FencepostDown", "gone"),
     ("FencepostAbsent", "gone"),

@@ -227,7 +227,7 @@ over_both_stores! {
         let other = config.clone().route("resource: 'other:{id}'");
         let (status, said) = Proxy::refused(&other).await;
         assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains("--accept-new-keys") && said.contains("order:{id}"), "{said}");
+        assert!(said.contains("--accept-new-keys") && said.contains("other:2"), "{said}");
         Proxy::start(&config).await.stop().await;
 
         let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;

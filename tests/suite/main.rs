@@ -51,6 +51,7 @@ mod relay;
 mod responses;
 mod rolling;
 mod rough_way;
+mod route_table;
 mod row_locks;
 mod spelling;
 mod store_down;

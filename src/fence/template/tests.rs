@@ -202,6 +202,28 @@ fn requests_without_a_key() {
 }
 
 #[test]
+fn shapes_have_no_names() {
+    for (pattern, template, shape) in [
+        ("/o/{id}", "order:{id}", "order:{1}"),
+        ("/o/{x}", "order:{x | lower}", "order:{1|lower}"),
+        ("/{a}/{b}", "{b|int}-{a}", "{1|int}-{0}"),
+        ("/{a}/{*rest}", "{a}:{rest}", "{0}:{*}"),
+        ("/{*path}", "{path}", "{path}"),
+        (
+            "/o",
+            "{host}|{header.X-T}|{query.q}|{json.a.b}",
+            "{host}|{header.x-t}|{query.q}|{json.a.b}",
+        ),
+    ] {
+        let route = Route::new(pattern, template);
+        assert_eq!(route.template.shape(), shape);
+    }
+    let route = Route::new("/{a}/{b}", "{b|int}-{a}-{query.q|lower|int}");
+    let numbers: Vec<String> = route.template.numbers().map(Source::to_string).collect();
+    assert_eq!(numbers, ["`{b}`", "`{query.q}`"]);
+}
+
+#[test]
 fn templates_that_cannot_be_used() {
     for (pattern, template, what) in [
         ("/o/{id}", "", "it is empty"),

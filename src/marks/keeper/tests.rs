@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus::IntGauge;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::config::RouteTable;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::double::{
     Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, broken, clock, key, token,
@@ -108,6 +110,117 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
     assert_eq!(store.calls("raise_era"), 1);
     keeper.round().await.expect("a round");
     assert_eq!(store.calls("raise_era"), 1, "and not once more");
+}
+
+fn served(resource: &str) -> (String, Arc<RouteRecord>) {
+    let document = format!(
+        r#"{{"version":1,"unmatched":"refuse","routes":[{{"path":"/o/{{id}}","mode":"enforce",
+        "methods":null,"resource":"{resource}:{{id}}","safe_methods":"optional",
+        "token_format":"decimal","reuse":"allow","allow":[]}}]}}"#
+    );
+    let table = RouteTable::from_document(&document).expect("a good table");
+    let gauge = IntGauge::new("mismatch", "of a test").expect("good options");
+    (
+        table.to_document(),
+        Arc::new(RouteRecord::new(table, gauge)),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_serves_other_routes_than_those_on_record_does_not_join() {
+    let store = Arc::new(Double::default());
+    let (old, _) = served("old");
+    let (new, routes) = served("new");
+    let rig = rig(&store, 2).await;
+    store.state().instances.clear();
+    let keeper = Keeper {
+        lease: Arc::new(Lease::new(clock(), Some(TERM), InstanceId::from_bits(3))),
+        routes,
+        ..rig.keeper()
+    };
+    store.state().routes = Some(old.clone());
+    let refused = keeper.join().await.expect_err("it has other keys");
+    assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
+    assert!(
+        !keeper.lease.begun() && store.calls("join") == 1,
+        "the rig's own"
+    );
+
+    // Replaced after it had looked, before it was on record.
+    store.state().routes = Some(new);
+    let go = Arc::new(Notify::new());
+    store.plan("join", Act::Hold(Arc::clone(&go)));
+    let (joined, ()) = tokio::join!(keeper.join(), async {
+        store.until("join", 2).await;
+        store.state().routes = Some(old);
+        go.notify_one();
+    });
+    let refused = joined.expect_err("it has other keys");
+    assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
+    assert!(!keeper.lease.begun());
+    assert!(store.state().instances.is_empty(), "it leaves no trace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let (old, routes) = served("old");
+    let keeper = Keeper {
+        routes,
+        ..rig.keeper()
+    };
+    store.state().routes = Some(old.clone());
+    keeper.round().await.expect("a round");
+    let me = rig.lease.identity().instance;
+    let renewals = store.state().instances[&me].renewals;
+    assert!(store.declare_dead(&me, renewals).await.expect("declared"));
+    store.bury(&me).await.expect("buried");
+    let left = store.replace_routes(&served("new").0).await;
+    assert_eq!(left.expect("replaced"), []);
+    tokio::time::advance(TERM + SETTLE + SETTLE).await;
+    let refused = keeper.round().await.expect_err("the keys are others now");
+    assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
+    assert!(!rig.lease.valid() && store.state().instances.is_empty());
+    store.state().routes = Some(old);
+    keeper.round().await.expect("a round");
+    assert!(rig.lease.valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_live_route_table_is_noticed_and_its_own_is_told() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (_, routes) = served("a");
+    let keeper = Keeper {
+        routes: Arc::clone(&routes),
+        ..one.keeper()
+    };
+    let me = one.lease.identity().instance;
+    let other = two.lease.identity().instance;
+    let row = |id: &InstanceId| store.state().instances[id].clone();
+    keeper.round().await.expect("a round");
+    assert_eq!(row(&me).routes, routes.digest());
+    for (digest, dead, differs) in [
+        (routes.digest(), false, false),
+        ("another".to_owned(), false, true),
+        (String::new(), false, false),
+        ("another".to_owned(), true, false),
+    ] {
+        {
+            let mut state = store.state();
+            let row = state.instances.get_mut(&other).expect("it is there");
+            (row.routes, row.dead) = (digest, dead);
+        }
+        keeper.round().await.expect("a round");
+        let expected: &[InstanceId] = if differs {
+            std::slice::from_ref(&other)
+        } else {
+            &[]
+        };
+        assert_eq!(routes.others(), expected);
+    }
+    assert_eq!(store.calls("set_routes"), 1);
 }
 
 /// An old backup, say. What this instance knows tells what else was lost, so it must not be forgotten.

@@ -37,7 +37,7 @@ use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, Renewal, StoreError, Terms,
+    Override, RecordedRoutes, Renewal, StoreError, Terms,
 };
 use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
@@ -191,6 +191,11 @@ pub(super) fn migrator() -> Migrator {
             "terms",
             include_str!("../migrations/postgres/0002_terms.sql"),
         ),
+        (
+            3,
+            "route_table",
+            include_str!("../migrations/postgres/0003_route_table.sql"),
+        ),
     ])
 }
 
@@ -289,6 +294,13 @@ impl MarkStore for PostgresStore {
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         self.on(&self.keeper, async |c| {
             life::join(c, &self.namespace, instance, terms).await
+        })
+        .await
+    }
+
+    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
+        self.on(&self.keeper, async |c| {
+            life::set_routes(c, &self.namespace, instance, digest).await
         })
         .await
     }
@@ -439,16 +451,23 @@ impl MarkStore for PostgresStore {
         .await
     }
 
-    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError> {
+    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
         self.on(&self.people, async |c| {
-            people::templates(c, &self.namespace).await
+            people::routes(c, &self.namespace).await
         })
         .await
     }
 
-    async fn record_templates(&self, templates: &[(String, String)]) -> Result<(), StoreError> {
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
         self.on(&self.people, async |c| {
-            people::record_templates(c, &self.namespace, templates).await
+            people::record_routes(c, &self.namespace, known, document).await
+        })
+        .await
+    }
+
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            people::replace_routes(c, &self.namespace, document).await
         })
         .await
     }

@@ -1,10 +1,13 @@
-//! The statements for people and for the start: lists, overrides, the audit, templates.
+//! The statements for people and for the start: lists, overrides, the audit, the route table.
 
 use sqlx::PgConnection;
 
+use super::life;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Span};
-use crate::marks::store::{AuditRow, Era, MarkRow, Override, StoreError};
+use crate::marks::store::{
+    AuditRow, Era, InstanceRow, MarkRow, Override, RecordedRoutes, StoreError,
+};
 
 /// Writes the namespace's row as it is: proof that rows may be written.
 pub(super) async fn touch(connection: &mut PgConnection, namespace: &str) -> Result<(), Failure> {
@@ -203,36 +206,77 @@ pub(super) async fn audit(
     all(rows, rows::audit)
 }
 
-pub(super) async fn templates(
+pub(super) async fn routes(
     connection: &mut PgConnection,
     namespace: &str,
-) -> Result<Vec<(String, String)>, Failure> {
-    Ok(
+) -> Result<RecordedRoutes, Failure> {
+    let documents: Vec<Option<String>> =
+        sqlx::query_scalar("SELECT routes FROM namespaces WHERE namespace = $1")
+            .bind(namespace)
+            .fetch_all(&mut *connection)
+            .await?;
+    let templates =
         sqlx::query_as("SELECT path, template FROM templates WHERE namespace = $1 ORDER BY path")
             .bind(namespace)
             .fetch_all(connection)
-            .await?,
-    )
+            .await?;
+    Ok(RecordedRoutes {
+        document: documents.into_iter().flatten().next(),
+        templates,
+    })
 }
 
-pub(super) async fn record_templates(
+/// An update that had to wait for the row looks at it again when it has it.
+pub(super) async fn record_routes(
     connection: &mut PgConnection,
     namespace: &str,
-    templates: &[(String, String)],
-) -> Result<(), Failure> {
-    let (paths, templates): (Vec<String>, Vec<String>) = templates.iter().cloned().unzip();
-    sqlx::query(
-        "INSERT INTO templates (namespace, path, template) \
-         SELECT $1, t.path, t.template FROM unnest($2::text[], $3::text[]) AS t(path, template) \
-         ORDER BY t.path COLLATE \"C\" \
-         ON CONFLICT (namespace, path) DO UPDATE SET template = EXCLUDED.template",
+    known: Option<&str>,
+    document: &str,
+) -> Result<bool, Failure> {
+    let done = sqlx::query(
+        "INSERT INTO namespaces AS n (namespace, era, routes) \
+         SELECT $1, 0, $3 WHERE $2::text IS NULL \
+             OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = $1) \
+         ON CONFLICT (namespace) DO UPDATE SET routes = EXCLUDED.routes \
+         WHERE n.routes IS NOT DISTINCT FROM $2",
     )
     .bind(namespace)
-    .bind(paths)
-    .bind(templates)
+    .bind(known)
+    .bind(document)
     .execute(connection)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
+}
+
+/// The namespace's row is locked first, as every join does. So when the lock is had, no instance can
+/// join any more before this commits; and the look at the instances is a statement of its own after
+/// that, whose snapshot shows all that have joined.
+///
+/// Any error leaves the transaction open: the caller then drops the connection, which ends it.
+pub(super) async fn replace_routes(
+    connection: &mut PgConnection,
+    namespace: &str,
+    document: &str,
+) -> Result<Vec<InstanceRow>, Failure> {
+    run(connection, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    touch(connection, namespace).await?;
+    let present = life::instances(connection, namespace).await?;
+    if !present.is_empty() {
+        run(connection, "ROLLBACK").await?;
+        return Ok(present);
+    }
+    sqlx::query("UPDATE namespaces SET routes = $2 WHERE namespace = $1")
+        .bind(namespace)
+        .bind(document)
+        .execute(&mut *connection)
+        .await?;
+    run(connection, "COMMIT").await?;
+    // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
+    if routes(connection, namespace).await?.document.as_deref() != Some(document) {
+        let message = "the route table was not replaced, or was replaced again";
+        return Err(StoreError::Statement(message.to_owned()).into());
+    }
+    Ok(Vec::new())
 }
 
 async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
     Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, Renewal, StoreError, Terms,
+    Override, RecordedRoutes, Renewal, StoreError, Terms,
 };
 
 #[async_trait]
@@ -103,6 +103,14 @@ impl MarkStore for SqliteStore {
         let (instance, terms) = (instance.clone(), terms.clone());
         self.write(move |connection, namespace| {
             Box::pin(life::join(connection, namespace, instance, terms))
+        })
+        .await
+    }
+
+    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
+        let (instance, digest) = (instance.clone(), digest.to_owned());
+        self.write(move |connection, namespace| {
+            Box::pin(life::set_routes(connection, namespace, instance, digest))
         })
         .await
     }
@@ -245,15 +253,25 @@ impl MarkStore for SqliteStore {
         .await
     }
 
-    async fn templates(&self) -> Result<Vec<(String, String)>, StoreError> {
-        self.read(move |connection, namespace| Box::pin(people::templates(connection, namespace)))
+    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
+        self.read(move |connection, namespace| Box::pin(people::routes(connection, namespace)))
             .await
     }
 
-    async fn record_templates(&self, templates: &[(String, String)]) -> Result<(), StoreError> {
-        let templates = json!(templates);
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
+        let (known, document) = (known.map(str::to_owned), document.to_owned());
         self.write(move |connection, namespace| {
-            Box::pin(people::record_templates(connection, namespace, templates))
+            Box::pin(people::record_routes(
+                connection, namespace, known, document,
+            ))
+        })
+        .await
+    }
+
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
+        let document = document.to_owned();
+        self.write(move |connection, namespace| {
+            Box::pin(people::replace_routes(connection, namespace, document))
         })
         .await
     }

@@ -36,6 +36,21 @@ pub(super) async fn join(
     .await?)
 }
 
+pub(super) async fn set_routes(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: InstanceId,
+    digest: String,
+) -> Result<(), Failure> {
+    sqlx::query("UPDATE instances SET routes = ?3 WHERE namespace = ?1 AND id = ?2")
+        .bind(namespace)
+        .bind(instance.as_str())
+        .bind(digest)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 pub(super) async fn renew(
     connection: &mut SqliteConnection,
     namespace: &str,

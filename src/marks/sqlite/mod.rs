@@ -294,6 +294,11 @@ pub(super) fn migrator() -> Migrator {
             "terms",
             include_str!("../migrations/sqlite/0002_terms.sql"),
         ),
+        (
+            3,
+            "route_table",
+            include_str!("../migrations/sqlite/0003_route_table.sql"),
+        ),
     ])
 }
 

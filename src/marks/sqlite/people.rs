@@ -1,11 +1,13 @@
-//! The statements for people and for the start: lists, overrides, the audit, templates.
+//! The statements for people and for the start: lists, overrides, the audit, the route table.
 
 use sqlx::SqliteConnection;
 
-use super::schema;
+use super::{life, schema};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Schema, Span};
-use crate::marks::store::{AuditRow, Era, MarkRow, Override, StoreError};
+use crate::marks::store::{
+    AuditRow, Era, InstanceRow, MarkRow, Override, RecordedRoutes, StoreError,
+};
 
 const AUDIT: &str = "
     INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at)
@@ -180,33 +182,65 @@ pub(super) async fn audit(
     all(rows, rows::audit)
 }
 
-pub(super) async fn templates(
+pub(super) async fn routes(
     connection: &mut SqliteConnection,
     namespace: &str,
-) -> Result<Vec<(String, String)>, Failure> {
-    Ok(
+) -> Result<RecordedRoutes, Failure> {
+    let document: Option<Option<String>> =
+        sqlx::query_scalar("SELECT routes FROM namespaces WHERE namespace = ?1")
+            .bind(namespace)
+            .fetch_optional(&mut *connection)
+            .await?;
+    let templates =
         sqlx::query_as("SELECT path, template FROM templates WHERE namespace = ?1 ORDER BY path")
             .bind(namespace)
             .fetch_all(connection)
-            .await?,
-    )
+            .await?;
+    Ok(RecordedRoutes {
+        document: document.flatten(),
+        templates,
+    })
 }
 
-pub(super) async fn record_templates(
+pub(super) async fn record_routes(
     connection: &mut SqliteConnection,
     namespace: &str,
-    templates: serde_json::Value,
-) -> Result<(), Failure> {
-    sqlx::query(
-        "INSERT INTO templates (namespace, path, template) \
-         SELECT ?1, t.value ->> 0, t.value ->> 1 FROM json_each(?2) AS t WHERE true \
-         ON CONFLICT (namespace, path) DO UPDATE SET template = excluded.template",
+    known: Option<String>,
+    document: String,
+) -> Result<bool, Failure> {
+    let done = sqlx::query(
+        "INSERT INTO namespaces (namespace, era, routes) \
+         SELECT ?1, 0, ?3 WHERE ?2 IS NULL \
+             OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = ?1) \
+         ON CONFLICT (namespace) DO UPDATE SET routes = excluded.routes \
+         WHERE namespaces.routes IS ?2",
     )
     .bind(namespace)
-    .bind(templates.to_string())
+    .bind(known)
+    .bind(document)
     .execute(connection)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
+}
+
+/// One transaction of the one process that has the file.
+pub(super) async fn replace_routes(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    document: String,
+) -> Result<Vec<InstanceRow>, Failure> {
+    let present = life::instances(connection, namespace).await?;
+    if present.is_empty() {
+        sqlx::query(
+            "INSERT INTO namespaces (namespace, era, routes) VALUES (?1, 0, ?2) \
+             ON CONFLICT (namespace) DO UPDATE SET routes = excluded.routes",
+        )
+        .bind(namespace)
+        .bind(document)
+        .execute(connection)
+        .await?;
+    }
+    Ok(present)
 }
 
 pub(super) fn all<R, T>(

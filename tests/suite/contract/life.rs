@@ -70,6 +70,21 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     assert_eq!(era.expect("an answer"), 1);
 }
 
+pub async fn an_instance_says_which_routes_it_serves(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    join(&*store, 2).await;
+    for id in [2, 3] {
+        let told = store.set_routes(&instance(id), "others").await;
+        told.expect("an answer");
+    }
+    let other = InstanceRow {
+        routes: "others".to_owned(),
+        ..row(2, 0, false)
+    };
+    assert_eq!(rows(&*store).await, [row(1, 0, false), other]);
+}
+
 pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     let store = home.open().await;
     // Before anything has joined, too: an old backup may have nothing of the namespace.

@@ -83,9 +83,8 @@ pub async fn namespaces_share_nothing(home: Home) {
     one.join(&instance(1), &Terms::default())
         .await
         .expect("the store answers");
-    one.record_templates(&[("/a".into(), "a".into())])
-        .await
-        .expect("the store answers");
+    let recorded = one.record_routes(None, "a table").await;
+    assert!(recorded.expect("the store answers"));
     // SQLite lets one store have the file at a time.
     let two = if matches!(home, Home::Sqlite(_)) {
         drop(home.reopen(one).await);
@@ -102,7 +101,7 @@ pub async fn namespaces_share_nothing(home: Home) {
     assert_eq!(mark_of(&*two, "a").await, None);
     assert_eq!(two.list("", None, 10).await.expect("an answer"), []);
     assert_eq!(two.instances().await.expect("an answer"), []);
-    assert_eq!(two.templates().await.expect("an answer"), []);
+    assert_eq!(two.routes().await.expect("an answer").document, None);
     assert_eq!(advance(&*two, ask("a", 1)).await.before, None);
 }
 

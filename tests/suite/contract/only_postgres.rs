@@ -271,6 +271,45 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
 }
 
 /// A trigger notes what the session that writes marks has set.
+/// Either the one who replaces the route table sees the one who joins, or that one sees the new table.
+#[tokio::test]
+async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
+    let (url, store) = fresh().await;
+    let store = Arc::new(store);
+    let mut holder = shell(&url).await;
+    let mut watcher = shell(&url).await;
+    // A join that has not committed yet.
+    sql(
+        &mut holder,
+        "BEGIN; INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+         VALUES ('test', 'early', 0, 1, 1, false); UPDATE namespaces SET era = era",
+    )
+    .await;
+    let replacing = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.replace_routes("new").await }
+    });
+    until(&mut watcher, "the replacement waits", WAITS_FOR_A_LOCK).await;
+    sql(&mut holder, "COMMIT").await;
+    let left = replacing.await.expect("no panic").expect("an answer");
+    assert_eq!(left.len(), 1);
+    sql(&mut holder, "DELETE FROM instances").await;
+
+    // A replacement that has not committed yet.
+    sql(&mut holder, "BEGIN; UPDATE namespaces SET routes = 'new'").await;
+    let joining = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move {
+            store.join(&instance(1), &Terms::default()).await?;
+            store.routes().await
+        }
+    });
+    until(&mut watcher, "the join waits", WAITS_FOR_A_LOCK).await;
+    sql(&mut holder, "COMMIT").await;
+    let recorded = joining.await.expect("no panic").expect("an answer");
+    assert_eq!(recorded.document.as_deref(), Some("new"));
+}
+
 async fn note_settings(url: &str) -> PgConnection {
     let mut shell = shell(url).await;
     sql(

@@ -212,24 +212,60 @@ pub async fn the_audit_is_read_latest_first(home: Home) {
     assert!(first.at_ms > 1_600_000_000_000, "the store's clock decides");
 }
 
-pub async fn templates_are_kept_per_path(home: Home) {
+pub async fn a_route_table_is_recorded_over_the_one_that_is_known(home: Home) {
     let store = home.open().await;
-    assert_eq!(store.templates().await.expect("an answer"), []);
-    let pair = |path: &str, template: &str| (path.to_owned(), template.to_owned());
-    store
-        .record_templates(&[pair("/b", "b:{id}"), pair("/a", "a:{id}")])
-        .await
-        .expect("an answer");
-    store
-        .record_templates(&[pair("/b", "other:{id}")])
-        .await
-        .expect("an answer");
-    store.record_templates(&[]).await.expect("an answer");
+    let document = async |store: &dyn MarkStore| {
+        let recorded = store.routes().await.expect("an answer");
+        assert_eq!(recorded.templates, []);
+        recorded.document
+    };
+    assert_eq!(document(&*store).await, None);
+    for (known, new, done) in [
+        (Some("no"), "one", false),
+        (None, "one", true),
+        (None, "two", false),
+        (Some("one"), "two ü", true),
+        (Some("one"), "three", false),
+        (Some("two ü"), "two ü", true),
+    ] {
+        let recorded = store.record_routes(known, new).await.expect("an answer");
+        assert_eq!(recorded, done, "{known:?} {new}");
+    }
     let store = home.reopen(store).await;
-    assert_eq!(
-        store.templates().await.expect("an answer"),
-        [pair("/a", "a:{id}"), pair("/b", "other:{id}")]
+    assert_eq!(document(&*store).await.as_deref(), Some("two ü"));
+}
+
+pub async fn a_route_table_is_replaced_only_where_no_instance_is(home: Home) {
+    let store = home.open().await;
+    let replaced = async |new: &str| {
+        let left = store.replace_routes(new).await.expect("an answer");
+        let recorded = store.routes().await.expect("an answer").document;
+        assert_eq!(left.is_empty(), recorded.as_deref() == Some(new));
+        left
+    };
+    assert_eq!(replaced("one").await, []);
+    let terms = Terms::default();
+    store.join(&instance(1), &terms).await.expect("an answer");
+    let left = replaced("two").await;
+    assert_eq!((left.len(), &left[0].id), (1, &instance(1)));
+    // Nor where only an epoch is left of one.
+    advance(&*store, opening("a", 5, 1)).await;
+    assert!(
+        store
+            .declare_dead(&instance(1), 0)
+            .await
+            .expect("an answer")
     );
+    assert!(replaced("two").await[0].dead);
+    home.sql("DELETE FROM instances").await;
+    assert!(replaced("two").await[0].dead);
+    store
+        .close(&[epoch("a", 1, 1, 5)])
+        .await
+        .expect("an answer");
+    assert_eq!(replaced("two").await, []);
+    let joined = store.join(&instance(2), &terms).await;
+    joined.expect("it goes on");
 }
 
 pub async fn migrating_twice_changes_nothing(home: Home) {

@@ -11,13 +11,13 @@ use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put,
 
 const CUT_OFF: &str = "{ store: { lease: 4s, timeout: 3s } }";
 
-/// The routes of the job `orders`; `imports` is switched over on the way.
+/// The routes of the job `orders`; `imports` is gone on the way, by another name for the route.
 fn routes(imports: &str) -> String {
     format!(
         "{{ barrier: {{ wait: 4s, settle: 100s, queue: 25 }},
            routes: [
              {{ path: '/orders/{{id}}', name: orders, resource: 'order:{{id}}' }},
-             {{ path: '/imports/{{id}}', name: imports, resource: 'import:{{id}}', mode: {imports} }},
+             {{ path: '/imports/{{id}}', name: {imports}, resource: 'import:{{id}}' }},
              {{ path: '/trial/{{id}}', name: trial, resource: 'trial:{{id}}', mode: observe }},
              {{ path: /health, name: health, mode: bypass }},
            ] }}"
@@ -28,6 +28,8 @@ pub struct Scene {
     upstream: Upstream,
     store: Store,
     orders: Proxy,
+    /// On the store of `orders`, with other routes.
+    beside: Proxy,
     quiet: Proxy,
     reset: Proxy,
     dead_end: Proxy,
@@ -59,9 +61,11 @@ impl Scene {
             files.path("tls.key").display(),
         );
         let plain = || Config::new(&upstream, &Store::sqlite());
+        let beside = routes("imports").replace("name: trial,", "name: trial, reuse: once,");
         let nobody = format!("http://127.0.0.1:{}", free_port());
         Some(Self {
-            orders: Proxy::start(&Config::new(&upstream, &other).with(&routes("enforce"))).await,
+            orders: Proxy::start(&Config::new(&upstream, &other).with(&routes("imports"))).await,
+            beside: Proxy::start(&Config::new(&upstream, &other).with(&beside)).await,
             quiet: Proxy::start(&plain()).await,
             reset: Proxy::start(&plain()).await,
             dead_end: Proxy::start(&Config::to(&nobody, &Store::sqlite())).await,
@@ -276,12 +280,12 @@ impl Scene {
     }
 
     async fn reloaded(&self) {
-        let changed = Config::new(&self.upstream, &self.store).with(&routes("bypass"));
+        let changed = Config::new(&self.upstream, &self.store).with(&routes("others"));
         self.orders.rewrite(&changed);
         self.orders.hang_up();
-        let bypass = &[("route", "imports"), ("mode", "bypass")];
+        let enforces = &[("route", "others"), ("mode", "enforce")];
         self.orders
-            .until_metric("fencepost_route_mode", bypass, |value| value > 0.0)
+            .until_metric("fencepost_route_mode", enforces, |value| value > 0.0)
             .await;
         self.orders.rewrite_text("upstream: [");
         self.orders.hang_up();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection};
+use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
@@ -104,7 +104,24 @@ impl Store {
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
-    async fn direct(&self) -> PgConnection {
+    /// A connection of a test's own to its file, which is made if it is not there.
+    ///
+    /// # Panics
+    /// If it is not `SQLite`.
+    pub async fn file(&self) -> SqliteConnection {
+        let Kind::Sqlite(dir) = &*self.0 else {
+            panic!("not a file")
+        };
+        let options = SqliteConnectOptions::new().filename(dir.path().join("marks.db"));
+        let options = options.create_if_missing(true);
+        options.connect().await.expect("the file opens")
+    }
+
+    /// A connection of a test's own to its database.
+    ///
+    /// # Panics
+    /// If it is not Postgres.
+    pub async fn direct(&self) -> PgConnection {
         let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
         options.connect().await.expect("the server answers")
     }

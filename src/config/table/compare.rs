@@ -1,0 +1,390 @@
+//! Two tables by what they do: the same sample requests go through both ([`witness`](super::witness)),
+//! and each kind of difference between two routes is told once, with a request that shows it.
+//!
+//! What a route does with a sample is what `proxy::classify` does with the request. Not looked at:
+//! claims, since they forward nothing; requests that both tables refuse; and whether more is refused
+//! than before, since a refusal lets nothing past a mark.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::witness::{Pair, Sample, Sampler, Style};
+use super::{RouteTable, Rule};
+use crate::config::settings::{Mode, SafeMethods, Unmatched};
+use crate::fence::{Captures, ResourceKey, Router, Source, percent_encoded};
+
+/// What has changed for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Change {
+    /// It gets another key.
+    Key,
+    /// Its token is read in another format.
+    Format,
+    /// It is forwarded without being judged.
+    Unfenced,
+    /// No route takes it any more: a 404.
+    Unrouted,
+    /// A route let it pass unjudged, and it is fenced now.
+    Enforced,
+    /// No route took it, and one fences it now.
+    Added,
+    /// Its token passes once only, or no longer once only.
+    Reuse,
+}
+
+impl Change {
+    /// Whether an older token may pass because of it, now or with the next change.
+    #[must_use]
+    pub fn is_loss(self) -> bool {
+        match self {
+            Self::Key | Self::Format | Self::Unfenced | Self::Unrouted => true,
+            Self::Enforced | Self::Added | Self::Reuse => false,
+        }
+    }
+}
+
+/// One difference between two tables, by a request that shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub change: Change,
+    /// `PUT /orders/1/items`.
+    pub request: String,
+    /// What becomes of it by the old table: `is fenced as "order:1" (route /orders/{id}/{*rest})`.
+    pub was: String,
+    /// By the new one.
+    pub becomes: String,
+    /// The new table's route, where there is one.
+    pub route: Option<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            request,
+            was,
+            becomes,
+            ..
+        } = self;
+        write!(
+            f,
+            "{request}: until now {was}; with the new routes {becomes}"
+        )
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Judged, where it has a key.
+    Judged,
+    /// Its route wants a token, and it has none.
+    TokenRequired,
+    /// Forwarded without being judged, and why.
+    Passed(&'static str),
+    /// Refused for another reason.
+    Refused,
+    /// No route, no forwarding.
+    Unrouted,
+}
+
+/// A method, and whether there is a token.
+pub(super) type Asking<'a> = (&'a str, bool);
+
+/// Stands for all safe methods, which the routes do not tell apart.
+const SAFE: &str = "GET";
+/// The first one that a route lets through stands for its unsafe methods in the findings.
+const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
+
+impl RouteTable {
+    /// How `new` differs from this table: every kind of difference for every two routes that one
+    /// request can reach, the losses first.
+    #[must_use]
+    pub fn changes_to(&self, new: &Self) -> Vec<Finding> {
+        if self.shape() == new.shape() {
+            return Vec::new();
+        }
+        let Some(comparison) = Comparison::new([self, new]) else {
+            return Vec::new();
+        };
+        let mut findings: Vec<Finding> = comparison
+            .pairs()
+            .flat_map(|pair| comparison.findings(pair))
+            .collect();
+        findings.sort_by_key(|finding| (!finding.change.is_loss(), finding.change));
+        findings
+    }
+
+    /// How this table differs from what version 0.1.0 has recorded: paths and templates, and no more.
+    /// A path is compared with the route of the same path, whatever the names in it.
+    #[must_use]
+    pub fn changes_from_templates(&self, recorded: &[(String, String)]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (path, template) in recorded {
+            let Ok(old) = Self::of_template(path, template) else {
+                continue;
+            };
+            let shape = old.routes.first().map(|rule| rule.pattern.shape());
+            let same = |rule: &&Rule| Some(rule.pattern.shape()) == shape;
+            let Some(rule) = self.routes.iter().find(same) else {
+                continue;
+            };
+            let Some(key) = &rule.key else { continue };
+            let Ok(new) = Self::of_template(&rule.pattern.to_string(), key.as_str()) else {
+                continue;
+            };
+            findings.extend(old.changes_to(&new));
+        }
+        findings
+    }
+
+    /// Whether anything is judged: then what is ambiguous is refused everywhere.
+    fn is_strict(&self) -> bool {
+        self.routes.iter().any(|rule| rule.mode == Mode::Enforce)
+    }
+}
+
+/// Two tables, and what finds the routes in them.
+pub(super) struct Comparison<'a> {
+    tables: [&'a RouteTable; 2],
+    routers: [Router; 2],
+    sampler: Sampler,
+}
+
+/// A route of each table by its index, or none.
+pub(super) type Indices = [Option<usize>; 2];
+
+impl<'a> Comparison<'a> {
+    /// `None` where a table has two routes of one shape, which no configuration can have.
+    pub(super) fn new(tables: [&'a RouteTable; 2]) -> Option<Self> {
+        let [old, new] = tables.map(|table| {
+            let patterns = table.routes.iter().map(|rule| rule.pattern.clone());
+            Router::new(patterns.collect()).ok()
+        });
+        Some(Self {
+            tables,
+            routers: [old?, new?],
+            sampler: Sampler::new(tables),
+        })
+    }
+
+    /// Every two routes that one request could reach, as far as is known without a look.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Indices> + use<> {
+        let [old, new] = self.tables.map(|table| table.routes.len());
+        let or_none = |count: usize| (0..count).map(Some).chain([None]);
+        let all = or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]));
+        all.filter(|pair| *pair != [None, None])
+    }
+
+    /// The first finding of each kind, by the shortest path and the most readable values.
+    pub(super) fn findings(&self, indices: Indices) -> Vec<Finding> {
+        let mut findings: Vec<Finding> = Vec::new();
+        let pair = self.rules(indices);
+        for form in self.sampler.forms(pair) {
+            for style in Style::ALL {
+                let sample = self.sampler.sample(pair, form, style);
+                let Some(sides) = sample.map(|sample| self.sides(sample)) else {
+                    continue;
+                };
+                if sides.indices != indices {
+                    break;
+                }
+                for asking in askings(pair) {
+                    for change in sides.changes(asking) {
+                        if findings.iter().all(|found| found.change != change) {
+                            findings.push(sides.finding(change, asking));
+                        }
+                    }
+                }
+            }
+        }
+        findings
+    }
+
+    fn rules(&self, indices: Indices) -> Pair<'a> {
+        [0, 1].map(|at| self.tables[at].routes.get(indices[at]?))
+    }
+
+    /// One sample through both tables.
+    pub(super) fn sides(&self, sample: Sample) -> Sides<'a> {
+        let found = [0, 1].map(|at| self.routers[at].find(&sample.path));
+        let indices = [0, 1].map(|at| found[at].as_ref().map(|(index, _)| *index));
+        let pair = self.rules(indices);
+        let keys = [0, 1].map(|at| {
+            let (_, captures) = found[at].as_ref()?;
+            key(pair[at]?, captures, &sample)
+        });
+        Sides {
+            tables: self.tables,
+            indices,
+            pair,
+            sample,
+            keys,
+        }
+    }
+}
+
+/// Every method that one of the routes knows, unsafe ones first.
+pub(super) fn askings(pair: Pair<'_>) -> Vec<Asking<'_>> {
+    let rules = pair.into_iter().flatten();
+    let listed = rules.flat_map(|rule| rule.methods.iter().flatten());
+    let mut seen = BTreeSet::new();
+    let methods = UNSAFE.into_iter().chain(listed.map(String::as_str));
+    let methods = methods.filter(|method| seen.insert(*method));
+    let with_token = methods.chain([SAFE]).map(|method| (method, true));
+    with_token.chain([(SAFE, false)]).collect()
+}
+
+/// The key of a sample on a route, if it has one there.
+fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
+    let mut values = |source: &Source| Ok(sample.values.get(source).cloned());
+    let key = rule.key.as_ref()?;
+    key.render(captures, &sample.path, &mut values).ok()
+}
+
+/// One sample in both tables.
+pub(super) struct Sides<'a> {
+    tables: [&'a RouteTable; 2],
+    pub(super) indices: Indices,
+    pair: Pair<'a>,
+    sample: Sample,
+    keys: [Option<ResourceKey>; 2],
+}
+
+impl Sides<'_> {
+    fn fate(&self, at: usize, (method, token): Asking) -> Fate {
+        let table = self.tables[at];
+        let safe = method == SAFE;
+        let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
+        if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
+            return Fate::Refused;
+        }
+        let Some(rule) = self.pair[at] else {
+            return if safe && table.unmatched == Unmatched::SafeOnly {
+                Fate::Passed("no route takes it, and safe methods pass")
+            } else {
+                Fate::Unrouted
+            };
+        };
+        match (rule.mode, rule.safe_methods, &rule.methods) {
+            (Mode::Bypass, ..) => Fate::Passed("the route is bypassed"),
+            (Mode::Observe, ..) => Fate::Passed("the route only observes"),
+            (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
+                Fate::Passed("safe_methods is ignored")
+            }
+            (Mode::Enforce, _, Some(methods)) if !safe && !methods.contains(method) => {
+                Fate::Refused
+            }
+            (Mode::Enforce, SafeMethods::Optional, _) if safe && !token => {
+                Fate::Passed("safe_methods is optional")
+            }
+            (Mode::Enforce, ..) if !token => Fate::TokenRequired,
+            (Mode::Enforce, ..) if self.keys[at].is_none() => Fate::Refused,
+            (Mode::Enforce, ..) => Fate::Judged,
+        }
+    }
+
+    pub(super) fn changes(&self, asking: Asking) -> Vec<Change> {
+        let change = match (self.fate(0, asking), self.fate(1, asking)) {
+            (Fate::Judged, Fate::Judged) => return self.changes_of_judged(),
+            (Fate::Judged | Fate::TokenRequired, Fate::Passed(_)) => Change::Unfenced,
+            (Fate::Judged, Fate::Unrouted) => Change::Unrouted,
+            // A read that no route took stood under no promise.
+            (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) if self.pair[0].is_none() => {
+                Change::Added
+            }
+            (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) => Change::Enforced,
+            (Fate::Unrouted, Fate::Judged) => Change::Added,
+            _ => return Vec::new(),
+        };
+        vec![change]
+    }
+
+    /// Both judge it: by which key, and how do they read its token?
+    fn changes_of_judged(&self) -> Vec<Change> {
+        let [Some(old), Some(new)] = self.pair else {
+            return Vec::new();
+        };
+        let changed = [
+            (Change::Key, self.keys[0] != self.keys[1]),
+            (Change::Format, old.token_format != new.token_format),
+            (Change::Reuse, old.reuse != new.reuse),
+        ];
+        let changed = changed.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(change, _)| change).collect()
+    }
+
+    fn finding(&self, change: Change, asking: Asking) -> Finding {
+        let route = self.pair[1].map(|rule| rule.pattern.to_string());
+        Finding {
+            change,
+            request: self.request(asking),
+            was: self.words(0, change, asking),
+            becomes: self.words(1, change, asking),
+            route,
+        }
+    }
+
+    fn words(&self, at: usize, change: Change, asking: Asking) -> String {
+        let rule = self.pair[at];
+        let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
+        match self.fate(at, asking) {
+            Fate::Judged => {
+                let key = self.keys[at].as_ref().map_or("", ResourceKey::as_str);
+                let more = match (change, rule) {
+                    (Change::Format, Some(rule)) => {
+                        format!(", its token read as {}", rule.token_format.as_str())
+                    }
+                    (Change::Reuse, Some(rule)) => {
+                        format!(", with reuse: {:?}", rule.reuse).to_lowercase()
+                    }
+                    _ => String::new(),
+                };
+                format!("it is fenced as {key:?}{route}{more}")
+            }
+            Fate::TokenRequired => format!("it needs a token{route}"),
+            Fate::Passed(why) => format!("it passes unfenced: {why}{route}"),
+            Fate::Refused => format!("it is refused{route}"),
+            Fate::Unrouted => "it is a 404: no route takes it".to_owned(),
+        }
+    }
+
+    /// The request as a person would write it down.
+    fn request(&self, (method, token): Asking) -> String {
+        let mut target = self.sample.raw_path.clone();
+        let mut beside = Vec::new();
+        let mut known: Vec<(&Source, &String)> = self.sample.values.iter().collect();
+        known.sort_unstable();
+        let mut sign = '?';
+        for (source, value) in known {
+            match source {
+                Source::Query(name) => {
+                    let (name, value) = (percent_encoded(name), percent_encoded(value));
+                    target.push(sign);
+                    target.extend([name, "=".to_owned(), value]);
+                    sign = '&';
+                }
+                Source::Host => beside.push(format!("Host: {value}")),
+                Source::Header(name) => beside.push(format!("{name}: {value}")),
+                Source::Json(names) => {
+                    beside.push(format!("{} {value:?} in its JSON", names.join(".")));
+                }
+                Source::Path(_) | Source::WholePath => {}
+            }
+        }
+        if method == SAFE {
+            beside.push(
+                if token {
+                    "with a token"
+                } else {
+                    "without a token"
+                }
+                .to_owned(),
+            );
+        }
+        if beside.is_empty() {
+            format!("{method} {target}")
+        } else {
+            format!("{method} {target} ({})", beside.join(", "))
+        }
+    }
+}

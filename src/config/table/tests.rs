@@ -1,0 +1,441 @@
+//! What is told of two tables: by cases, and against a search of all short paths.
+
+use std::collections::{BTreeSet, HashMap};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::compare::{Comparison, Indices, askings};
+use super::witness::Sample;
+use super::*;
+use crate::fence::{CheckedPath, Source, percent_encoded};
+
+fn table(unmatched: &str, routes: &[Value]) -> RouteTable {
+    let routes: Vec<Value> = routes
+        .iter()
+        .map(|given| {
+            let mut route = json!({
+                "path": null, "mode": "enforce", "methods": null, "resource": null,
+                "safe_methods": "optional", "token_format": "decimal", "reuse": "allow", "allow": [],
+            });
+            for (name, value) in given.as_object().expect("fields") {
+                route[name] = value.clone();
+            }
+            route
+        })
+        .collect();
+    let document = json!({ "version": 1, "unmatched": unmatched, "routes": routes });
+    RouteTable::from_document(&document.to_string()).expect("a good table")
+}
+
+fn routes(list: &[(&str, &str)]) -> RouteTable {
+    let rules = list.iter().map(|(path, resource)| {
+        let mode = if resource.is_empty() {
+            "bypass"
+        } else {
+            "enforce"
+        };
+        let resource = (!resource.is_empty()).then_some(resource);
+        json!({ "path": path, "resource": resource, "mode": mode })
+    });
+    table("safe-only", &rules.collect::<Vec<_>>())
+}
+
+fn route(fields: &Value) -> RouteTable {
+    let mut route = json!({ "path": "/o/{id}", "resource": "o:{id}" });
+    for (name, value) in fields.as_object().expect("fields") {
+        route[name] = value.clone();
+    }
+    table("safe-only", &[route])
+}
+
+fn kinds(old: &RouteTable, new: &RouteTable) -> Vec<Change> {
+    let findings = old.changes_to(new);
+    findings.iter().map(|finding| finding.change).collect()
+}
+
+const ORDERS: (&str, &str) = ("/orders/{id}/{*rest}", "order:{id}");
+
+#[test]
+fn a_narrower_route_with_another_key_is_told_with_a_request() {
+    let old = routes(&[ORDERS]);
+    let new = routes(&[ORDERS, ("/orders/{id}/items", "item:{id}")]);
+    let findings = old.changes_to(&new);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(
+        findings[0].to_string(),
+        "PUT /orders/2/items: until now it is fenced as \"order:2\" (route /orders/{id}/{*rest}); \
+         with the new routes it is fenced as \"item:2\" (route /orders/{id}/items)"
+    );
+    assert!(findings[0].change.is_loss());
+    assert_eq!(kinds(&new, &old), [Change::Key]);
+}
+
+#[test]
+fn what_changes_nothing_is_not_told() {
+    let same = [
+        (
+            routes(&[ORDERS]),
+            routes(&[("/orders/{order}/{*rest}", "order:{order}")]),
+        ),
+        (
+            routes(&[("/{a}/{b}", "{a}:{b}")]),
+            routes(&[("/{b}/{a}", "{b}:{a}")]),
+        ),
+        (
+            routes(&[("/o%72ders/{id}", "o:{id}")]),
+            routes(&[("/orders/{id}", "o:{id}")]),
+        ),
+        // A route that takes a part of another one's paths, with the same keys.
+        (
+            routes(&[ORDERS]),
+            routes(&[ORDERS, ("/orders/{id}/items", "order:{id}")]),
+        ),
+        (
+            routes(&[("/f/{*rest}", "f/{rest}")]),
+            routes(&[("/f/{*x}", "f/{x}"), ("/f/{a}/{b}", "f/{a}/{b}")]),
+        ),
+        // No request without one part has a key on either.
+        (
+            routes(&[("/{k}/{id}", "{k}:{id}")]),
+            routes(&[("/{k}/{id}", "{k}:{id}"), ("/a/{id}", "a:{id}")]),
+        ),
+        (
+            route(&json!({ "resource": "{id|int}:{id}" })),
+            route(&json!({ "resource": "{id|int}:{id|lower}" })),
+        ),
+        (
+            route(&json!({ "resource": "{host}" })),
+            route(&json!({ "resource": "{host|lower}" })),
+        ),
+    ];
+    for (old, new) in &same {
+        assert_eq!(old.changes_to(new), [], "{old:?} {new:?}");
+        assert_eq!(new.changes_to(old), [], "{new:?} {old:?}");
+    }
+    let [(old, new), ..] = &same;
+    assert_eq!(old.digest(), new.digest());
+    assert_eq!(old.digest().len(), 32);
+    assert_ne!(old.to_document(), new.to_document());
+}
+
+#[test]
+fn each_kind_of_change_is_told_once() {
+    use Change::{Added, Enforced, Format, Key, Reuse, Unfenced, Unrouted};
+    let plain = || route(&json!({}));
+    for (old, new, expected) in [
+        (plain(), route(&json!({ "resource": "p:{id}" })), vec![Key]),
+        (
+            plain(),
+            route(&json!({ "resource": "o:{id|lower}" })),
+            vec![Key],
+        ),
+        (
+            plain(),
+            route(&json!({ "resource": "o:{id|int}" })),
+            vec![Key],
+        ),
+        (
+            plain(),
+            route(&json!({ "resource": "o:{query.id}" })),
+            vec![Key],
+        ),
+        (
+            plain(),
+            route(&json!({ "resource": "o:{json.id}" })),
+            vec![Key],
+        ),
+        (
+            plain(),
+            route(&json!({ "resource": "{host}:{id}" })),
+            vec![Key],
+        ),
+        (
+            plain(),
+            route(&json!({ "token_format": "hex" })),
+            vec![Format],
+        ),
+        (
+            plain(),
+            route(&json!({ "mode": "observe" })),
+            vec![Unfenced],
+        ),
+        (plain(), route(&json!({ "mode": "bypass" })), vec![Unfenced]),
+        (
+            plain(),
+            route(&json!({ "safe_methods": "ignored" })),
+            vec![Unfenced],
+        ),
+        (
+            plain(),
+            route(&json!({ "safe_methods": "required" })),
+            vec![Enforced],
+        ),
+        (plain(), route(&json!({ "methods": ["PUT"] })), vec![]),
+        (plain(), route(&json!({ "reuse": "once" })), vec![Reuse]),
+        (
+            plain(),
+            route(&json!({ "path": "/o/{id}/" })),
+            vec![Unfenced, Unrouted, Added],
+        ),
+        (plain(), table("refuse", &[]), vec![Unrouted]),
+        (plain(), table("safe-only", &[]), vec![Unfenced, Unrouted]),
+        (table("safe-only", &[]), plain(), vec![Added]),
+        (table("refuse", &[]), plain(), vec![Added]),
+        (
+            route(&json!({ "mode": "observe" })),
+            plain(),
+            vec![Enforced],
+        ),
+        (
+            route(&json!({ "mode": "observe" })),
+            route(&json!({ "mode": "bypass" })),
+            vec![],
+        ),
+        // More is refused than before.
+        (route(&json!({ "allow": ["semicolon"] })), plain(), vec![]),
+    ] {
+        assert_eq!(kinds(&old, &new), expected, "{old:?} {new:?}");
+    }
+}
+
+#[test]
+fn signs_that_only_one_template_escapes_are_told() {
+    let old = routes(&[("/a-b/{id}", "a-b:{id}")]);
+    let new = routes(&[("/{k}/{id}", "{k}:{id}"), ("/x-y/{id}", "")]);
+    assert_eq!(kinds(&old, &new).first(), Some(&Change::Key));
+    let finding = &old.changes_to(&new)[0];
+    assert!(
+        finding.was.contains("%2D") && !finding.becomes.contains("%2D"),
+        "{finding}"
+    );
+    // A slash within a segment reaches neither route, unless both let it through.
+    let with = |resource: &str, allow: &[&str]| {
+        route(&json!({ "path": "/o/{*rest}", "resource": resource, "allow": allow }))
+    };
+    let narrow =
+        |allow: &[&str]| route(&json!({ "path": "/o/{id}", "resource": "o:{id}", "allow": allow }));
+    let slash = &["encoded-slash"][..];
+    assert_eq!(
+        kinds(&with("o:{rest}", &[]), &narrow(&[])).first(),
+        Some(&Change::Unfenced)
+    );
+    let has_key = |old: &RouteTable, new: &RouteTable| kinds(old, new).contains(&Change::Key);
+    assert!(!has_key(&with("o:{rest}", &[]), &narrow(slash)));
+    assert!(has_key(&with("o:{rest}", slash), &narrow(slash)));
+}
+
+#[test]
+fn requests_name_what_the_keys_are_made_of() {
+    let old = route(&json!({ "resource": "{host}:{header.x-tenant}:{id}" }));
+    let new = route(&json!({ "resource": "{query.q}:{json.a.b}:{id}", "safe_methods": "ignored" }));
+    let findings = old.changes_to(&new);
+    let request = &findings[0].request;
+    for part in ["PUT /o/2?q=", "Host: example.org", "x-tenant: ", "a.b \""] {
+        assert!(request.contains(part), "{request}");
+    }
+    assert!(findings[1].request.starts_with("GET /o/2"), "{findings:?}");
+    assert!(findings[1].request.contains("with a token"), "{findings:?}");
+}
+
+#[test]
+fn what_an_older_version_has_recorded_is_compared_path_by_path() {
+    let recorded = |template: &str| {
+        vec![
+            ("/o/{order}".to_owned(), template.to_owned()),
+            ("/gone/{id}".to_owned(), "gone:{id}".to_owned()),
+        ]
+    };
+    let now = routes(&[("/o/{id}", "o:{id}"), ("/o/{id}/x", "")]);
+    assert_eq!(now.changes_from_templates(&recorded("o:{order}")), []);
+    let changes = now.changes_from_templates(&recorded("p:{order}"));
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(changes[0].change, Change::Key);
+}
+
+#[test]
+fn a_table_is_read_back_as_it_was_written() {
+    let table = table(
+        "refuse",
+        &[
+            json!({ "path": "/o/{id}", "resource": "{id|int}:{query.q}", "methods": ["POST", "PUT"],
+                    "safe_methods": "required", "token_format": "prefix-hex16", "reuse": "once",
+                    "allow": ["semicolon", "backslash"] }),
+            json!({ "path": "/free/{*rest}", "mode": "bypass" }),
+        ],
+    );
+    let document = table.to_document();
+    let again = RouteTable::from_document(&document).expect("it reads its own");
+    assert_eq!((&again, again.to_document()), (&table, document.clone()));
+    for (part, other) in [
+        ("\"version\":1", "\"version\":2"),
+        ("\"reuse\":\"once\"", "\"reuse\":\"twice\""),
+        ("prefix-hex16", "roman"),
+        ("semicolon", "comma"),
+        ("{id|int}", "{di|int}"),
+        ("\"version\":1", "\"version\":1,\"hosts\":[]"),
+        ("/free/{*rest}", "/o/{other}"),
+    ] {
+        let bad = document.replacen(part, other, 1);
+        assert_ne!(bad, document, "{part}");
+        assert!(RouteTable::from_document(&bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn tables_of_hundreds_of_routes_are_compared() {
+    let paths: Vec<(String, String)> = (0..300)
+        .flat_map(|n| {
+            let path = |more: &str| (format!("/s{n}/{{id}}{more}"), format!("s{n}:{{id}}"));
+            [path(""), path("/{*rest}")]
+        })
+        .collect();
+    let mut list: Vec<(&str, &str)> = paths.iter().map(|(a, b)| (&**a, &**b)).collect();
+    list.push(("/{*all}", "{path}"));
+    let old = routes(&list);
+    list.push(("/s7/{id}/items", "item:{id}"));
+    assert_eq!(kinds(&old, &routes(&list)), [Change::Key]);
+}
+
+// --- against a search ---
+
+/// Segments of the search: the literals of the patterns, and texts that no pattern has.
+const SEGMENTS: [&str; 5] = ["a", "b", "1", "07", "Z-:q"];
+const VALUES: [&str; 3] = ["1", "07", "Z-:/q"];
+const HOSTS: [&str; 2] = ["h.test", "1"];
+
+fn one_pattern() -> impl Strategy<Value = String> {
+    let segment = prop::sample::select(vec!["a", "b", "{x}", "{y}"]);
+    let end = prop::sample::select(vec!["", "", "/", "/{*r}"]);
+    (prop::collection::vec(segment, 0..=2), end).prop_map(|(mut segments, end)| {
+        if segments == ["{x}", "{x}"] || segments == ["{y}", "{y}"] {
+            segments.truncate(1);
+        }
+        let steps: Vec<String> = segments.iter().map(|one| format!("/{one}")).collect();
+        match (steps.concat() + end).as_str() {
+            "" => "/".to_owned(),
+            path => path.to_owned(),
+        }
+    })
+}
+
+const TEMPLATES: [&str; 18] = [
+    "{x}:{y}",
+    "{y}:{x}",
+    "k:{x}",
+    "k:{y}",
+    "k:{x|lower}",
+    "k:{x|int}",
+    "a:{x}",
+    "{x}",
+    "a",
+    "a-b:{x}",
+    "k:{r}",
+    "{x}/{r}",
+    "{x}-{r|lower}",
+    "{path}",
+    "{path|lower}",
+    "{header.h}:{x}",
+    "k:{header.h|int}",
+    "{host}:{header.h}",
+];
+
+fn one_route() -> impl Strategy<Value = Value> {
+    let template = prop::sample::select(TEMPLATES.to_vec());
+    let mode = prop::sample::select(vec!["enforce", "enforce", "enforce", "observe", "bypass"]);
+    let methods = prop::sample::select(vec![
+        json!(null),
+        json!(null),
+        json!(["PUT"]),
+        json!(["POST"]),
+    ]);
+    let safe = prop::sample::select(vec!["optional", "optional", "required", "ignored"]);
+    let format = prop::sample::select(vec!["decimal", "decimal", "decimal", "hex"]);
+    (one_pattern(), template, mode, methods, safe, format).prop_map(
+        |(path, template, mode, methods, safe, format)| {
+            let pattern = Pattern::parse(&path).expect("a good pattern");
+            let fits = KeyTemplate::parse(template, &pattern).is_ok();
+            json!({
+                "path": path, "resource": if fits { template } else { "{path}" }, "mode": mode,
+                "methods": methods, "safe_methods": safe, "token_format": format,
+                "reuse": "allow", "allow": [],
+            })
+        },
+    )
+}
+
+fn one_table() -> impl Strategy<Value = RouteTable> {
+    let routes = prop::collection::vec(one_route(), 0..=3);
+    let unmatched = prop::sample::select(vec!["safe-only", "refuse"]);
+    (routes, unmatched).prop_map(|(mut routes, unmatched)| {
+        // Two routes of one shape are no table.
+        let mut seen = BTreeSet::new();
+        routes.retain(|route| {
+            let path = route["path"].as_str().expect("text");
+            seen.insert(Pattern::parse(path).expect("a good pattern").shape())
+        });
+        table(unmatched, &routes)
+    })
+}
+
+/// Every path of up to three segments.
+fn all_paths() -> Vec<String> {
+    let mut all = vec!["/".to_owned()];
+    let mut longest = vec![String::new()];
+    for _ in 0..3 {
+        let longer = longest.iter().flat_map(|path| {
+            let longer = SEGMENTS.map(|segment| format!("{path}/{}", percent_encoded(segment)));
+            longer.into_iter()
+        });
+        longest = longer.collect();
+        for path in &longest {
+            all.extend([path.clone(), format!("{path}/")]);
+        }
+    }
+    all
+}
+
+fn found_by_search(comparison: &Comparison) -> BTreeSet<(Indices, Change)> {
+    let mut found = BTreeSet::new();
+    for raw_path in all_paths() {
+        for (value, host) in VALUES
+            .iter()
+            .flat_map(|value| HOSTS.map(|host| (value, host)))
+        {
+            let sample = Sample {
+                path: CheckedPath::parse(&raw_path).expect("a good path"),
+                raw_path: raw_path.clone(),
+                values: HashMap::from([
+                    (Source::Header("h".to_owned()), (*value).to_owned()),
+                    (Source::Host, host.to_owned()),
+                ]),
+            };
+            let sides = comparison.sides(sample);
+            for asking in askings([None, None]) {
+                let changes = sides.changes(asking);
+                found.extend(changes.into_iter().map(|change| (sides.indices, change)));
+            }
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn what_a_search_of_all_paths_finds_is_told_and_nothing_else(
+        old in one_table(), new in one_table()
+    ) {
+        let comparison = Comparison::new([&old, &new]).expect("no two routes of one shape");
+        let told: BTreeSet<(Indices, Change)> = comparison
+            .pairs()
+            .flat_map(|pair| comparison.findings(pair).into_iter().map(move |one| (pair, one.change)))
+            .collect();
+        prop_assert_eq!(
+            &told, &found_by_search(&comparison), "{} -> {}", old.to_document(), new.to_document()
+        );
+        let kinds: BTreeSet<Change> = old.changes_to(&new).iter().map(|one| one.change).collect();
+        let expected: BTreeSet<Change> = told.iter().map(|(_, change)| *change).collect();
+        prop_assert_eq!(kinds, expected);
+    }
+}

@@ -1,0 +1,238 @@
+//! Sample requests for two tables: paths that reach every pair of routes, and values that tell two
+//! templates apart.
+//!
+//! # Why these paths are enough
+//!
+//! A router's choice for a path depends on three things only: the number of its segments, its
+//! trailing slash, and which segments equal which literals. Of the patterns that match, the first in
+//! one fixed order wins. Take a path that reaches pattern *p* in one table and *q* in the other
+//! (or none in one of them). The witness for *p*, *q*, this length and this slash has their
+//! literals where one of the two has a literal, and fresh text in all other segments. A pattern that
+//! matches the witness has literals only where the witness does, and there the path has the same
+//! ones: so it matches the path too. Hence nothing beats *p* or *q* on the witness that does not beat
+//! it on the path, and the witness reaches *p* and *q*.
+//!
+//! Beyond the longest pattern only `{*rest}` matches, and each further segment extends all lists of
+//! segments in the same way. So one segment more than the longest pattern stands for all lengths.
+//!
+//! # Why these values are enough
+//!
+//! What both routes take from a free segment, a header and so on is a text of its own. Four samples:
+//!
+//! - *plain* is for people: `1`, `2`, … Every difference it shows is real.
+//! - *marked* has a distinct mark for each text. A mark is a run of one letter, in upper case, that
+//!   is longer than any in either table, then a number: so marks can be found in a key, and two keys
+//!   that are equal here have the same parts in the same places, with the same literals between. The
+//!   upper case shows the filter `lower`. What either template takes as a number gets a number, made
+//!   the same way of nines, since otherwise that template has no key.
+//! - *padded* puts a zero in front of numbers, which shows the filter `int`.
+//! - *signed* puts every ASCII sign into each text (in a segment: those that both routes let
+//!   through). It shows which signs a template escapes.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{RouteTable, Rule};
+use crate::fence::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
+
+/// The samples of values, the most readable one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Marked,
+    Padded,
+    Signed,
+}
+
+impl Style {
+    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::Marked, Self::Padded, Self::Signed];
+}
+
+/// One path and the values of everything else that a key can be made of.
+pub(super) struct Sample {
+    pub raw_path: String,
+    pub path: CheckedPath,
+    /// Of the parts that are not in the path.
+    pub values: HashMap<Source, String>,
+}
+
+/// Makes the samples for one pair of tables.
+pub(super) struct Sampler {
+    /// All literal segments, which a fresh one must differ from.
+    literals: HashSet<String>,
+    /// The letter and the length of its run that marks a text.
+    mark: (char, usize),
+    /// The length of the run of nines that marks a number.
+    nines: usize,
+    /// The longest pattern.
+    longest: usize,
+}
+
+/// A route of each table, or none.
+pub(super) type Pair<'a> = [Option<&'a Rule>; 2];
+
+/// A path's length and whether it ends in a slash.
+pub(super) type Form = (usize, bool);
+
+impl Sampler {
+    pub(super) fn new(tables: [&RouteTable; 2]) -> Self {
+        let rules = || tables.iter().flat_map(|table| &table.routes);
+        let patterns = || rules().map(|rule| &rule.pattern);
+        let literals: HashSet<String> = patterns()
+            .flat_map(|pattern| {
+                (0..pattern.segments()).filter_map(|at| pattern.literal(at).map(str::to_owned))
+            })
+            .collect();
+        let templates = rules().filter_map(|rule| Some(rule.key.as_ref()?.as_str()));
+        let texts: Vec<String> = literals
+            .iter()
+            .map(String::as_str)
+            .chain(templates)
+            .map(str::to_lowercase)
+            .collect();
+        let run = |sign: char| {
+            let runs = texts.iter().map(|text| longest_run(text, sign));
+            runs.max().unwrap_or_default()
+        };
+        // The letters up to f are digits of escapes.
+        let mark = ('g'..='z').map(|letter| (run(letter), letter)).min();
+        let (length, letter) = mark.unwrap_or((0, 'z'));
+        Self {
+            mark: (letter.to_ascii_uppercase(), length + 1),
+            // A single nine stands in escapes.
+            nines: run('9') + 2,
+            longest: patterns().map(Pattern::segments).max().unwrap_or(0),
+            literals,
+        }
+    }
+
+    /// The forms of path that reach both routes, if they meet at all. `None`: no route.
+    pub(super) fn forms(&self, pair: Pair) -> Vec<Form> {
+        let patterns = || pair.iter().flatten().map(|rule| &rule.pattern);
+        let least = patterns().map(Pattern::segments).max();
+        let least = least.unwrap_or(0);
+        let apart = |at| {
+            let mut literals = patterns().filter_map(|one| one.literal(at));
+            literals
+                .next()
+                .zip(literals.next())
+                .is_some_and(|(one, other)| one != other)
+        };
+        if (0..least).any(apart) {
+            return Vec::new();
+        }
+        (least..=self.longest + 1)
+            .flat_map(|length| [(length, false), (length, true)])
+            // The root has no trailing slash.
+            .filter(|&(length, slash)| length > 0 || !slash)
+            .filter(|&(length, slash)| patterns().all(|one| one.takes(length, slash)))
+            .collect()
+    }
+
+    /// The sample of a pair of routes that meet in this form. `None`: no request can have the path,
+    /// since the routes' literals make it ambiguous.
+    pub(super) fn sample(&self, pair: Pair, form: Form, style: Style) -> Option<Sample> {
+        let (length, slash) = form;
+        let rules = || pair.into_iter().flatten();
+        let keys = || rules().filter_map(|rule| rule.key.as_ref());
+        let numbers = numbers(pair);
+        let mut raw_path = String::new();
+        for at in 0..length {
+            let literal = rules().find_map(|rule| rule.pattern.literal(at));
+            let number = numbers.contains(&Place::Segment(at));
+            let text = match literal {
+                Some(text) => text.to_owned(),
+                None if style == Style::Signed && !number => {
+                    self.text(at, number, style) + &signs_of_segments(pair)
+                }
+                None => self.text(at, number, style),
+            };
+            raw_path.push('/');
+            raw_path.push_str(&percent_encoded(&text));
+        }
+        if length == 0 || slash {
+            raw_path.push('/');
+        }
+        let path = CheckedPath::parse(&raw_path).ok()?;
+        let mut values = HashMap::new();
+        for source in keys().flat_map(KeyTemplate::parts) {
+            if matches!(source, Source::Path(_) | Source::WholePath) {
+                continue;
+            }
+            // Behind all segments, so that no two texts are the same.
+            let ordinal = length + values.len();
+            let number = numbers.contains(&Place::Elsewhere(source.clone()));
+            values.entry(source.clone()).or_insert_with(|| {
+                let text = self.text(ordinal, number, style);
+                match (source, style) {
+                    (Source::Host, Style::Plain) => "example.org".to_owned(),
+                    (Source::Host, _) => text,
+                    (_, Style::Signed) if !number => text + SIGNS,
+                    _ => text,
+                }
+            });
+        }
+        Some(Sample {
+            raw_path,
+            path,
+            values,
+        })
+    }
+
+    /// A text that no literal equals, another one for each ordinal.
+    fn text(&self, ordinal: usize, number: bool, style: Style) -> String {
+        let (letter, length) = self.mark;
+        let mark = |sign: char, length: usize| String::from(sign).repeat(length);
+        match (style, number) {
+            (Style::Plain, _) if !self.literals.contains(&(ordinal + 1).to_string()) => {
+                (ordinal + 1).to_string()
+            }
+            // The ordinal has no nine and a fixed length, so that it ends where it ends.
+            (Style::Plain | Style::Marked, true) => {
+                format!("{}{ordinal:06o}", mark('9', self.nines))
+            }
+            (_, true) => format!("0{}{ordinal:06o}", mark('9', self.nines)),
+            (_, false) => format!("{}{ordinal:06o}", mark(letter, length)),
+        }
+    }
+}
+
+/// Where a part of a key comes from, whatever its name is in either route.
+#[derive(PartialEq, Eq, Hash)]
+enum Place {
+    Segment(usize),
+    Elsewhere(Source),
+}
+
+/// What at least one of the two keys takes as a number.
+fn numbers(pair: Pair) -> HashSet<Place> {
+    let mut numbers = HashSet::new();
+    for rule in pair.into_iter().flatten() {
+        for source in rule.key.iter().flat_map(KeyTemplate::numbers) {
+            numbers.extend(match source {
+                Source::Path(name) => rule.pattern.position(name).map(Place::Segment),
+                other => Some(Place::Elsewhere(other.clone())),
+            });
+        }
+    }
+    numbers
+}
+
+/// Every sign that can stand in a template. A `%` is not followed by a digit, nor is any piece
+/// between slashes a dot segment.
+const SIGNS: &str = "!\"#$%&'()*+,-.:/;<=>?@[\\]^_`{|}~";
+
+/// Those that a segment can have on both routes.
+fn signs_of_segments(pair: Pair) -> String {
+    let passes = |sign: &char| {
+        let path = CheckedPath::parse(&format!("/x{}", percent_encoded(&sign.to_string())));
+        let Ok(path) = path else { return false };
+        let mut rules = pair.iter().flatten();
+        rules.all(|rule| path.oddity_not_in(rule.allow).is_none())
+    };
+    SIGNS.chars().filter(passes).collect()
+}
+
+fn longest_run(text: &str, sign: char) -> usize {
+    let runs = text.split(|other| other != sign);
+    runs.map(str::len).max().unwrap_or(0)
+}

@@ -1,0 +1,349 @@
+//! The routes name the marks. Other routes never let an older token pass without being accepted, and
+//! are never accepted beside proxies, or their work, that go by the old ones.
+
+mod older_store;
+
+use std::time::{Duration, Instant};
+
+use crate::support::proxy::ADMIN_TOKEN;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, soon,
+};
+
+const ORDERS: &str = "{ path: '/orders/{id}/{*rest}', resource: 'order:{id}' }";
+const ITEMS: &str = "{ path: '/orders/{id}/items', resource: 'item:{id}' }";
+/// What is left by a proxy that is killed has settled soon.
+const SOON: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s }, barrier: { wait: 200ms, settle: 2s } }";
+const ACCEPT: &[&str] = &["migrate", "--accept-new-keys"];
+
+fn routes(routes: &[&str]) -> String {
+    format!("routes: [{}]", routes.join(", "))
+}
+
+/// Reloads, and waits until the proxy has taken the configuration over, or has not.
+async fn reload(proxy: &Proxy, config: &Config, taken: bool) {
+    proxy.rewrite(config);
+    proxy.hang_up();
+    let expected = if taken { 1.0 } else { 0.0 };
+    let is = |value: f64| (value - expected).abs() < 0.1;
+    proxy
+        .until_metric("fencepost_config_reload_ok", &[], is)
+        .await;
+}
+
+/// Waits until this stands in a line of the log.
+async fn logged(proxy: &Proxy, words: &[&str]) {
+    let has = |line: &serde_json::Value| {
+        let line = line.to_string();
+        words.iter().all(|word| line.contains(word))
+    };
+    proxy.logged(&words.join(", "), has).await;
+}
+
+over_both_stores! {
+    async fn a_route_that_takes_requests_from_another_one_is_refused_until_it_is_accepted(store: Store) {
+        let upstream = Upstream::start().await;
+        let old = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+        let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
+        let mut proxy = Proxy::start(&old).await;
+        let item = || put("/orders/7/items");
+        proxy.send(item().token(42)).await.assert_forwarded();
+        proxy.send(item().token(41)).await.assert_problem(412, "stale-token");
+
+        reload(&proxy, &new, false).await;
+        proxy.send(item().token(41)).await.assert_problem(412, "stale-token");
+        let example = ["PUT /orders/2/items", "order:2", "item:2", "--accept-new-keys"];
+        logged(&proxy, &example).await;
+        proxy.stop().await;
+
+        let (status, said) = Proxy::refused(&new).await;
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(example.iter().all(|word| said.contains(word)), "{said}");
+        let (status, said) = Proxy::run_with(&new, &["migrate"]).await;
+        assert!(status.success() && example.iter().all(|word| said.contains(word)), "{said}");
+        let (status, said) = Proxy::refused(&new).await;
+        assert_eq!(status.code(), Some(1), "migrate alone accepts nothing: {said}");
+
+        let (status, said) = Proxy::run_with(&new, ACCEPT).await;
+        assert!(status.success() && said.contains("item:2"), "{said}");
+        let mut proxy = Proxy::start(&new).await;
+        proxy.send(item().token(1)).await.assert_forwarded();
+        assert_eq!(upstream.tokens("item:7"), [1]);
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stop().await;
+        // What is accepted holds for the old routes as well.
+        let (status, said) = Proxy::refused(&old).await;
+        assert_eq!(status.code(), Some(1), "{said}");
+    }
+
+    async fn a_capture_that_is_renamed_with_its_key_changes_nothing(store: Store) {
+        let upstream = Upstream::start().await;
+        let old = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+        let renamed = "{ path: '/orders/{order}/{*more}', resource: 'order:{order}' }";
+        let new = old.clone().with(&routes(&[renamed])).with("stale_status: 409");
+        let mut proxy = Proxy::start(&old).await;
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.rewrite(&new);
+        proxy.hang_up();
+        eventually("the new configuration", || async {
+            let answer = proxy.send(put("/orders/7").token(41)).await;
+            (answer.status() == 409).then_some(())
+        }).await;
+        proxy.stop().await;
+        let mut proxy = Proxy::start(&new).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(409, "stale-token");
+        proxy.stop().await;
+        let proxy = Proxy::start(&old).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+    }
+
+    async fn new_keys_wait_for_the_work_that_a_killed_proxy_has_left(store: Store) {
+        let upstream = Upstream::start().await;
+        let old = Config::new(&upstream, &store).with(SOON).with(&routes(&[ORDERS]));
+        let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
+        let mut proxy = Proxy::start(&old).await;
+        let gate = Gate::shut();
+        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        let _at_work = proxy.begin(&put("/orders/7/items").token(41), b"").await;
+        upstream.reached(1).await;
+        proxy.kill9();
+        let died = Instant::now();
+        let (status, said) = Proxy::run_with(&new, ACCEPT).await;
+        assert!(status.success(), "{said}");
+        let waited = died.elapsed();
+        assert!(waited >= Duration::from_secs(2), "{waited:?}");
+        assert!(said.contains("instances on record: 1"), "{said}");
+        gate.open();
+        let proxy = Proxy::start(&new).await;
+        proxy.send(put("/orders/7/items").token(42)).await.assert_forwarded();
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_another_segment_gets_is_another_key() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let of = |path: &str| routes(&[&format!("{{ path: '{path}', resource: 't:{{a}}' }}")]);
+    let old = config.clone().with(&of("/t/{a}/{b}"));
+    let mut proxy = Proxy::start(&old).await;
+    proxy.send(put("/t/7/8").token(42)).await.assert_forwarded();
+    reload(&proxy, &config.clone().with(&of("/t/{b}/{a}")), false).await;
+    logged(&proxy, &["PUT /t/2/3", "t:2", "t:3"]).await;
+    proxy
+        .send(put("/t/7/9").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy.stop().await;
+    let (status, said) = Proxy::refused(&config.with(&of("/t/{b}/{a}"))).await;
+    assert!(status.code() == Some(1) && said.contains("t:3"), "{said}");
+}
+
+#[tokio::test]
+async fn routes_that_no_longer_fence_are_refused_by_a_reload() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    let wide = "{ path: '/{*path}', mode: bypass }";
+    for (new, word) in [
+        (config.clone().route("mode: observe"), "only observes"),
+        (config.clone().route("mode: bypass"), "bypassed"),
+        (config.clone().with(&routes(&[wide])), "bypassed"),
+        (config.clone().with(&routes(&[ITEMS])), "404"),
+        (
+            config.clone().route("path: '/orders/{id}/'"),
+            "PUT /orders/2:",
+        ),
+        (
+            config.clone().with("safe_methods: ignored"),
+            "GET /orders/2 (with a token)",
+        ),
+        (
+            config.clone().route("token: { format: hex }"),
+            "read as hex",
+        ),
+        (
+            config.clone().route("resource: '{host}:{id}'"),
+            "Host: example.org",
+        ),
+    ] {
+        reload(&proxy, &new, false).await;
+        logged(&proxy, &["was not reloaded", word]).await;
+        proxy
+            .send(put("/orders/7").token(41))
+            .await
+            .assert_problem(412, "stale-token");
+        reload(&proxy, &config, true).await;
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn routes_that_begin_to_enforce_are_named() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let observed = config.clone().route("mode: observe");
+    let mut proxy = Proxy::start(&observed).await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_forwarded();
+    reload(&proxy, &config, true).await;
+    eventually("to be enforced", || async {
+        let answer = proxy.send(put("/orders/7").token(41)).await;
+        (answer.status() == 412).then_some(())
+    })
+    .await;
+    let words = ["/orders/{id}", "enforce now", "barrier.settle"];
+    logged(&proxy, &words).await;
+    proxy.stop().await;
+
+    // And at a start.
+    let store = Store::sqlite();
+    let config = Config::new(&upstream, &store);
+    let observed = config.clone().route("mode: observe");
+    Proxy::start(&observed).await.stop().await;
+    let proxy = Proxy::start(&config).await;
+    logged(&proxy, &words).await;
+}
+
+/// Two proxies on one Postgres, by these configurations.
+async fn two(test: &str, more: &str) -> Option<(Upstream, Config, Proxy)> {
+    let store = Store::postgres(test).await?;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(more);
+    let proxy = Proxy::start(&config).await;
+    Some((upstream, config, proxy))
+}
+
+#[tokio::test]
+async fn two_live_proxies_with_different_routes_say_so() {
+    let Some((_upstream, config, a)) = two("two_live_proxies_…", "{}").await else {
+        return;
+    };
+    let more = config.clone().with(&routes(&[
+        "{ path: '/orders/{id}', resource: 'order:{id}' }",
+        "{ path: '/bills/{id}', resource: 'bill:{id}' }",
+    ]));
+    let mismatch = "fencepost_route_table_mismatch";
+    assert!(a.metrics().await.sum(mismatch, &[]) < 0.1);
+    let b = Proxy::start(&more).await;
+    let mut named = Vec::new();
+    for proxy in [&a, &b] {
+        proxy
+            .until_metric(mismatch, &[], |count| (count - 1.0).abs() < 0.1)
+            .await;
+        let other = eventually("the other one in /readyz", || async {
+            let answer = proxy.ask("/readyz").await;
+            assert_eq!(answer.status(), 200, "a roll-out goes on");
+            let others = answer.json()["other_route_tables"].clone();
+            others[0].as_str().map(str::to_owned)
+        })
+        .await;
+        logged(proxy, &["different route tables", &other]).await;
+        named.push(other);
+    }
+    assert_ne!(named[0], named[1]);
+    logged(&a, &["different route tables", &named[1]]).await;
+
+    reload(&a, &more, true).await;
+    for proxy in [&a, &b] {
+        proxy.until_metric(mismatch, &[], |count| count < 0.1).await;
+        logged(proxy, &["have the same route table again"]).await;
+        let told = proxy
+            .logs()
+            .iter()
+            .filter(|line| {
+                line["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("different route tables"))
+            })
+            .count();
+        assert_eq!(told, 1, "once, and not at every look");
+    }
+    eventually("none in /readyz", || async {
+        let said = a.ask("/readyz").await.json();
+        (said["other_route_tables"] == serde_json::json!([])).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn new_keys_are_not_accepted_beside_a_proxy_with_the_old_ones() {
+    let Some((upstream, old, proxy)) = two("new_keys_are_not_accepted_beside_…", SOON).await
+    else {
+        return;
+    };
+    let old = old.with(&routes(&[ORDERS]));
+    drop(proxy);
+    let mut a = Proxy::start(&old).await;
+    let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7/items").token(41));
+    upstream.reached(1).await;
+    let (status, said) = Proxy::run_with(&new, ACCEPT).await;
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("is alive"), "{said}");
+    let (status, said) = Proxy::refused(&new).await;
+    assert_eq!(status.code(), Some(1), "{said}");
+    gate.open();
+    soon("41", at_work)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    a.stop().await;
+    let (status, said) = Proxy::run_with(&new, ACCEPT).await;
+    assert!(status.success(), "{said}");
+    let b = Proxy::start(&new).await;
+    b.send(put("/orders/7/items").token(42))
+        .await
+        .assert_forwarded();
+    upstream.assert_no_overtaking();
+}
+
+/// A proxy that stood still while it was declared dead and the keys were accepted.
+#[tokio::test]
+async fn a_proxy_that_was_away_does_not_come_back_with_the_old_keys() {
+    let Some((upstream, config, proxy)) = two("a_proxy_that_was_away_…", SOON).await else {
+        return;
+    };
+    drop(proxy);
+    let old = config.with(&routes(&[ORDERS]));
+    let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
+    let frozen = Proxy::start(&old).await;
+    frozen.pause().await;
+    let (status, said) = Proxy::run_with(&new, ACCEPT).await;
+    assert!(status.success(), "{said}");
+    let b = Proxy::start(&new).await;
+    b.send(put("/orders/7/items").token(42))
+        .await
+        .assert_forwarded();
+    frozen.resume();
+    logged(&frozen, &["item:2", "--accept-new-keys"]).await;
+    let answer = frozen.send(put("/orders/7/items").token(41)).await;
+    answer.assert_problem(503, "store-unavailable");
+    frozen.send(get("/health")).await.assert_forwarded();
+    assert!(upstream.tokens("order:7").is_empty());
+}
+
+#[tokio::test]
+async fn a_running_proxy_keeps_new_keys_out_of_its_file() {
+    let upstream = Upstream::start().await;
+    let old = Config::new(&upstream, &Store::sqlite()).with(&routes(&[ORDERS]));
+    let proxy = Proxy::start(&old).await;
+    let (status, said) = Proxy::run_with(&old.with(&routes(&[ITEMS])), ACCEPT).await;
+    assert!(
+        status.code() == Some(1) && said.contains("in use"),
+        "{said}"
+    );
+    drop(proxy);
+    assert!(!said.contains(ADMIN_TOKEN));
+}

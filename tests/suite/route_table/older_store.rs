@@ -1,0 +1,89 @@
+//! A store of version 0.1.0, which has recorded the path and the template of each route and no more.
+
+use std::path::Path;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
+
+use super::{ACCEPT, ORDERS, routes};
+use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, put};
+
+/// What 0.1.0 has left of the route [`ORDERS`], and of one that is long gone.
+const ROWS: &str = "
+    INSERT INTO namespaces (namespace, era) VALUES ('NAMESPACE', 0);
+    INSERT INTO templates (namespace, path, template) VALUES
+        ('NAMESPACE', '/orders/{id}/{*rest}', 'order:{id}'),
+        ('NAMESPACE', '/orders/{id}/items', 'gone:{id}');
+    INSERT INTO marks (namespace, resource, token, era, changed_at)
+        VALUES ('NAMESPACE', 'order:7', 42, 0, NOW)";
+
+/// The first version's migrations.
+fn migrator(engine: &str) -> Migrator {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("src/marks/migrations/{engine}/0001_marks.sql"));
+    let text = std::fs::read_to_string(file).expect("the first migration");
+    let sql = AssertSqlSafe(text).into_sql_str();
+    let first = Migration::new(1, "marks".into(), MigrationType::Simple, sql, false);
+    let mut migrator = Migrator::with_migrations(vec![first]);
+    migrator.dangerous_set_table_name("fencepost_migrations");
+    migrator
+}
+
+/// Makes the store, as that version has left it.
+async fn older(store: &Store) {
+    let rows = |namespace: &str, now: &str| {
+        let rows = ROWS.replace("NAMESPACE", namespace).replace("NOW", now);
+        sqlx::raw_sql(AssertSqlSafe(rows))
+    };
+    if store.is_shared() {
+        let mut shell = store.direct().await;
+        let migrated = migrator("postgres")
+            .run_direct(None, &mut shell, false)
+            .await;
+        migrated.expect("the first schema");
+        rows("orders", "now()")
+            .execute(&mut shell)
+            .await
+            .expect("rows");
+    } else {
+        let mut shell = store.file().await;
+        let migrated = migrator("sqlite").run_direct(None, &mut shell, false).await;
+        migrated.expect("the first schema");
+        rows("default", "0")
+            .execute(&mut shell)
+            .await
+            .expect("rows");
+        shell.close().await.expect("closed");
+    }
+}
+
+over_both_stores! {
+    async fn a_store_of_0_1_0_goes_on_with_the_same_keys(store: Store) {
+        older(&store).await;
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let renamed = "{ path: '/orders/{order}/{*more}', resource: 'order:{order}' }";
+        let more = "{ path: '/bills/{id}', resource: 'bill:{id}' }";
+        let mut proxy = Proxy::start(&config.clone().with(&routes(&[renamed, more]))).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/7").token(43)).await.assert_forwarded();
+        proxy.stop().await;
+        // From then on the whole table is on record, and what it replaced counts no more.
+        let other = "{ path: '/orders/{id}/items', resource: 'gone:{id}' }";
+        let (status, said) = Proxy::refused(&config.with(&routes(&[ORDERS, more, other]))).await;
+        assert!(status.code() == Some(1) && said.contains("gone:2"), "{said}");
+    }
+
+    async fn a_store_of_0_1_0_takes_no_other_key_for_its_paths(store: Store) {
+        older(&store).await;
+        let upstream = Upstream::start().await;
+        let other = "{ path: '/orders/{id}/{*rest}', resource: 'other:{id}' }";
+        let config = Config::new(&upstream, &store).with(&routes(&[other]));
+        let (status, said) = Proxy::refused(&config).await;
+        assert!(status.code() == Some(1) && said.contains("order:2"), "{said}");
+        let (status, said) = Proxy::run_with(&config, ACCEPT).await;
+        assert!(status.success() && said.contains("other:2"), "{said}");
+        let proxy = Proxy::start(&config).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+    }
+}
