@@ -14,9 +14,9 @@
 //! nothing badly framed gets as far as `proxy`.
 //!
 //! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
-//! [`cli`], [`demo`]; and [`app`], the one place that wires them.
+//! [`throttle`] (what is logged only now and then), [`cli`], [`demo`]; and [`app`], the one place that wires them.
 //!
-//! Imports go one way: `fence`, `wire`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
+//! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
 //! `app` ← `cli`, `main`.
 
 pub mod admin;
@@ -31,4 +31,5 @@ pub mod metrics;
 pub mod proxy;
 pub mod rejections;
 pub mod server;
+pub mod throttle;
 pub mod wire;

@@ -28,7 +28,6 @@ mod peer;
 mod places;
 mod reset;
 mod respond;
-mod seldom;
 mod table;
 mod tunnel;
 mod upstream;
@@ -58,7 +57,6 @@ use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
 use self::respond::Refusal;
-use self::seldom::Seldom;
 use self::table::Table;
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
@@ -68,6 +66,7 @@ use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{Allow, RouteConflict};
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
 use crate::rejections::Rejections;
+use crate::throttle::Throttle;
 use crate::wire::{
     self,
     chunked::trailer_limits,
@@ -115,7 +114,7 @@ pub struct Proxy {
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     /// Refusals under overload.
-    shed: Seldom,
+    shed: Throttle,
     spends: AtomicU64,
     /// What this process calls itself in `Via`.
     via: Via,
@@ -167,7 +166,7 @@ impl Proxy {
             }),
             metrics,
             rejections,
-            shed: Seldom::default(),
+            shed: Throttle::of_many(),
             spends: AtomicU64::new(0),
             via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,

@@ -1,0 +1,132 @@
+//! [`Throttle`]: what repeats itself is not logged each time. A line for every refusal under overload would cost
+//! more than the refusal; a line for every failed try during an outage drowns the line that says why. The
+//! counters have them all.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many lines an overload gets in each second.
+const OF_MANY: u32 = 10;
+/// The pauses between two lines of one cause: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+
+/// Says which lines are logged, and how many were left out before each.
+#[derive(Debug)]
+pub struct Throttle {
+    /// How many lines go in a span.
+    most: u32,
+    /// The first span. Each that was filled is followed by one of twice the length.
+    first: Duration,
+    longest: Duration,
+    state: Mutex<State>,
+}
+
+/// Held for a look and a count, never across an await.
+#[derive(Debug, Default)]
+struct State {
+    cause: &'static str,
+    /// Since when the span runs, and how long it is.
+    span: Option<(Instant, Duration)>,
+    said: u32,
+    left_out: u64,
+}
+
+impl Throttle {
+    /// For many different lines of one kind: the first few of each second.
+    #[must_use]
+    pub fn of_many() -> Self {
+        Self::new(OF_MANY, (Duration::from_secs(1), Duration::from_secs(1)))
+    }
+
+    /// For tries that fail for the same cause, over and over: the first one, and then at growing pauses.
+    #[must_use]
+    pub fn of_repeats() -> Self {
+        Self::new(1, PAUSES)
+    }
+
+    fn new(most: u32, (first, longest): (Duration, Duration)) -> Self {
+        Self {
+            most,
+            first,
+            longest,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether this one is logged; with how many were left out before it.
+    pub fn say(&self, now: Instant) -> Option<u64> {
+        self.say_of("", now)
+    }
+
+    /// The same for one of several causes: another one than the last is logged at once.
+    pub fn say_of(&self, cause: &'static str, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.cause != cause {
+            state.cause = cause;
+            state.span = None;
+        }
+        let next = match state.span {
+            Some((since, span)) if now - since < span => None,
+            // After a span in which nothing happened it is news again.
+            Some((since, span)) if now - since < span * 2 => Some((span * 2).min(self.longest)),
+            _ => Some(self.first),
+        };
+        if let Some(span) = next {
+            state.span = Some((now, span));
+            state.said = 0;
+        }
+        if state.said == self.most {
+            state.left_out += 1;
+            return None;
+        }
+        state.said += 1;
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_first_of_each_second_are_said_and_the_others_counted() {
+        let (throttle, began) = (Throttle::of_many(), Instant::now());
+        let said = (0..100).filter(|_| throttle.say(began) == Some(0)).count();
+        assert_eq!(said, 10);
+        assert_eq!(throttle.say(began + SEC / 2), None);
+        assert_eq!(throttle.say(began + SEC), Some(91));
+        assert_eq!(throttle.say(began + SEC), Some(0));
+    }
+
+    #[test]
+    fn what_repeats_itself_is_said_at_growing_pauses() {
+        let (throttle, began) = (Throttle::of_repeats(), Instant::now());
+        let mut said = Vec::new();
+        for half_seconds in 0..3600 {
+            let at = SEC / 2 * half_seconds;
+            if let Some(left_out) = throttle.say(began + at) {
+                said.push((at.as_secs(), left_out));
+            }
+        }
+        assert_eq!(said[..4], [(0, 0), (1, 1), (3, 3), (7, 7)]);
+        let pauses = said.windows(2).map(|two| two[1].0 - two[0].0);
+        assert_eq!(pauses.max(), Some(300));
+        let total = said.iter().map(|(_, left_out)| left_out + 1).sum::<u64>();
+        assert!((3000..=3600).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn another_cause_and_one_that_comes_back_are_said_at_once() {
+        let (throttle, began) = (Throttle::of_repeats(), Instant::now());
+        assert_eq!(throttle.say_of("timeout", began), Some(0));
+        assert_eq!(throttle.say_of("timeout", began), None);
+        assert_eq!(throttle.say_of("connection", began), Some(1));
+        assert_eq!(throttle.say_of("connection", began), None);
+        assert_eq!(throttle.say_of("connection", began + 10 * SEC), Some(1));
+        assert_eq!(throttle.say_of("connection", began + 11 * SEC), Some(0));
+    }
+}
