@@ -173,7 +173,10 @@ impl<'a> Leftovers<'a> {
             }
         }
         for id in verdict.settled {
-            self.store.bury(&id).await?;
+            let mut step = self.store.bury(&id, &[], None).await?;
+            while let Some(after) = step.next {
+                step = self.store.bury(&id, &[], Some(&after)).await?;
+            }
         }
         Ok(())
     }

@@ -15,13 +15,14 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::{TcpListener, UnixSocket};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
 use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
-use crate::marks::keeper::Keeper;
+use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
 use crate::marks::ledger::Ledger;
@@ -35,6 +36,7 @@ use crate::metrics::{Certificate, Metrics};
 use crate::proxy::{Gate, Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener};
+use crate::throttle::Throttle;
 
 pub use keys::migrate;
 
@@ -170,6 +172,7 @@ impl App {
             settle: settings.barrier.settle,
             undelivered: settings.upstream.undelivered,
             routes: Arc::clone(&routes),
+            burials: Burials::default(),
             bits,
         };
 
@@ -226,7 +229,8 @@ impl App {
         // The store is tried once before the first request is accepted, so that a start in good order
         // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
         // what is fenced is refused until it can.
-        let mut joined = try_join(&keeper, &*store, &meters).await?;
+        let said = Throttle::of_repeats();
+        let mut joined = try_join(&keeper, &*store, &meters, &said).await?;
         let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
@@ -245,7 +249,7 @@ impl App {
         while !joined && told.is_none() {
             tokio::select! {
                 () = tokio::time::sleep(START_AGAIN) => {
-                    joined = try_join(&keeper, &*store, &meters).await?;
+                    joined = try_join(&keeper, &*store, &meters, &said).await?;
                 }
                 signal = stops.next() => told = Some(signal),
             }
@@ -290,7 +294,8 @@ impl App {
         departure.now.cancel();
         tunnels.cancel();
         tasks.close();
-        let drained = tokio::time::timeout(settings.shutdown.deadline, async {
+        let deadline = Instant::now() + settings.shutdown.deadline;
+        let drained = tokio::time::timeout_at(deadline, async {
             let _ = (&mut server).await;
             tasks.wait().await;
         });
@@ -324,11 +329,11 @@ impl App {
                 tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
             }
         };
-        if tokio::time::timeout(settings.store.timeout, close)
-            .await
-            .is_err()
-        {
-            tracing::warn!("the store did not answer at the stop; epochs stay recorded");
+        // A million rows take a while. A store that does not answer fails the first of the calls, and ends this.
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.max(settings.store.timeout);
+        if tokio::time::timeout(left, close).await.is_err() {
+            tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
             // Nobody may renew the lease of a run that is over: its peers would wait for its epochs as long as this
             // process stays.
             keeper_task.abort();
@@ -397,6 +402,7 @@ async fn try_join(
     keeper: &Keeper,
     store: &dyn MarkStore,
     meters: &Meters,
+    said: &Throttle,
 ) -> Result<bool, StoreError> {
     let tried = async {
         store.prepare().await?;
@@ -411,7 +417,10 @@ async fn try_join(
         Err(error) => {
             meters.errors.with_label_values(&[error.kind()]).inc();
             meters.up.set(0);
-            tracing::warn!(%error, "the store cannot be reached yet; nothing fenced is forwarded until it is");
+            if let Some(left_out) = said.say_of(error.kind(), Instant::now()) {
+                tracing::warn!(%error, left_out,
+                    "the store cannot be reached yet; nothing fenced is forwarded until it is");
+            }
             Ok(false)
         }
     }

@@ -305,9 +305,9 @@ async fn idle_resources_leave_no_entry() {
         drop(one.admit(&resource, 5).await);
         drop(one.admit(&resource, 6).await);
     }
-    assert_eq!(one.rig.ledger.open_rows(0).len(), 50);
+    assert_eq!(one.rig.open_rows().len(), 50);
     tokio::time::sleep(Duration::from_secs(61)).await;
-    one.rig.ledger.sweep(Duration::from_mins(1));
+    one.rig.ledger.sweep(Duration::from_mins(1), 1).await;
     assert_eq!(one.rig.ledger.active(), 0);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(one.store.state().epochs.is_empty());
@@ -327,7 +327,7 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     // One repair fails, the next succeeds.
     one.store.plan("reopen", Act::Fail(broken()));
     one.rig.lane.reconcile();
-    one.store.until("own", 1).await;
+    one.store.until("own_of", 1).await;
     one.store.until("reopen", 1).await;
     let refused = one.enter("a", 5).await.err();
     assert_eq!(refused, Some(Refusal::Barred { retry_after: LOSS }));

@@ -2,6 +2,7 @@
 //! an answer, to commit late, and to keep a row locked.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Int
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::keeper::Keeper;
+use super::keeper::{Burials, Keeper};
 use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
 use super::lease::{Clock, Lease};
 use super::ledger::Ledger;
 use super::reckoning::Reckoning;
 use super::routes::RouteRecord;
 use super::store::{
-    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Opening, Override, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Burial, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow,
+    MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
 };
 use super::watch::Watch;
 use crate::config::RouteTable;
@@ -37,6 +38,9 @@ pub(crate) enum Act {
     /// Done at once, and answered when told.
     HoldAnswer(Arc<Notify>),
 }
+
+/// How many epochs one step of a burial deletes here.
+const MOST_PER_BURIAL: usize = 10;
 
 pub(crate) fn broken() -> StoreError {
     StoreError::Connection("broken by the test".into())
@@ -65,10 +69,14 @@ pub(crate) struct Double {
     state: Arc<Mutex<State>>,
     acts: Mutex<HashMap<&'static str, VecDeque<Act>>>,
     calls: Mutex<HashMap<&'static str, usize>>,
+    /// The calls in the order in which they came, with how many rows each named.
+    order: Mutex<Vec<(&'static str, usize)>>,
     late: Mutex<Vec<Later>>,
     locked: Mutex<HashSet<ResourceKey>>,
     news: Mutex<Vec<News>>,
     listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
+    /// Nobody else can have this store.
+    alone: AtomicBool,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,6 +92,13 @@ impl Double {
     /// Nothing is planned for this call any more.
     pub(crate) fn forget_plans(&self, call: &'static str) {
         held(&self.acts).remove(call);
+    }
+
+    /// Nobody else can have this store, as with `SQLite`.
+    pub(crate) fn alone() -> Self {
+        let store = Self::default();
+        store.alone.store(true, Ordering::SeqCst);
+        store
     }
 
     pub(crate) fn lock_row(&self, key: &ResourceKey) {
@@ -125,6 +140,17 @@ impl Double {
 
     pub(crate) fn mark_of(&self, key: &ResourceKey) -> Option<i64> {
         self.state().marks.get(key).map(|mark| mark.0.get())
+    }
+
+    /// The calls of these names in the order in which they came, with how many rows each named at the most.
+    pub(crate) fn order(&self, names: &[&str]) -> Vec<(&'static str, usize)> {
+        let mut calls = held(&self.order).clone();
+        calls.retain(|(call, _)| names.contains(call));
+        calls
+    }
+
+    fn note(&self, call: &'static str, rows: usize) {
+        held(&self.order).push((call, rows));
     }
 
     /// What was in doubt is done now.
@@ -221,6 +247,19 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
     all
 }
 
+/// An instance's own rows, in order, with the marks of their resources.
+fn own(state: &State, instance: &InstanceId) -> Vec<OwnRow> {
+    let own = state.epochs.iter().filter(|row| row.instance == *instance);
+    let mark = |row: &EpochRow| state.marks.get(&row.resource).map(|mark| mark.0);
+    let mut rows: Vec<OwnRow> = own.map(|row| (row.clone(), mark(row))).collect();
+    rows.sort_by_key(|(row, _)| place(row));
+    rows
+}
+
+fn place(row: &EpochRow) -> Cursor {
+    (row.resource.clone(), row.opening)
+}
+
 #[async_trait]
 impl MarkStore for Double {
     fn kind(&self) -> &'static str {
@@ -228,7 +267,7 @@ impl MarkStore for Double {
     }
 
     fn shared(&self) -> bool {
-        true
+        !self.alone.load(Ordering::SeqCst)
     }
 
     async fn advance(
@@ -244,6 +283,7 @@ impl MarkStore for Double {
             *held(&self.calls).entry("advance").or_default() += 1;
             return Err(StoreError::LockTimeout("locked by the test".into()));
         }
+        self.note("advance", asks.len());
         let (instance, asks) = (instance.clone(), asks.to_vec());
         self.run("advance", move |state| advance(state, &instance, era, asks))
             .await
@@ -261,31 +301,67 @@ impl MarkStore for Double {
     }
 
     async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        let gone = epochs.to_vec();
+        self.note("close", epochs.len());
+        let gone: HashSet<EpochRow> = epochs.iter().cloned().collect();
         self.run("close", move |state| {
             state.epochs.retain(|row| !gone.contains(row));
         })
         .await
     }
 
-    async fn superseded(
+    async fn own(
         &self,
         instance: &InstanceId,
-    ) -> Result<Vec<(EpochRow, Token)>, StoreError> {
-        let instance = instance.clone();
-        self.run("superseded", move |state| {
-            let own = state.epochs.iter().filter(|row| row.instance == instance);
-            let marked = own.map(|row| (row.clone(), state.marks[&row.resource].0));
-            marked.filter(|(row, mark)| row.token < *mark).collect()
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        self.note("own", limit);
+        let (instance, after) = (instance.clone(), after.cloned());
+        self.run("own", move |state| {
+            let mut rows = own(state, &instance);
+            rows.retain(|(row, _)| after.as_ref().is_none_or(|after| place(row) > *after));
+            rows.truncate(limit);
+            rows
         })
         .await
     }
 
-    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError> {
+    async fn own_of(
+        &self,
+        instance: &InstanceId,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        self.note("own_of", resources.len());
         let instance = instance.clone();
-        self.run("own", move |state| {
-            let own = state.epochs.iter().filter(|row| row.instance == instance);
-            own.cloned().collect()
+        let resources: HashSet<ResourceKey> = resources.iter().cloned().collect();
+        self.run("own_of", move |state| {
+            let mut rows = own(state, &instance);
+            rows.retain(|(row, _)| resources.contains(&row.resource));
+            rows
+        })
+        .await
+    }
+
+    async fn close_own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+        kept: &[Opening],
+    ) -> Result<Option<Cursor>, StoreError> {
+        let (instance, after, kept) = (instance.clone(), after.cloned(), kept.to_vec());
+        self.run("close_own", move |state| {
+            let mut rows = own(state, &instance);
+            rows.retain(|(row, _)| after.as_ref().is_none_or(|after| place(row) > *after));
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let next = rows.get(limit - 1).map(|(row, _)| place(row));
+            rows.truncate(limit);
+            let gone: HashSet<EpochRow> = rows.into_iter().map(|(row, _)| row).collect();
+            state
+                .epochs
+                .retain(|row| kept.contains(&row.opening) || !gone.contains(row));
+            next
         })
         .await
     }
@@ -319,6 +395,7 @@ impl MarkStore for Double {
     }
 
     async fn announce(&self, news: &[News]) -> Result<(), StoreError> {
+        self.note("announce", news.len());
         let said = news.to_vec();
         self.run("announce", |_| ()).await?;
         let listeners = held(&self.listeners).clone();
@@ -422,15 +499,31 @@ impl MarkStore for Double {
         .await
     }
 
-    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError> {
-        let instance = instance.clone();
+    async fn bury(
+        &self,
+        instance: &InstanceId,
+        first: &[ResourceKey],
+        after: Option<&Cursor>,
+    ) -> Result<Burial, StoreError> {
+        self.note("bury", first.len());
+        let (instance, first, after) = (instance.clone(), first.to_vec(), after.cloned());
         self.run("bury", move |state| {
             if state.instances.get(&instance).is_some_and(|row| !row.dead) {
-                return Vec::new();
+                return Burial::default();
             }
-            state.instances.remove(&instance);
-            let gone = state.epochs.extract_if(.., |row| row.instance == instance);
-            gone.map(|row| row.resource).collect()
+            let rows = own(state, &instance).into_iter().map(|(row, _)| row);
+            let (mut doomed, mut rest): (Vec<_>, Vec<_>) =
+                rows.partition(|row| first.contains(&row.resource));
+            rest.retain(|row| after.as_ref().is_none_or(|after| place(row) > *after));
+            rest.truncate(MOST_PER_BURIAL);
+            let next = rest.get(MOST_PER_BURIAL - 1).map(place);
+            doomed.extend(rest);
+            if next.is_none() {
+                state.instances.remove(&instance);
+            }
+            state.epochs.retain(|row| !doomed.contains(row));
+            let freed = doomed.into_iter().map(|row| row.resource).collect();
+            Burial { freed, next }
         })
         .await
     }
@@ -657,6 +750,15 @@ impl Rig {
         rig
     }
 
+    /// Every epoch row that is registered here, of the generation of now.
+    pub(crate) fn open_rows(&self) -> Vec<EpochRow> {
+        let shards = 0..self.ledger.shards();
+        let generation = self.lease.generation();
+        shards
+            .flat_map(|shard| self.ledger.open_rows(shard, generation))
+            .collect()
+    }
+
     pub(crate) fn keeper(&self) -> Keeper {
         Keeper {
             store: Arc::clone(&self.store),
@@ -673,6 +775,7 @@ impl Rig {
                 RouteTable::default(),
                 IntGauge::new("mismatch", "of a test").expect("good options"),
             )),
+            burials: Burials::default(),
             bits: rand::random,
         }
     }

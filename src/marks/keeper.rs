@@ -15,18 +15,19 @@ use super::routes::RouteRecord;
 use super::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
 use super::watch::{Read, Watch};
 use crate::config::Finding;
+pub use burials::Burials;
 use hints::Hints;
 
+mod burials;
 mod hints;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
 const IDLE: Duration = Duration::from_mins(1);
 /// How often waiters look again at epochs of others, should a notification be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// How often own rows below their mark are read, should a notification be lost.
-const POLL: Duration = Duration::from_secs(1);
-/// How often idle epochs are looked for.
-const SWEEP: Duration = Duration::from_secs(5);
+/// In how many steps all idle epochs are looked for, and how often one is made: a pass takes five seconds, and
+/// what it finds comes bit by bit.
+const SWEEP: (usize, Duration) = (50, Duration::from_millis(100));
 /// After a failed round.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -45,6 +46,7 @@ pub struct Keeper {
     /// See [`Terms::undelivered`].
     pub undelivered: Duration,
     pub routes: Arc<RouteRecord>,
+    pub burials: Burials,
     /// Randomness for the ids of rejoins.
     pub bits: fn() -> u128,
 }
@@ -102,6 +104,8 @@ impl Keeper {
                 tokio::join!(
                     keeper.renewals(),
                     keeper.upkeep(),
+                    keeper.sweeps(),
+                    keeper.burials(),
                     keeper.cutoff(),
                     keeper.news(hints),
                     keeper.follow(hints),
@@ -133,6 +137,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.watch.interrupted();
+                    self.burials.settled(Vec::new());
                     self.meters.failed(&error);
                     // What only an operator can change is said also behind what may pass by itself.
                     let is_unfit = matches!(error, StoreError::Unfit(_));
@@ -194,36 +199,15 @@ impl Keeper {
                 Err(error) => {
                     // As below: what was read of the others still holds.
                     self.meters.failed(&error);
-                    tracing::warn!(instance = %id, %error, "an instance that stopped renewing could not be declared dead yet");
+                    let now = Instant::now();
+                    if let Some(left_out) = self.burials.undeclared.say_of(error.kind(), now) {
+                        tracing::warn!(instance = %id, %error, left_out,
+                            "an instance that stopped renewing could not be declared dead yet");
+                    }
                 }
             }
         }
-        let mut settled = verdict.settled;
-        if !settled.is_empty() {
-            // From another one each time, so that one which cannot be buried keeps none of the others waiting.
-            let chance = (self.bits)() % settled.len() as u128;
-            settled.rotate_left(usize::try_from(chance).unwrap_or_default());
-        }
-        for id in settled {
-            if !go_on() {
-                break;
-            }
-            let freed = match self.bounded(self.store.bury(&id)).await {
-                Ok(freed) => freed,
-                Err(error) => {
-                    // Tried again with the next round. That round must not start the watch over the living anew.
-                    self.meters.failed(&error);
-                    tracing::warn!(instance = %id, %error, "a dead instance's epochs could not be deleted yet");
-                    continue;
-                }
-            };
-            tracing::info!(instance = %id, resources = freed.len(), "a dead instance's work has settled");
-            for key in freed {
-                if self.ledger.waits_for_others(&key) {
-                    self.lane.look(key);
-                }
-            }
-        }
+        self.burials.settled(verdict.settled);
         Ok(())
     }
 
@@ -339,20 +323,21 @@ impl Keeper {
     async fn upkeep(&self) {
         let mut tick = tokio::time::interval(LOOK_AGAIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut polled, mut swept) = (Instant::now(), Instant::now());
         loop {
             tick.tick().await;
             for key in self.ledger.waiting_for_others() {
                 self.lane.look(key);
             }
-            if self.store.shared() && polled.elapsed() >= POLL {
-                polled = Instant::now();
-                self.lane.poll();
-            }
-            if swept.elapsed() >= SWEEP {
-                swept = Instant::now();
-                self.ledger.sweep(IDLE);
-            }
+        }
+    }
+
+    async fn sweeps(&self) {
+        let (steps, pause) = SWEEP;
+        let mut tick = tokio::time::interval(pause);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.ledger.sweep(IDLE, steps).await;
         }
     }
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-use super::store::{AuditRow, EpochRow, InstanceId, InstanceRow, MarkRow, StoreError};
+use super::store::{
+    AuditRow, Cursor, EpochRow, InstanceId, InstanceRow, MarkRow, OwnRow, StoreError,
+};
 use crate::fence::{ResourceKey, Token};
-
-/// How many epochs one burial deletes, so that it ends within its time however many there are.
-pub(super) const MOST_PER_BURIAL: i64 = 10_000;
 
 /// The table in which the migrator keeps its accounts: not sqlx's default name, since a database
 /// may be shared with another program that uses sqlx.
@@ -64,6 +63,23 @@ pub(super) fn epoch(
         instance: InstanceId::from_row(&instance),
         opening,
         token: number(token)?,
+    })
+}
+
+/// `(resource, instance, opening, token, mark)`.
+pub(super) type OwnColumns = (String, String, i64, i64, Option<i64>);
+
+pub(super) fn own(
+    (resource, instance, opening, token, mark): OwnColumns,
+) -> Result<OwnRow, StoreError> {
+    let row = epoch((resource, instance, opening, token))?;
+    Ok((row, mark.map(number).transpose()?))
+}
+
+/// What sorts before everything behind this place: no key is empty.
+pub(super) fn start(after: Option<&Cursor>) -> (&str, i64) {
+    after.map_or(("", i64::MIN), |(resource, opening)| {
+        (resource.as_str(), *opening)
     })
 }
 

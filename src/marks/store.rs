@@ -100,6 +100,21 @@ pub struct EpochRow {
     pub token: Token,
 }
 
+/// A place in the order of one instance's epoch rows: by resource, then by opening.
+pub type Cursor = (ResourceKey, Opening);
+
+/// One of an instance's own epoch rows, and the mark of its resource (`None`: it has none).
+pub type OwnRow = (EpochRow, Option<Token>);
+
+/// What one step of a burial has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Burial {
+    /// The resources whose epochs went.
+    pub freed: Vec<ResourceKey>,
+    /// Where the next step begins; `None`: nothing is left.
+    pub next: Option<Cursor>,
+}
+
 /// An instance as the others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceRow {
@@ -207,6 +222,9 @@ pub enum Heard {
     News(News),
     /// The subscription was (re)established; something may have been missed: poll now.
     Resumed,
+    /// Whether every notification arrives. The subscription has heard itself, after all that was told
+    /// before; or it has not for a while, or is broken.
+    Whole(bool),
 }
 
 /// Why a store call failed. Whatever the variant, the statement may still commit later.
@@ -291,13 +309,6 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Deletes these epoch rows, by resource, instance and opening.
     async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
-    /// This instance's own epoch rows that are below their mark, each with that mark.
-    async fn superseded(&self, instance: &InstanceId)
-    -> Result<Vec<(EpochRow, Token)>, StoreError>;
-
-    /// All of this instance's own epoch rows.
-    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError>;
-
     /// Records epochs again that a failover has lost (their instance and opening are kept), without
     /// looking at marks. What is there already stays as it is, and is written all the same, so that the commit waits
     /// for standbys: the try before may have been the one whose wait was cancelled.
@@ -308,6 +319,36 @@ pub trait MarkStore: Send + Sync + 'static {
 
     /// Tells the other instances. Best effort; does nothing where the store is not shared.
     async fn announce(&self, news: &[News]) -> Result<(), StoreError>;
+
+    // --- an instance's own rows, all of them: one caller; a connection of its own, since what grows
+    // with the number of open epochs must not hold up requests or a heartbeat ---
+
+    /// A page of this instance's own epoch rows: those behind `after`, in order, `limit` at most. A
+    /// page with fewer rows is the last one.
+    async fn own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<OwnRow>, StoreError>;
+
+    /// This instance's own epoch rows of these resources.
+    async fn own_of(
+        &self,
+        instance: &InstanceId,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<OwnRow>, StoreError>;
+
+    /// The end of a run: goes through this instance's own epoch rows behind `after`, `limit` at most,
+    /// and deletes those whose opening is not among `kept`. Returns where the next call begins;
+    /// `None`: that was all.
+    async fn close_own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+        kept: &[Opening],
+    ) -> Result<Option<Cursor>, StoreError>;
 
     // --- life and death: one caller, the lease keeper; a connection of its own ---
 
@@ -342,10 +383,17 @@ pub trait MarkStore: Send + Sync + 'static {
     /// the counter may stand still because the server is behind.
     async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
-    /// Deletes a dead instance's row and as many of its epochs as can be in one go; returns the resources
-    /// whose epochs went. Epochs that are left make their id one that only they know: it is dead, and
-    /// buried again. Refuses (changes nothing, returns nothing) for an id that is recorded and not dead.
-    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError>;
+    /// Deletes epochs of a dead instance, as many as can be in one go: those of the resources named
+    /// `first`, then those behind `after`, in order. The instance's own row goes with the last of
+    /// them. Epochs that are left after that make their id one that only they know: it is dead, and
+    /// buried again. Refuses (changes nothing, frees nothing) for an id that is recorded and not
+    /// dead. Not on the connection of the renewals, which nothing may hold up.
+    async fn bury(
+        &self,
+        instance: &InstanceId,
+        first: &[ResourceKey],
+        after: Option<&Cursor>,
+    ) -> Result<Burial, StoreError>;
 
     /// The end of a run: the instance's row goes if no epoch of it is left, else it is marked dead, so
     /// that the settling starts now. Called after every exchange has ended.

@@ -16,7 +16,7 @@ use fencepost::config::settings::Secret;
 use fencepost::fence::{ResourceKey, Token};
 use fencepost::marks::postgres::PostgresStore;
 use fencepost::marks::sqlite::SqliteStore;
-use fencepost::marks::{Ask, EpochRow, Found, InstanceId, MarkStore, StoreError};
+use fencepost::marks::{Ask, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
 
 use crate::support::postgres::Cluster;
 use crate::support::store::quick_dir;
@@ -157,7 +157,9 @@ over_both_stores! {
         an_epoch_opens_unless_the_mark_is_above,
         an_epoch_is_closed_by_its_opening_only,
         a_late_duplicate_opens_and_closes_nothing_else,
-        superseded_epochs_are_those_below_the_mark,
+        own_epochs_are_read_in_pages_with_their_marks,
+        own_epochs_are_read_for_the_resources_named,
+        at_the_end_of_a_run_its_own_epochs_go_but_those_named,
         epochs_are_read_for_the_resources_named,
         lost_epochs_are_opened_again,
         no_epoch_opens_in_an_older_era,
@@ -170,6 +172,8 @@ over_both_stores! {
         death_is_declared_by_the_counter,
         only_the_dead_are_buried,
         however_many_epochs_the_dead_had_all_go,
+        what_is_waited_for_is_buried_first,
+        an_instance_is_on_record_until_its_last_epoch_is_buried,
         an_id_known_from_epochs_alone_counts_as_dead,
         leaving_keeps_what_is_unknown,
         a_counter_starts_where_its_owner_says,
@@ -258,6 +262,35 @@ async fn advance_as(store: &dyn MarkStore, of: u128, era: i64, ask: Ask) -> Foun
 async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
     let row = store.mark(&key(resource)).await.expect("the store answers");
     row.map(|row| row.token.get())
+}
+
+/// All epochs of an instance, page by page.
+async fn own(store: &dyn MarkStore, of: u128) -> Vec<EpochRow> {
+    let mut all: Vec<EpochRow> = Vec::new();
+    loop {
+        let after: Option<Cursor> = all.last().map(|row| (row.resource.clone(), row.opening));
+        let page = store.own(&instance(of), after.as_ref(), 1000).await;
+        let page = page.expect("the store answers");
+        let last = page.len() < 1000;
+        all.extend(page.into_iter().map(|(row, _)| row));
+        if last {
+            return all;
+        }
+    }
+}
+
+/// Buries an instance to the end; returns how many resources were freed by each step.
+async fn buried(store: &dyn MarkStore, of: u128) -> Vec<usize> {
+    let (mut steps, mut after): (_, Option<Cursor>) = (Vec::new(), None);
+    loop {
+        let step = store.bury(&instance(of), &[], after.as_ref()).await;
+        let step = step.expect("the store answers");
+        steps.push(step.freed.len());
+        after = step.next;
+        if after.is_none() {
+            return steps;
+        }
+    }
 }
 
 async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<EpochRow> {

@@ -18,7 +18,7 @@ const PATIENT: &str =
 
 /// No poll of its own rows gets through any more, for longer than a test lasts.
 fn no_polls(relay: &Relay) -> Vec<Trap> {
-    let poll = Point::Before(Statement::Superseded);
+    let poll = Point::Before(Statement::Own);
     (0..1000).map(|_| relay.arm(poll, Action::Cut)).collect()
 }
 
@@ -35,7 +35,7 @@ async fn a_hand_over_needs_news_and_no_poll() {
         ..
     } = &pair;
     let _cut = no_polls(way_of_a);
-    let polls = way_of_a.passed(Statement::Superseded);
+    let polls = way_of_a.passed(Statement::Own);
     for token in 1..=20 {
         // A has it open; B has to have it closed.
         a.send(put("/orders/7").token(2 * token))
@@ -60,11 +60,7 @@ async fn a_hand_over_needs_news_and_no_poll() {
         .await
         .expect("no panic")
         .assert_forwarded();
-    assert_eq!(
-        way_of_a.passed(Statement::Superseded),
-        polls,
-        "not one poll"
-    );
+    assert_eq!(way_of_a.passed(Statement::Own), polls, "not one poll");
     upstream.assert_no_overtaking();
 }
 
@@ -84,7 +80,7 @@ async fn lost_news_costs_one_poll() {
     way_of_a.lose_notifications(true);
     way_of_b.lose_notifications(true);
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    let poll = way_of_a.arm(Point::Before(Statement::Superseded), Action::Hold);
+    let poll = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     poll.sprung().await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
@@ -93,7 +89,7 @@ async fn lost_news_costs_one_poll() {
     })
     .await;
     // One poll, and there is no second one.
-    let next = way_of_a.arm(Point::Before(Statement::Superseded), Action::Hold);
+    let next = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     poll.release();
     soon("42", newer)
         .await

@@ -40,6 +40,7 @@ mod lifecycle;
 mod limits;
 mod load;
 mod loops;
+mod many_epochs;
 mod metrics;
 mod notifications;
 mod operator;

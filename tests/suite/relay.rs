@@ -272,7 +272,7 @@ async fn every_statement_of_a_proxy_is_recognised() {
         Statement::Join,
         Statement::Renew,
         Statement::Instances,
-        Statement::Superseded,
+        Statement::Own,
     ] {
         seen(statement).await;
     }
@@ -311,7 +311,7 @@ async fn every_statement_of_a_proxy_is_recognised() {
     let cut = relay.arm(Point::Before(Statement::Renew), Action::Cut);
     cut.sprung().await;
     for statement in [
-        Statement::Own,
+        Statement::OwnOf,
         Statement::Reopen,
         Statement::DeclareDead,
         Statement::Bury,

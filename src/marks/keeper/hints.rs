@@ -65,16 +65,19 @@ impl Keeper {
         let Some(mut heard) = self.store.listen() else {
             return;
         };
+        self.lane.listening(false);
         while let Some(item) = heard.recv().await {
             match item {
                 Heard::News(News::Newer {
                     resource, token, ..
                 }) => match self.ledger.hinted(&resource, token) {
                     Hint::Known => {}
-                    Hint::Look if hints.add(resource) => {}
                     // An opening whose answer was lost, perhaps: only the store knows it.
-                    Hint::Look | Hint::NoEpoch => self.lane.poll(),
+                    Hint::NoEpoch => self.lane.hint(resource),
+                    Hint::Look if hints.add(resource) => {}
+                    Hint::Look => self.lane.poll(),
                 },
+                Heard::Whole(whole) => self.lane.listening(whole),
                 Heard::News(News::Closed { resource }) => {
                     if self.ledger.waits_for_others(&resource) {
                         self.lane.look(resource);

@@ -1,6 +1,7 @@
 //! The keeper, its rounds stepped by hand: rejoin, death, burial, and the start over a file that another run
 //! has left.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,6 +30,17 @@ async fn rig(store: &Arc<Double>, id: u128) -> Rig {
 
 async fn open(rig: &Rig, on: &ResourceKey, number: i64) -> Result<Answer, LaneError> {
     rig.lane.ask(on, token(number), Want::Open).await
+}
+
+/// A round, and the burials that it asks for.
+async fn step(keeper: &Keeper) {
+    keeper.round().await.expect("a round");
+    step_burials(keeper).await;
+}
+
+async fn step_burials(keeper: &Keeper) {
+    let mut graves = HashMap::new();
+    while keeper.bury_one(&mut graves).await.is_some() {}
 }
 
 fn enter(rig: &Rig, on: &ResourceKey, number: Token) -> Entered {
@@ -67,7 +79,7 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     // Declared dead, buried, and the mark of b overridden, all unnoticed; and the era comes by a statement first.
     let me = rig.lease.identity().instance;
     assert!(store.declare_dead(&me, 0).await.expect("declared"));
-    store.bury(&me).await.expect("buried");
+    store.bury(&me, &[], None).await.expect("buried");
     let done = store.override_mark(&b, token(3), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
     rig.ledger.adopt(1);
@@ -175,7 +187,7 @@ async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
     let me = rig.lease.identity().instance;
     let renewals = store.state().instances[&me].renewals;
     assert!(store.declare_dead(&me, renewals).await.expect("declared"));
-    store.bury(&me).await.expect("buried");
+    store.bury(&me, &[], None).await.expect("buried");
     let left = store.replace_routes(&served("new").0).await;
     assert_eq!(left.expect("replaced"), []);
     tokio::time::advance(TERM + SETTLE + SETTLE).await;
@@ -411,14 +423,14 @@ async fn epochs_are_looked_for_after_every_new_connection() {
     let a = key("a");
     assert!(open(&rig, &a, 5).await.is_ok());
     tokio::time::sleep(TERM).await;
-    assert_eq!(store.calls("own"), 0);
+    assert_eq!(store.calls("own_of"), 0);
     {
         let mut state = store.state();
         state.epochs.clear();
         state.connections += 1;
     }
     tokio::time::sleep(TERM).await;
-    assert_eq!(store.calls("own"), 1);
+    assert_eq!(store.calls("own_of"), 1);
     assert_eq!(store.open(&a), [(1, 5)], "recorded again");
     assert!(matches!(enter(&rig, &a, token(5)), Entered::Barred(_)));
     stop.cancel();
@@ -458,9 +470,9 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
     assert!(open(&two, &a, 6).await.is_ok());
     let keeper = two.keeper();
     let dead = |store: &Double| store.state().instances[&InstanceId::from_bits(1)].dead;
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     tokio::time::sleep(SILENCE.saturating_sub(MOMENT)).await;
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     assert!(
         !dead(&store),
         "a whole lease has not passed on the owner's clock"
@@ -470,26 +482,84 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
     store.plan("instances", Act::Fail(broken()));
     assert!(keeper.round().await.is_err());
     two.watch.interrupted();
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     assert!(!dead(&store));
     tokio::time::sleep(SILENCE).await;
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     assert!(dead(&store));
     assert!(matches!(
         enter(&two, &a, token(6)),
         Entered::Wait { known_left: Some(left) } if left == DEATH
     ));
     tokio::time::sleep(DEATH.saturating_sub(MOMENT)).await;
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     assert_eq!(store.open(&a).len(), 2, "not settled yet");
     tokio::time::sleep(Duration::from_millis(1)).await;
-    keeper.round().await.expect("a round");
+    step(&keeper).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(store.open(&a), [(1, 6)]);
     assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));
     // Its counter moves no more.
     assert_eq!(one.keeper().round().await.ok(), Some(()));
     assert_eq!(one.lease.generation(), 1);
+}
+
+/// Its epochs are many times what one step deletes.
+#[tokio::test(start_paused = true)]
+async fn a_burial_goes_on_within_its_round_with_what_is_waited_for_first() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    for n in 0..95 {
+        assert!(open(&one, &key(&format!("r{n:02}")), 5).await.is_ok());
+    }
+    let waited = key("r77");
+    assert!(open(&two, &waited, 6).await.is_ok());
+    let _place = two.ledger.queue(&waited, token(6), 1).expect("a place");
+    let me = one.lease.identity().instance;
+    store.leave(&me).await.expect("left");
+    let keeper = two.keeper();
+    step(&keeper).await;
+    assert_eq!(store.calls("bury"), 0, "it has not settled");
+    tokio::time::sleep(DEATH).await;
+    let go = Arc::new(Notify::new());
+    store.plan("bury", Act::HoldAnswer(Arc::clone(&go)));
+    keeper.round().await.expect("a round");
+    let burial = tokio::spawn(async move { step_burials(&keeper).await });
+    store.arrived("bury", 1).await;
+    assert_eq!(store.open(&waited).len(), 1, "the first step has freed it");
+    go.notify_one();
+    burial.await.expect("no panic");
+    assert_eq!(store.state().epochs.len(), 1);
+    let steps = store.order(&["bury"]);
+    assert_eq!(steps.len(), 10, "{steps:?}");
+    assert_eq!(steps[0], ("bury", 1));
+    assert!(matches!(enter(&two, &waited, token(6)), Entered::Permit(_)));
+    assert_eq!(store.calls("instances"), 2);
+}
+
+/// A failed look says nothing of who is dead, so nobody is buried on the word of the one before.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_buried_while_the_instances_cannot_be_read() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    assert!(open(&one, &key("a"), 5).await.is_ok());
+    let me = one.lease.identity().instance;
+    store.leave(&me).await.expect("left");
+    for _ in 0..1000 {
+        store.plan("bury", Act::Fail(broken()));
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(two.keeper().run(stop.clone()));
+    tokio::time::sleep(DEATH + TERM).await;
+    assert!(store.calls("bury") > 1);
+    for _ in 0..1000 {
+        store.plan("instances", Act::Fail(broken()));
+    }
+    tokio::time::sleep(TERM).await;
+    let tried = store.calls("bury");
+    tokio::time::sleep(TERM).await;
+    assert_eq!(store.calls("bury"), tried);
+    stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]
@@ -655,19 +725,19 @@ async fn after_a_crash_only_older_work_is_waited_for() {
         enter(&second.rig, &a, token(6)),
         Entered::Wait { known_left: None }
     ));
-    second.keeper.round().await.expect("a round");
+    step(&second.keeper).await;
     assert!(matches!(
         enter(&second.rig, &a, token(6)),
         Entered::Wait { known_left: Some(left) } if left == SETTLE
     ));
     second.pass(SETTLE.saturating_sub(MOMENT));
-    second.keeper.round().await.expect("a round");
+    step(&second.keeper).await;
     assert!(matches!(
         enter(&second.rig, &a, token(6)),
         Entered::Wait { .. }
     ));
     second.pass(Duration::from_millis(1));
-    second.keeper.round().await.expect("a round");
+    step(&second.keeper).await;
     // The look goes through the lane: once it has answered something later, it is done.
     open(&second.rig, &key("c"), 1).await.expect("granted");
     assert!(matches!(

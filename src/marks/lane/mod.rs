@@ -12,6 +12,9 @@
 
 mod aside;
 mod batch;
+mod closes;
+mod own;
+mod said;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::store::{EpochRow, StoreError};
 use crate::fence::{ResourceKey, Token};
+use own::OwnHandle;
 pub use task::{Lane, LaneSetup};
 
 /// What a request wants of the store.
@@ -113,10 +117,10 @@ enum Command {
     },
     /// Read again which epochs of the resource are open elsewhere.
     Look(ResourceKey),
-    /// Read which own epochs are below their mark.
-    Poll,
-    /// Check that the epochs open here and those on record are the same.
-    Reconcile,
+    /// Own rows that were not registered here when they were read.
+    Unclaimed(Vec<EpochRow>, oneshot::Sender<()>),
+    /// Rows of this generation that were registered here, and then not on record.
+    Missing(Vec<EpochRow>, u64, oneshot::Sender<()>),
     /// Delete what is drained, and end.
     Stop(oneshot::Sender<()>),
     /// A resource asked beside the lane has its answer.
@@ -127,6 +131,7 @@ enum Command {
 #[derive(Clone)]
 pub struct LaneHandle {
     tx: mpsc::UnboundedSender<Command>,
+    own: OwnHandle,
 }
 
 impl LaneHandle {
@@ -164,14 +169,26 @@ impl LaneHandle {
         let _ = self.tx.send(Command::Look(key));
     }
 
-    /// Reads, soon, which own epochs are below their mark, and closes those nobody uses.
+    /// Reads, soon, which own epochs are below their mark, and closes those nobody uses. Not where the store
+    /// is not shared: see [`OwnHandle`].
     pub fn poll(&self) {
-        let _ = self.tx.send(Command::Poll);
+        self.own.poll();
+    }
+
+    /// The same for one resource, of which somebody says that a newer token waits.
+    pub fn hint(&self, key: ResourceKey) {
+        self.own.hint(key);
+    }
+
+    /// Whether every notification of the other instances arrives. Until this is said, it is not asked for
+    /// what they have missed; from then on it is, often while they may be missed, and else seldom.
+    pub fn listening(&self, whole: bool) {
+        self.own.listening(whole);
     }
 
     /// Checks, soon, that every epoch open here is still on record, and closes what is on record and used by nobody.
     pub fn reconcile(&self) {
-        let _ = self.tx.send(Command::Reconcile);
+        self.own.reconcile();
     }
 
     /// Deletes every drained epoch and ends the lane.

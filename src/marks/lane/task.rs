@@ -7,8 +7,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::{self, Group, Outcome};
+use super::closes::Closes;
+use super::own::{Own, OwnHandle};
+use super::said::Said;
 use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::{Identity, Lease};
@@ -22,10 +26,8 @@ const MOST_PER_BATCH: usize = 1024;
 const MOST_ASIDE: usize = 8;
 /// How long a resource that ran into a row lock is asked about beside the lane.
 pub(super) const TROUBLE: Duration = Duration::from_secs(30);
-/// How many openings whose answer was lost are deleted unseen. The poll finds the others, once they are superseded.
-const MOST_DOUBTFUL: usize = 8192;
-/// The least time between two polls of this instance's own rows.
-const BETWEEN_POLLS: Duration = Duration::from_millis(100);
+/// The most drained epochs that are taken in at once.
+const MOST_DRAINED: usize = 2048;
 /// How often failed upkeep is tried again.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 /// How often an era may send a request back before it is given up.
@@ -57,8 +59,9 @@ pub struct Lane {
     pub(super) waiting: VecDeque<(ResourceKey, Waiter)>,
     pub(super) looks: HashSet<ResourceKey>,
     pub(super) gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
-    pub(super) closes: Vec<Drained>,
-    pub(super) closes_since: Option<Instant>,
+    pub(super) closes: Closes,
+    /// How many resources this turn's batch had.
+    pub(super) batch: usize,
     /// Resources that ran into a row lock, with those who wait until their own statement is answered.
     pub(super) aside: HashMap<ResourceKey, Vec<Waiter>>,
     pub(super) aside_room: Arc<Semaphore>,
@@ -67,12 +70,12 @@ pub struct Lane {
     pub(super) repairs: HashSet<ResourceKey>,
     /// Something is to be repaired that has not been tried yet.
     pub(super) repair: bool,
-    pub(super) poll: bool,
-    pub(super) polled: Instant,
-    pub(super) reconcile: bool,
+    /// Reads this instance's own rows, on a connection of its own.
+    pub(super) own: OwnHandle,
     pub(super) reconciled: Instant,
     /// When a statement's fate was last in doubt.
     pub(super) doubted: Option<Instant>,
+    pub(super) said: Said,
     pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
@@ -80,6 +83,7 @@ impl Lane {
     #[must_use]
     pub fn new(setup: LaneSetup) -> (Self, LaneHandle) {
         let (tx, rx) = mpsc::unbounded_channel();
+        let own = OwnHandle::new(setup.store.shared());
         let lane = Self {
             store: setup.store,
             ledger: setup.ledger,
@@ -94,37 +98,43 @@ impl Lane {
             waiting: VecDeque::new(),
             looks: HashSet::new(),
             gives: Vec::new(),
-            closes: Vec::new(),
-            closes_since: None,
+            closes: Closes::new(Instant::now()),
+            batch: 0,
             aside: HashMap::new(),
             aside_room: Arc::new(Semaphore::new(MOST_ASIDE)),
             trouble: HashMap::new(),
             repairs: HashSet::new(),
             repair: false,
-            poll: false,
-            polled: Instant::now(),
-            reconcile: false,
+            own: own.clone(),
             reconciled: Instant::now(),
             doubted: None,
+            said: Said::default(),
             stop: None,
         };
-        (lane, LaneHandle { tx })
+        (lane, LaneHandle { tx, own })
     }
 
     /// Runs until [`LaneHandle::stop`], or until every handle is gone.
     pub async fn run(mut self) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let own = Own::new(&self).run();
+        let mut own = AbortOnDropHandle::new(tokio::spawn(own));
         loop {
             let mut upkeep = false;
             if self.waiting.is_empty() && self.looks.is_empty() && !self.repair {
+                let close = self.closes.due();
                 tokio::select! {
                     command = self.rx.recv() => match command {
                         Some(command) => self.take(command),
                         None => return,
                     },
                     Some(drained) = self.drained.recv() => self.drain(drained),
+                    () = tokio::time::sleep_until(close.unwrap_or_else(Instant::now)),
+                        if close.is_some() => {}
                     _ = tick.tick() => upkeep = true,
+                    // Without it nobody would look for what others have superseded.
+                    _ = &mut own => return,
                 }
             }
             while self.waiting.len() < MOST_PER_BATCH {
@@ -136,11 +146,8 @@ impl Lane {
             }
             self.turn(upkeep).await;
             if let Some(done) = self.stop.take() {
-                // Here, and not before: an epoch that was opened by this very turn goes too.
-                self.ledger.retire_all();
-                self.drain_all();
-                self.close_now().await;
-                self.close_strays().await;
+                drop(own);
+                self.close_all().await;
                 let _ = done.send(());
                 return;
             }
@@ -160,20 +167,30 @@ impl Lane {
             Command::Look(key) => {
                 self.looks.insert(key);
             }
-            Command::Poll => self.poll = true,
-            Command::Reconcile => self.reconcile = true,
+            Command::Unclaimed(rows, judged) => {
+                self.disown(rows);
+                let _ = judged.send(());
+            }
+            Command::Missing(rows, generation, judged) => {
+                self.miss(&rows, generation);
+                let _ = judged.send(());
+            }
             Command::Stop(done) => self.stop = Some(done),
             Command::Aside(outcome) => self.aside_done(*outcome),
         }
     }
 
     pub(super) fn drain(&mut self, drained: Drained) {
-        self.closes.push(drained);
-        self.closes_since.get_or_insert_with(Instant::now);
+        let Drained { row, wanted } = drained;
+        self.closes.push(row, wanted, Instant::now());
     }
 
-    pub(super) fn drain_all(&mut self) {
-        while let Ok(drained) = self.drained.try_recv() {
+    /// Takes in what has drained, so much that requests need not wait for it.
+    fn drain_some(&mut self) {
+        for _ in 0..MOST_DRAINED {
+            let Ok(drained) = self.drained.try_recv() else {
+                return;
+            };
             self.drain(drained);
         }
     }
@@ -185,24 +202,16 @@ impl Lane {
         let by = self.lease.identity();
         let groups = self.gather(&by);
         let looks = self.next_looks();
+        self.batch = groups.len();
         if !groups.is_empty() || !looks.is_empty() {
+            self.closes.asked(Instant::now());
             let outcome = batch::send(&self.store, &self.meters, groups, looks, era, by).await;
             let news = self.enter(outcome, false);
             self.announce(news).await;
         }
         self.give_back().await;
-        self.drain_all();
-        if self.closes_due(upkeep) {
-            self.close_now().await;
-        }
-        if self.poll && self.polled.elapsed() >= BETWEEN_POLLS {
-            self.poll_own().await;
-            self.poll = false;
-            self.polled = Instant::now();
-        }
-        if std::mem::take(&mut self.reconcile) {
-            self.reconcile_own().await;
-        }
+        self.drain_some();
+        self.close_some().await;
         if upkeep {
             let now = Instant::now();
             self.trouble.retain(|_, until| *until > now);
@@ -309,13 +318,23 @@ impl Lane {
                 }
             }
             Err(StoreError::LockTimeout(message)) if !aside => {
-                tracing::warn!(%message, resources = groups.len(), "a batch ran into a row lock and is taken apart");
+                if let Some(left_out) = self.said.locked.say(Instant::now()) {
+                    tracing::warn!(
+                        error = message,
+                        resources = groups.len(),
+                        left_out,
+                        "a batch ran into a row lock and is taken apart"
+                    );
+                }
                 for group in groups {
                     self.set_aside(&group.ask.resource, group.waiters);
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, kind = error.kind(), "the store did not take a batch");
+                if let Some(left_out) = self.said.refused.say_of(error.kind(), Instant::now()) {
+                    tracing::warn!(%error, kind = error.kind(), left_out,
+                        "the store did not take a batch");
+                }
                 if matches!(error, StoreError::LockTimeout(_)) {
                     let until = Instant::now() + TROUBLE;
                     let keys = groups.iter().map(|group| group.ask.resource.clone());
@@ -463,21 +482,18 @@ impl Lane {
         unspent
     }
 
-    /// What became of this opening is not known, and nobody will use it: its row is to be deleted if it is there,
-    /// lest others wait for it, or for its settling after a crash. (Should it be committed later still, it is
-    /// found by the poll once it is superseded, and else by [`Self::look_for_late_openings`].)
+    /// What became of this opening is not known, and nobody will use it: its row is to be deleted if it is
+    /// there, lest others wait for it, or for its settling after a crash. (Should it be committed later
+    /// still, it is found among the own rows: see [`Self::look_for_late_openings`].)
     fn doubt(&mut self, ask: &Ask, by: &Identity) {
         self.doubted = Some(Instant::now());
-        if let Some(opening) = ask.opening
-            && self.closes.len() < MOST_DOUBTFUL
-        {
-            let row = EpochRow {
+        if let Some(opening) = ask.opening {
+            self.closes.push_doubtful(EpochRow {
                 resource: ask.resource.clone(),
                 instance: by.instance.clone(),
                 opening,
                 token: ask.token,
-            };
-            self.drain(Drained { row, wanted: false });
+            });
         }
     }
 

@@ -445,9 +445,11 @@ async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
     };
     store.state().epochs.push(back);
     rig.lane.reconcile();
-    store.until("close", 1).await;
+    store.arrived("close", 1).await;
     assert_eq!(store.open(&a), [(1, 5)]);
 }
 
+mod closes;
 mod era;
+mod own;
 mod spent;

@@ -1,8 +1,7 @@
-//! The lane's upkeep: unused tokens given back, drained epochs deleted, own rows looked after, lost marks
+//! The lane's upkeep: unused tokens given back, drained epochs deleted, own rows judged, lost marks
 //! repaired. It runs between batches, on the lane, so that no statement of this instance is unanswered
 //! while its rows are judged (but for those beside the lane, which are known by their openings).
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,18 +10,17 @@ use super::keys_of;
 use super::task::{Lane, TICK, TROUBLE};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lease::Identity;
-use crate::marks::ledger::Drained;
-use crate::marks::store::{Ask, EpochRow, Era, News, StoreError};
+use crate::marks::store::{Ask, Cursor, EpochRow, Era, News, Opening, StoreError};
 
-/// How long the deletion of drained epochs may be put off while requests keep the lane busy.
-const PUT_OFF_CLOSES: Duration = Duration::from_millis(50);
 /// How long after a doubt, and how often, openings are looked for that were committed late.
 const MOST_LATE: Duration = Duration::from_mins(10);
 const BETWEEN_LATE: Duration = Duration::from_mins(1);
 /// The most resources that are repaired before requests have a turn again.
 const MOST_REPAIRS: usize = 32;
-/// The most rows that one deletion names.
-const MOST_PER_CLOSE: usize = 4096;
+/// How many rows one deletion goes through at the end of the run, when no request waits any more.
+const AT_THE_STOP: u32 = 20_000;
+/// The most rows that one deletion names then.
+const NAMED_AT_THE_STOP: usize = 4096;
 
 impl Lane {
     pub(super) async fn give_back(&mut self) {
@@ -39,7 +37,10 @@ impl Lane {
             Ok(()) => true,
             Err(error) => {
                 self.meters.failed(&error);
-                tracing::warn!(%error, "unused tokens could not be given back and count as spent");
+                if let Some(left_out) = self.said.kept.say_of(error.kind(), Instant::now()) {
+                    tracing::warn!(%error, left_out,
+                        "unused tokens could not be given back and count as spent");
+                }
                 false
             }
         };
@@ -48,106 +49,107 @@ impl Lane {
         }
     }
 
-    pub(super) fn closes_due(&self, upkeep: bool) -> bool {
-        let Some(since) = self.closes_since else {
-            return false;
+    /// Deletes some of the rows that nobody uses any more, if it is their turn. What fails stays: a row that
+    /// was deleted after all is deleted again, by its opening, which nobody else can have.
+    pub(super) async fn close_some(&mut self) {
+        let began = Instant::now();
+        let Some(chunk) = self.closes.chunk(self.batch, began) else {
+            return;
         };
-        if since > Instant::now() {
-            // The last try has failed: not again at once, lest a store that does not answer stalls the lane.
-            return false;
+        if let Err(error) = self.store.close(&chunk.rows).await {
+            self.meters.failed(&error);
+            self.closes.failed(Instant::now());
+            tracing::debug!(%error, "drained epochs could not be closed yet");
+            return;
         }
-        upkeep
-            || self.closes.iter().any(|drained| drained.wanted)
-            || (self.waiting.is_empty() && self.rx.is_empty())
-            || since.elapsed() >= PUT_OFF_CLOSES
-    }
-
-    /// Deletes the rows of drained epochs. What fails stays on the list: a row that was deleted after all
-    /// is deleted again, by its opening, which nobody else can have.
-    pub(super) async fn close_now(&mut self) {
-        while !self.closes.is_empty() {
-            let count = self.closes.len().min(MOST_PER_CLOSE);
-            let rows: Vec<EpochRow> = self.closes[..count]
-                .iter()
-                .map(|drained| drained.row.clone())
-                .collect();
-            if let Err(error) = self.store.close(&rows).await {
-                self.meters.failed(&error);
-                for drained in &mut self.closes {
-                    // Tried again with the next tick, not at once.
-                    drained.wanted = false;
-                }
-                self.closes_since = Some(Instant::now() + TICK);
-                tracing::debug!(%error, "drained epochs could not be closed yet");
-                return;
-            }
-            self.meters.answered();
-            let closed = self.closes.drain(..count);
-            let wanted = closed.filter(|drained| drained.wanted);
-            let wanted: Vec<EpochRow> = wanted.map(|drained| drained.row).collect();
-            let news = keys_of(&wanted)
+        self.meters.answered();
+        let now = Instant::now();
+        self.closes.gone(&chunk, now - began, now);
+        if chunk.wanted {
+            let news = keys_of(&chunk.rows)
                 .into_iter()
                 .map(|resource| News::Closed { resource })
                 .collect();
             self.announce(news).await;
         }
-        self.closes_since = None;
-    }
-
-    /// Reads this instance's own rows below their mark. One that is registered here is asked to close;
-    /// one that is not, and whose statement is not unanswered, is an opening whose answer was lost.
-    pub(super) async fn poll_own(&mut self) {
-        let era = self.ledger.era();
-        let by = self.lease.identity();
-        let rows = match self.store.superseded(&by.instance).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.meters.failed(&error);
-                return;
-            }
-        };
-        self.meters.answered();
-        for (row, mark) in &rows {
-            self.ledger.learn(&row.resource, *mark, era, true);
-        }
-        self.disown(rows.into_iter().map(|(row, _)| row));
-        self.drain_all();
-        self.close_now().await;
     }
 
     /// Of these rows of this instance's, those go that nobody uses: not registered here, and of no statement
-    /// without an answer.
-    fn disown(&mut self, rows: impl Iterator<Item = EpochRow>) {
-        let closing = self.closes.iter().map(|drained| drained.row.clone());
-        let closing: HashSet<EpochRow> = closing.collect();
+    /// without an answer. They may have been read a while ago, on another connection. That does no harm: a row
+    /// of an opening that is neither registered nor unanswered now never will be, since only the answer to its
+    /// statement registers it; and if it is deleted already, it is deleted again.
+    pub(super) fn disown(&mut self, rows: Vec<EpochRow>) {
+        let now = Instant::now();
         for row in rows {
-            let mine = self.ledger.holds(&row) || self.unanswered.contains(&row.opening);
-            if !mine && !closing.contains(&row) {
-                self.drain(Drained { row, wanted: true });
+            if !self.ledger.holds(&row) && !self.unanswered.contains(&row.opening) {
+                self.closes.push(row, true, now);
             }
         }
     }
 
-    /// At the end, a row of this instance's that nobody uses is an opening whose answer was lost and that was
-    /// committed late; left behind, it would be waited for like a dead one's. What is registered here still is
-    /// unknown, and stays.
-    pub(super) async fn close_strays(&mut self) {
-        let by = self.lease.identity();
-        let rows = match self.store.own(&by.instance).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.meters.failed(&error);
-                tracing::debug!(%error, "what was committed late could not be looked for");
-                return;
+    /// These rows were registered here, and then not on record. Those that are registered still have not
+    /// been deleted by this instance, so they are lost; unless its lease has lapsed since: then others may have
+    /// deleted them.
+    pub(super) fn miss(&mut self, rows: &[EpochRow], generation: u64) {
+        for row in rows {
+            if self.ledger.holds(row) && self.lease.holds(generation) {
+                self.epoch_lost(&row.resource);
             }
-        };
-        self.disown(rows.into_iter());
-        self.close_now().await;
+        }
+    }
+
+    /// At the end nothing of this instance's stays on record but what is unknown: registered here still, with
+    /// something in flight or settling, or of a statement without an answer. What else there is goes range by
+    /// range: drained epochs, and openings whose answer was lost and that were committed late. Left behind, they
+    /// would be waited for like a dead one's.
+    pub(super) async fn close_all(&mut self) {
+        let mut kept = self.ledger.finish();
+        kept.extend(self.unanswered.iter().copied());
+        while let Ok(drained) = self.drained.try_recv() {
+            self.drain(drained);
+        }
+        let mut after = None;
+        let mut done = self.close_ranges(&kept, &mut after).await;
+        if let Err(error) = &done {
+            tracing::debug!(%error, "epochs that have drained could not be deleted yet");
+            tokio::time::sleep(TICK).await;
+            done = self.close_ranges(&kept, &mut after).await;
+        }
+        if let Err(error) = done {
+            self.meters.failed(&error);
+            tracing::warn!(%error, "epochs that have drained could not be deleted at the stop");
+        }
+    }
+
+    /// Deletes this instance's rows behind `after` but those `kept`, and all that goes by name.
+    async fn close_ranges(
+        &mut self,
+        kept: &[Opening],
+        after: &mut Option<Cursor>,
+    ) -> Result<(), StoreError> {
+        let me = self.lease.identity().instance;
+        loop {
+            let next = self.store.close_own(&me, after.as_ref(), AT_THE_STOP, kept);
+            *after = next.await?;
+            if after.is_none() {
+                break;
+            }
+        }
+        // What is left of the instances that this one was before it had to rejoin.
+        let mut named = self.closes.of_others(&me);
+        // And what has settled meanwhile.
+        while let Ok(drained) = self.drained.try_recv() {
+            named.push(drained.row);
+        }
+        for rows in named.chunks(NAMED_AT_THE_STOP) {
+            self.store.close(rows).await?;
+        }
+        Ok(())
     }
 
     /// An opening whose answer was lost may be committed long after its row was deleted unseen (a standby that was
-    /// away, say), and the poll finds it only once it is superseded. Until then nobody waits for it, but it stands
-    /// in the way of an override: so it is looked for, for a while after each doubt.
+    /// away, say). Nobody waits for it until it is superseded, but it stands in the way of an override. So it is
+    /// looked for among the own rows, for a while after each doubt.
     pub(super) fn look_for_late_openings(&mut self, now: Instant) {
         if self
             .doubted
@@ -156,42 +158,17 @@ impl Lane {
             self.doubted = None;
         }
         if self.doubted.is_some() && now.duration_since(self.reconciled) >= BETWEEN_LATE {
-            self.reconcile = true;
-        }
-    }
-
-    /// The epochs registered here and the rows on record must be the same. What is here and not there was lost with
-    /// the marks (a failover to a replica that was behind, an old backup): it is what holds the others back. But
-    /// not under a lapsed lease: it may have been deleted then, and its mark overridden. What is there and not here has
-    /// come back, its deletion lost in the same way, or has come late; nobody else would ever delete it.
-    pub(super) async fn reconcile_own(&mut self) {
-        self.reconciled = Instant::now();
-        let by = self.lease.identity();
-        let open = self.ledger.open_rows(by.generation);
-        match self.store.own(&by.instance).await {
-            Ok(rows) => {
-                let rows: HashSet<EpochRow> = rows.into_iter().collect();
-                if self.lease.holds(by.generation) {
-                    for row in open.into_iter().filter(|row| !rows.contains(row)) {
-                        self.epoch_lost(&row.resource);
-                    }
-                }
-                self.disown(rows.into_iter());
-                self.drain_all();
-                self.close_now().await;
-                self.repair().await;
-            }
-            Err(error) => {
-                self.meters.failed(&error);
-                self.reconcile = true;
-            }
+            self.reconciled = now;
+            self.own.reconcile();
         }
     }
 
     pub(super) fn lost(&mut self, key: &ResourceKey, known: Option<Token>, found: Option<Token>) {
         let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
-        tracing::error!(resource = %key, known = text(known), found = text(found),
-            "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
+        if let Some(left_out) = self.said.lost.say(Instant::now()) {
+            tracing::error!(resource = %key, known = text(known), found = text(found), left_out,
+                "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
+        }
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
@@ -200,8 +177,10 @@ impl Lane {
 
     /// The mark is there, and the token that was spent is not.
     pub(super) fn spending_lost(&mut self, key: &ResourceKey, found: Option<&str>) {
-        tracing::error!(resource = %key, found = found.unwrap_or("none"),
-            "the store has lost that a token is spent; that is written back and the resource refused until it is done and has settled");
+        if let Some(left_out) = self.said.lost.say(Instant::now()) {
+            tracing::error!(resource = %key, found = found.unwrap_or("none"), left_out,
+                "the store has lost that a token is spent; that is written back and the resource refused until it is done and has settled");
+        }
         self.meters.regressions.inc();
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
@@ -209,8 +188,10 @@ impl Lane {
     }
 
     pub(super) fn epoch_lost(&mut self, key: &ResourceKey) {
-        tracing::error!(resource = %key,
-            "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
+        if let Some(left_out) = self.said.lost.say(Instant::now()) {
+            tracing::error!(resource = %key, left_out,
+                "an open epoch is not on record any more; the resource is refused until it is repaired and has settled");
+        }
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
         self.repair = true;
@@ -224,17 +205,13 @@ impl Lane {
     pub(super) async fn repair(&mut self) {
         let by = self.lease.identity();
         let now = Instant::now();
-        let mut done = 0;
-        for key in self.repairs.clone() {
-            if self.trouble.get(&key).is_some_and(|until| *until > now) {
-                continue;
-            }
-            if done == MOST_REPAIRS {
-                // The others with the next turn: requests for other resources wait meanwhile.
-                self.repair = true;
-                return;
-            }
-            done += 1;
+        let locked = |key: &&ResourceKey| self.trouble.get(*key).is_some_and(|until| *until > now);
+        let next = self.repairs.iter().filter(|key| !locked(key));
+        let mut next: Vec<ResourceKey> = next.take(MOST_REPAIRS + 1).cloned().collect();
+        // The others with the next turn: requests for other resources wait meanwhile.
+        self.repair |= next.len() > MOST_REPAIRS;
+        next.truncate(MOST_REPAIRS);
+        for key in next {
             let known = self.ledger.known_in(&key);
             if !self.lease.holds(by.generation) {
                 return;

@@ -11,7 +11,7 @@
 //!   forget what it refused from memory.
 //! - Forgetting is always safe: what is not here is asked of the store, under its lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,9 @@ mod spent;
 mod tests;
 mod upkeep;
 
-const SHARDS: usize = 64;
+/// So many that each, of a million resources, holds a few thousand: what walks through one under its lock holds
+/// requests up for less than a millisecond.
+const SHARDS: usize = 256;
 
 /// How long an epoch may be without a permit while more are open than are to be remembered. Not zero: the
 /// request that opened it must get to the barrier first.
@@ -120,6 +122,8 @@ pub enum Ending {
 struct Shard {
     /// Resources with an epoch, a waiter or a bar.
     active: HashMap<ResourceKey, Entry>,
+    /// Those of them at which somebody waits: few, and looked through often.
+    waited: HashSet<ResourceKey>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
     /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
@@ -160,6 +164,8 @@ pub struct Ledger {
     generation: AtomicU64,
     capacity: usize,
     active: AtomicUsize,
+    /// The shard that the next sweep begins with.
+    swept: AtomicUsize,
     numbers: AtomicU64,
     settle: Duration,
     /// See [`Self::bar_for`].
@@ -188,6 +194,7 @@ impl Ledger {
             .map(|_| {
                 Mutex::new(Shard {
                     active: HashMap::new(),
+                    waited: HashSet::new(),
                     // Unbounded, so that they grow as they fill; whatever puts something in keeps the bound.
                     remembered: LruCache::unbounded(),
                     spends: LruCache::unbounded(),
@@ -203,6 +210,7 @@ impl Ledger {
             generation: AtomicU64::new(0),
             capacity,
             active: AtomicUsize::new(0),
+            swept: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
             settle,
             bar,
@@ -402,52 +410,89 @@ impl Ledger {
             shard.active.insert(key.clone(), entry);
             self.active.fetch_add(1, Ordering::Relaxed);
         }
-        let Some(entry) = shard.active.get_mut(key) else {
+        let Shard {
+            active,
+            waited,
+            remembered,
+            ..
+        } = shard;
+        let Some(entry) = active.get_mut(key) else {
             unreachable!("it was inserted above, under the same lock")
         };
+        let (open, waiting) = (entry.epochs.len(), entry.waiting);
         let mut drained = Vec::new();
-        let open = entry.epochs.len();
         let result = f(entry, &mut drained);
-        let change = i64::try_from(entry.epochs.len()).unwrap_or(i64::MAX)
-            - i64::try_from(open).unwrap_or(i64::MAX);
-        if change != 0 {
-            self.open_epochs.add(change);
+        if waiting == 0 && entry.waiting > 0 {
+            waited.insert(key.clone());
+        } else if waiting > 0 && entry.waiting == 0 {
+            waited.remove(key);
         }
+        self.count_open(open, entry.epochs.len());
         if entry.idle() {
             let known = entry.known.map(|known| (known, entry.known_in));
-            shard.active.remove(key);
+            active.remove(key);
             self.active.fetch_sub(1, Ordering::Relaxed);
-            if let Some(known) = known {
-                shard.remembered.put(key.clone(), known);
-                if shard.remembered.len() > self.capacity.div_ceil(SHARDS) {
-                    shard.remembered.pop_lru();
-                }
+            self.remember(remembered, key, known);
+        }
+        self.hand_over(drained);
+        result
+    }
+
+    /// Runs `f` on each entry of a shard. It may drain epochs, and not change who waits.
+    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&mut Entry, &mut Vec<Drained>)) {
+        let Shard {
+            active, remembered, ..
+        } = shard;
+        let mut drained = Vec::new();
+        active.retain(|key, entry| {
+            let open = entry.epochs.len();
+            f(entry, &mut drained);
+            self.count_open(open, entry.epochs.len());
+            if entry.idle() {
+                let known = entry.known.map(|known| (known, entry.known_in));
+                self.active.fetch_sub(1, Ordering::Relaxed);
+                self.remember(remembered, key, known);
+                return false;
+            }
+            true
+        });
+        self.hand_over(drained);
+    }
+
+    fn every(&self, mut f: impl FnMut(&mut Entry, &mut Vec<Drained>)) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            self.each(&mut shard, &mut f);
+        }
+    }
+
+    fn count_open(&self, before: usize, after: usize) {
+        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        if before != after {
+            self.open_epochs.add(number(after) - number(before));
+        }
+    }
+
+    /// The mark of a resource that nothing else holds any more.
+    fn remember(
+        &self,
+        remembered: &mut LruCache<ResourceKey, (Token, Era)>,
+        key: &ResourceKey,
+        known: Option<(Token, Era)>,
+    ) {
+        if let Some(known) = known {
+            remembered.put(key.clone(), known);
+            if remembered.len() > self.capacity.div_ceil(SHARDS) {
+                remembered.pop_lru();
             }
         }
+    }
+
+    fn hand_over(&self, drained: Vec<Drained>) {
         for row in drained {
             // The lane is gone only when the process ends; the row stays recorded then.
             let _ = self.drained.send(row);
         }
-        result
-    }
-
-    fn every(&self, f: impl Fn(&mut Entry, &mut Vec<Drained>)) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let keys: Vec<ResourceKey> = shard.active.keys().cloned().collect();
-            for key in keys {
-                self.within(&mut shard, &key, &f);
-            }
-        }
-    }
-
-    fn collect<R>(&self, f: impl Fn(&ResourceKey, &Entry) -> Option<R>) -> Vec<R> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(shard.active.iter().filter_map(|(key, entry)| f(key, entry)));
-        }
-        all
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {

@@ -60,7 +60,7 @@ async fn an_epoch_with_a_permit_is_never_forgotten() {
     assert!(ledger.opened(row("a", 1, 5), (0, 0), Vec::new()));
     let ticket = permit(&ledger, "a", 5, 0);
     tokio::time::sleep(2 * IDLE).await;
-    ledger.sweep(IDLE);
+    ledger.sweep(IDLE, 1).await;
     ledger.release(&key("a"));
     ledger.learn(&key("a"), token(6), 0, true);
     assert!(ledger.holds(&row("a", 1, 5)));
@@ -71,6 +71,95 @@ async fn an_epoch_with_a_permit_is_never_forgotten() {
     assert_eq!(gone.row, row("a", 1, 5));
     assert!(gone.wanted);
     assert_eq!(ledger.active(), 0);
+}
+
+/// More are open than are to be remembered: those too many go, the longest unused first.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_is_thinned_out_and_not_cleared() {
+    const ROOM: usize = 4 * SHARDS;
+    let (ledger, mut drained) = ledger(ROOM);
+    let opened = |n: usize| {
+        let opening = i64::try_from(n).expect("few");
+        assert!(ledger.opened(row(&format!("r{n}"), opening, 5), (0, 0), Vec::new()));
+    };
+    (0..ROOM).for_each(opened);
+    tokio::time::sleep(CROWDED_IDLE).await;
+    ledger.sweep(IDLE, 1).await;
+    assert!(drained.try_recv().is_err(), "there is room");
+    tokio::time::sleep(CROWDED_IDLE).await;
+    (ROOM..2 * ROOM).for_each(opened);
+    ledger.sweep(IDLE, 1).await;
+    assert!(ledger.active() >= ROOM && ledger.active() < 2 * ROOM);
+    while let Ok(gone) = drained.try_recv() {
+        assert!(gone.row.opening < i64::try_from(ROOM).expect("few"));
+    }
+    tokio::time::sleep(CROWDED_IDLE).await;
+    ledger.sweep(IDLE, 1).await;
+    assert!(ledger.active() <= ROOM, "{}", ledger.active());
+    assert!(ledger.active() > ROOM / 2, "{}", ledger.active());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_takes_its_turns_and_leaves_nothing_out() {
+    let (ledger, mut drained) = ledger(100_000);
+    for n in 0..10_000 {
+        assert!(ledger.opened(row(&format!("r{n}"), n, 5), (0, 0), Vec::new()));
+    }
+    tokio::time::sleep(IDLE).await;
+    let mut left = ledger.active();
+    for _ in 0..50 {
+        ledger.sweep(IDLE, 50).await;
+        assert!(left - ledger.active() < 400, "a part at a time");
+        left = ledger.active();
+    }
+    assert_eq!(left, 0);
+    let gone = std::iter::from_fn(|| drained.try_recv().ok());
+    assert_eq!(gone.count(), 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_others_is_found_as_long_as_it_waits() {
+    let (ledger, _drained) = ledger(10);
+    let foreign = |id| EpochRow {
+        instance: InstanceId::from_bits(id),
+        ..row("a", 7, 4)
+    };
+    assert!(ledger.opened(row("a", 1, 5), (0, 0), vec![foreign(2), foreign(3)]));
+    assert_eq!(ledger.waiting_for_others(), [], "nobody waits");
+    for _ in 0..2 {
+        ledger.queue(&key("a"), token(5), 9).expect("a place");
+    }
+    ledger.queue(&key("b"), token(5), 9).expect("a place");
+    for _ in 0..2 {
+        assert_eq!(ledger.waiting_for_others(), [key("a")]);
+        assert_eq!(ledger.waiting_for(&InstanceId::from_bits(3)), [key("a")]);
+        assert_eq!(ledger.waiting_for(&InstanceId::from_bits(4)), []);
+        ledger.unqueue(&key("a"), token(5));
+    }
+    assert_eq!(ledger.waiting_for_others(), []);
+    ledger.unqueue(&key("b"), token(5));
+    assert_eq!(ledger.active(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_is_busy_is_named_and_nothing_gives_a_permit() {
+    let (ledger, mut drained) = ledger(10);
+    for (on, opening) in [("idle", 1), ("busy", 2), ("settling", 3)] {
+        assert!(ledger.opened(row(on, opening, 5), (0, 0), Vec::new()));
+    }
+    let held = permit(&ledger, "busy", 5, 0);
+    let unknown = permit(&ledger, "settling", 5, 0);
+    ledger.end(&key("settling"), &unknown, Ending::Unknown);
+    let mut busy = ledger.finish();
+    busy.sort_unstable();
+    assert_eq!(busy, [2, 3]);
+    assert!(drained.try_recv().is_err(), "not row by row");
+    for on in ["idle", "busy", "settling"] {
+        let entered = ledger.enter(&key(on), token(5), 0, |_| None);
+        assert!(matches!(entered, Entered::NotOpen), "{on}");
+    }
+    ledger.end(&key("busy"), &held, Ending::Settled);
+    assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 5));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,19 +6,40 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::Bar;
-use super::{Activity, CROWDED_IDLE, Ledger, UnknownOutcome};
+use super::entry::{Bar, Entry, OwnEpoch};
+use super::{Activity, CROWDED_IDLE, Ledger, SHARDS, UnknownOutcome};
 use crate::fence::ResourceKey;
-use crate::marks::store::EpochRow;
+use crate::marks::store::{EpochRow, InstanceId, Opening};
+
+/// How many epochs are closed under one lock.
+const MOST_SWEPT: usize = 512;
 
 impl Ledger {
     /// Resources at which somebody waits for epochs of other instances.
     #[must_use]
     pub fn waiting_for_others(&self) -> Vec<ResourceKey> {
-        self.collect(|key, entry| {
-            let foreign = entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty());
-            (entry.waiting > 0 && foreign).then(|| key.clone())
+        self.waited(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
+    }
+
+    /// Resources at which somebody waits for epochs of this other instance.
+    #[must_use]
+    pub fn waiting_for(&self, instance: &InstanceId) -> Vec<ResourceKey> {
+        self.waited(|entry| {
+            let mut foreign = entry.epochs.iter().flat_map(|epoch| &epoch.foreign);
+            foreign.any(|row| row.instance == *instance)
         })
+    }
+
+    /// Those at which somebody waits and `f` holds.
+    fn waited(&self, f: impl Fn(&Entry) -> bool) -> Vec<ResourceKey> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = shard.waited.iter();
+            let fitting = waited.filter(|key| shard.active.get(*key).is_some_and(&f));
+            all.extend(fitting.cloned());
+        }
+        all
     }
 
     /// Whether epochs of other instances are in the way at this resource. Nobody need wait there right now: who
@@ -30,15 +51,22 @@ impl Ledger {
         entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
     }
 
-    /// Every epoch row of `generation` that is registered here.
+    /// The parts that what is known here is divided into: see [`Self::open_rows`].
     #[must_use]
-    pub fn open_rows(&self, generation: u64) -> Vec<EpochRow> {
-        self.collect(|_, entry| {
-            let rows = entry.epochs.iter();
-            let rows = rows.filter(|epoch| epoch.generation == generation);
-            Some(rows.map(|epoch| epoch.row.clone()).collect::<Vec<_>>())
-        })
-        .concat()
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Every epoch row of `generation` that is registered in this part.
+    #[must_use]
+    pub fn open_rows(&self, shard: usize, generation: u64) -> Vec<EpochRow> {
+        let Some(shard) = self.shards.get(shard) else {
+            return Vec::new();
+        };
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let epochs = shard.active.values().flat_map(|entry| &entry.epochs);
+        let rows = epochs.filter(|epoch| epoch.generation == generation);
+        rows.map(|epoch| epoch.row.clone()).collect()
     }
 
     /// The rows of a resource that is registered here, for recording them again.
@@ -50,32 +78,64 @@ impl Ledger {
         })
     }
 
-    /// Closes epochs without a permit for `idle`, or almost at once while more are open than are to be
-    /// remembered.
-    pub fn sweep(&self, idle: Duration) {
-        let crowded = self.active.load(Ordering::Relaxed) > self.capacity;
-        let idle = if crowded { CROWDED_IDLE } else { idle };
+    /// Closes epochs without a permit for `idle`, in some of the parts: all of them have had their turn after
+    /// `of` calls, or after a fifth of that while more are open than are to be remembered.
+    pub async fn sweep(&self, idle: Duration, of: usize) {
+        let of = if self.crowded() { of.div_ceil(5) } else { of };
+        for _ in 0..SHARDS.div_ceil(of.max(1)) {
+            let next = self.swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            while self.sweep_shard(next, idle) {
+                // Requests have a turn at this part.
+                tokio::task::yield_now().await;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn crowded(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > self.capacity
+    }
+
+    /// Closes some of the epochs of one part that are due. Returns whether there may be more.
+    ///
+    /// While more are open than are to be remembered, those that are too many are due, the longest unused first.
+    fn sweep_shard(&self, shard: usize, idle: Duration) -> bool {
         let now = Instant::now();
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let keys: Vec<ResourceKey> = shard.active.keys().cloned().collect();
-            for key in keys {
-                self.within(&mut shard, &key, |entry, drained| {
-                    if let Some(Bar::Until(end)) = entry.bar
-                        && end <= now
-                    {
-                        entry.lift();
-                    }
-                    for epoch in &mut entry.epochs {
-                        let unused = now.saturating_duration_since(epoch.used) >= idle;
-                        if unused && epoch.idle() && entry.waiting == 0 {
-                            epoch.closing = true;
-                        }
-                    }
-                    entry.drained(drained);
-                });
+        let unused = |epoch: &OwnEpoch| now.saturating_duration_since(epoch.used);
+        let mut shard = self.shards[shard]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut least = idle;
+        if self.crowded() {
+            let too_many = shard.active.len().saturating_sub(self.capacity / SHARDS);
+            let entries = shard.active.values().filter(|entry| entry.waiting == 0);
+            let mut spans: Vec<Duration> = entries
+                .filter(|entry| entry.epochs.iter().all(OwnEpoch::idle))
+                .filter_map(|entry| entry.epochs.iter().map(unused).min())
+                .filter(|span| *span >= CROWDED_IDLE)
+                .collect();
+            if let Some(last) = too_many.min(spans.len()).checked_sub(1) {
+                let (_, span, _) = spans.select_nth_unstable_by(last, |one, two| two.cmp(one));
+                least = idle.min(*span);
             }
         }
+        let mut closed = 0;
+        self.each(&mut shard, |entry, drained| {
+            if let Some(Bar::Until(end)) = entry.bar
+                && end <= now
+            {
+                entry.lift();
+            }
+            if entry.waiting == 0 && closed < MOST_SWEPT {
+                for epoch in &mut entry.epochs {
+                    epoch.closing |= epoch.idle() && unused(epoch) >= least;
+                }
+            }
+            let before = drained.len();
+            entry.drained(drained);
+            closed += drained.len() - before;
+        });
+        closed >= MOST_SWEPT
     }
 
     /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more,
@@ -91,7 +151,7 @@ impl Ledger {
         });
     }
 
-    /// Every epoch is asked to close: at the end of the run, and where their rows may be lost.
+    /// Every epoch is asked to close, since their rows may be lost.
     pub fn retire_all(&self) {
         self.every(|entry, drained| {
             for epoch in &mut entry.epochs {
@@ -99,6 +159,22 @@ impl Ledger {
             }
             entry.drained(drained);
         });
+    }
+
+    /// The end of the run: every epoch is asked to close. Returns the openings of those that have something in
+    /// flight or settling; the others are forgotten, and their rows are not used any more.
+    #[must_use]
+    pub fn finish(&self) -> Vec<Opening> {
+        let mut busy = Vec::new();
+        self.every(|entry, _| {
+            entry.epochs.retain_mut(|epoch| {
+                epoch.closing = true;
+                !epoch.idle()
+            });
+            busy.extend(entry.epochs.iter().map(|epoch| epoch.row.opening));
+            entry.ring();
+        });
+        busy
     }
 
     /// Asks the idle epochs of one resource to close.
@@ -121,7 +197,12 @@ impl Ledger {
 
     /// Wakes everybody who waits, to look again (at the lease, say).
     pub fn ring_all(&self) {
-        self.every(|entry, _| entry.ring());
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for entry in shard.waited.iter().filter_map(|key| shard.active.get(key)) {
+                entry.ring();
+            }
+        }
     }
 
     /// Marks of this resource were lost: nothing of it is let through until [`Self::repaired`].
@@ -180,7 +261,9 @@ impl Ledger {
     #[cfg(test)]
     pub(crate) fn active(&self) -> usize {
         let counted = self.active.load(Ordering::Relaxed);
-        assert_eq!(counted, self.collect(|_, _| Some(())).len());
+        let shards = self.shards.iter();
+        let lens = shards.map(|shard| shard.lock().expect("not poisoned").active.len());
+        assert_eq!(counted, lens.sum::<usize>());
         counted
     }
 }

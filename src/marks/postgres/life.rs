@@ -3,12 +3,20 @@
 //! Parts of one statement share one snapshot, so "dead, or not recorded" and the deletion that
 //! rests on it cannot fall apart.
 
+use std::collections::BTreeSet;
+
 use sqlx::PgConnection;
 
+use super::lane::texts;
 use super::people::{all, only};
 use crate::fence::ResourceKey;
-use crate::marks::rows::{self, Failure, InstanceColumns};
-use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal, Terms};
+use crate::marks::rows::{self, Failure, InstanceColumns, start};
+use crate::marks::store::{
+    Burial, Cursor, Era, InstanceId, InstanceRow, Renewal, StoreError, Terms,
+};
+
+/// How many epochs one step of a burial deletes.
+const MOST_PER_BURIAL: i64 = 4096;
 
 pub(super) async fn join(
     connection: &mut PgConnection,
@@ -101,18 +109,26 @@ pub(super) async fn raise_era(
     Ok(())
 }
 
+/// The ids in the epoch rows are read by leaping from one to the next in the index, so that this costs
+/// what there are instances, not what there are epochs.
 pub(super) async fn instances(
     connection: &mut PgConnection,
     namespace: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
     let rows: Vec<InstanceColumns> = sqlx::query_as(
-        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
+        "WITH RECURSIVE owners(id) AS ( \
+             (SELECT e.instance FROM epochs AS e WHERE e.namespace = $1 \
+              ORDER BY e.instance LIMIT 1) \
+             UNION ALL \
+             SELECT (SELECT e.instance FROM epochs AS e \
+                     WHERE e.namespace = $1 AND e.instance > o.id ORDER BY e.instance LIMIT 1) \
+             FROM owners AS o WHERE o.id IS NOT NULL) \
+         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
          WHERE namespace = $1 \
          UNION ALL \
-         SELECT DISTINCT e.instance, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true \
-         FROM epochs AS e \
-         WHERE e.namespace = $1 AND NOT EXISTS ( \
-             SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = e.instance)",
+         SELECT o.id, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true FROM owners AS o \
+         WHERE o.id IS NOT NULL AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.id)",
     )
     .bind(namespace)
     .fetch_all(connection)
@@ -149,20 +165,37 @@ pub(super) async fn bury(
     connection: &mut PgConnection,
     namespace: &str,
     instance: &InstanceId,
-) -> Result<Vec<ResourceKey>, Failure> {
-    let doomed: Vec<(String, i64)> = sqlx::query_as(
+    first: &[ResourceKey],
+    after: Option<&Cursor>,
+) -> Result<Burial, Failure> {
+    let (resource, opening) = start(after);
+    let page: Vec<(String, i64)> = sqlx::query_as(
         "SELECT resource, opening FROM epochs WHERE namespace = $1 AND instance = $2 \
-         ORDER BY resource, opening LIMIT $3",
+         AND (resource, opening) > ($3, $4) ORDER BY resource, opening LIMIT $5",
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .bind(rows::MOST_PER_BURIAL)
+    .bind(resource)
+    .bind(opening)
+    .bind(MOST_PER_BURIAL)
     .fetch_all(&mut *connection)
     .await?;
+    let full = i64::try_from(page.len()) == Ok(MOST_PER_BURIAL);
+    let next = page.last().filter(|_| full).cloned();
+    let waited: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT resource, opening FROM epochs \
+         WHERE namespace = $1 AND instance = $2 AND resource = ANY($3)",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(texts(first.iter().map(ResourceKey::as_str)))
+    .fetch_all(&mut *connection)
+    .await?;
+    let doomed: BTreeSet<(String, i64)> = page.into_iter().chain(waited).collect();
     let (resources, openings): (Vec<String>, Vec<i64>) = doomed.into_iter().unzip();
-    let mut resources: Vec<String> = sqlx::query_scalar(
+    let mut freed: Vec<String> = sqlx::query_scalar(
         "WITH gone AS ( \
-             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead) \
+             DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead AND $5) \
          DELETE FROM epochs AS e USING unnest($3::text[], $4::bigint[]) AS d(resource, opening) \
          WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = d.resource \
          AND e.opening = d.opening AND NOT EXISTS ( \
@@ -174,11 +207,17 @@ pub(super) async fn bury(
     .bind(instance.as_str())
     .bind(resources)
     .bind(openings)
+    .bind(!full)
     .fetch_all(connection)
     .await?;
-    resources.sort();
-    resources.dedup();
-    all(resources, |resource| rows::key(&resource))
+    freed.sort();
+    freed.dedup();
+    Ok(Burial {
+        freed: all(freed, |resource| rows::key(&resource))?,
+        next: next
+            .map(|(resource, opening)| Ok::<_, StoreError>((rows::key(&resource)?, opening)))
+            .transpose()?,
+    })
 }
 
 pub(super) async fn leave(

@@ -2,7 +2,8 @@
 //!
 //! Each call is one statement, committed by itself ([`override_mark`](MarkStore::override_mark)
 //! excepted), on a dedicated connection: one for the lane, one for the keeper of the lease, so that
-//! a busy lane never costs the lease, and one for people. An answer counts only when it has been
+//! a busy lane never costs the lease, one for what reads an instance's own rows, all of them, so that
+//! their number holds up neither, and one for people. An answer counts only when it has been
 //! read to its end: the server reports a statement complete *before* it commits it, and ready for
 //! the next one after. So rows are always fetched to the last (`fetch_all`, `execute`), never by
 //! `fetch_one` and its kin, which return at the first.
@@ -15,6 +16,7 @@ mod errors;
 mod lane;
 mod life;
 mod news;
+mod own;
 mod people;
 mod roles;
 mod slot;
@@ -36,8 +38,8 @@ pub use self::roles::grant;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
-    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Burial, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow,
+    MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
 };
 use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
@@ -59,6 +61,7 @@ pub struct PostgresStore {
     connector: Arc<Connector>,
     lane: Slot,
     keeper: Slot,
+    reader: Slot,
     people: Slot,
     /// Which of the keeper's connections answered the last read of the instances.
     instances_over: AtomicU64,
@@ -79,6 +82,7 @@ impl PostgresStore {
             migrate,
             lane: slot(),
             keeper: slot(),
+            reader: slot(),
             people: slot(),
             instances_over: AtomicU64::new(0),
             connector: Arc::clone(&connector),
@@ -252,23 +256,6 @@ impl MarkStore for PostgresStore {
         .await
     }
 
-    async fn superseded(
-        &self,
-        instance: &InstanceId,
-    ) -> Result<Vec<(EpochRow, Token)>, StoreError> {
-        self.on(&self.lane, async |c| {
-            lane::superseded(c, &self.namespace, instance).await
-        })
-        .await
-    }
-
-    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError> {
-        self.on(&self.lane, async |c| {
-            lane::own(c, &self.namespace, instance).await
-        })
-        .await
-    }
-
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
         self.on(&self.lane, async |c| {
             lane::reopen(c, &self.namespace, epochs).await
@@ -287,6 +274,42 @@ impl MarkStore for PostgresStore {
         let payloads: Vec<String> = news.iter().filter_map(news::encode).collect();
         self.on(&self.lane, async |c| {
             lane::notify(c, &self.channel, &payloads).await
+        })
+        .await
+    }
+
+    async fn own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        self.on(&self.reader, async |c| {
+            own::page(c, &self.namespace, instance, after, limit).await
+        })
+        .await
+    }
+
+    async fn own_of(
+        &self,
+        instance: &InstanceId,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        self.on(&self.reader, async |c| {
+            own::of(c, &self.namespace, instance, resources).await
+        })
+        .await
+    }
+
+    async fn close_own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+        kept: &[Opening],
+    ) -> Result<Option<Cursor>, StoreError> {
+        self.on(&self.reader, async |c| {
+            own::close(c, &self.namespace, instance, after, limit, kept).await
         })
         .await
     }
@@ -358,9 +381,16 @@ impl MarkStore for PostgresStore {
         .await
     }
 
-    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError> {
-        self.on(&self.keeper, async |c| {
-            life::bury(c, &self.namespace, instance).await
+    /// Beside the renewals, on the people's connection: neither is often used, and should both be at
+    /// once, one of them makes a connection more.
+    async fn bury(
+        &self,
+        instance: &InstanceId,
+        first: &[ResourceKey],
+        after: Option<&Cursor>,
+    ) -> Result<Burial, StoreError> {
+        self.on(&self.people, async |c| {
+            life::bury(c, &self.namespace, instance, first, after).await
         })
         .await
     }

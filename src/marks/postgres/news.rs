@@ -1,4 +1,8 @@
 //! What instances tell each other over NOTIFY. Anything here may get lost; polling covers that.
+//!
+//! A subscription that lives loses nothing. Whether it does is not believed, but shown: it notifies itself
+//! every now and then, on a channel that nobody else has. Notifications come in the order in which they were
+//! committed, so what it hears of itself comes behind all that it was told before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 
 use super::connect::Connector;
 use super::errors::error_of;
@@ -16,9 +21,8 @@ use crate::marks::store::{Era, Heard, News, StoreError};
 /// Between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// A subscription that has been silent for so long is asked for a sign of life, since a peer that
-/// vanished without a word closes nothing.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How often a subscription notifies itself, and how soon it must hear of that.
+const ECHO: Duration = Duration::from_secs(2);
 
 /// The channel of a namespace: a name of any length and spelling would not do as an identifier.
 pub(super) fn channel(namespace: &str) -> String {
@@ -77,13 +81,16 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
         let mut pause = BACKOFF.0;
         loop {
             match subscribe(&connector, &channel).await {
-                Ok(listener) => {
+                Ok(subscription) => {
                     pause = BACKOFF.0;
                     if heard.send(Heard::Resumed).await.is_err() {
                         return;
                     }
-                    if let Err(error) = relay(listener, &connector, &heard).await {
+                    if let Err(error) = subscription.relay(&connector, &heard).await {
                         tracing::debug!(%error, "the subscription to news broke; subscribing again");
+                    }
+                    if heard.send(Heard::Whole(false)).await.is_err() {
+                        return;
                     }
                 }
                 Err(error) => {
@@ -101,7 +108,7 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
 }
 
 /// Subscribes at the first host that lets it; a standby refuses LISTEN.
-async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, StoreError> {
+async fn subscribe(connector: &Connector, channel: &str) -> Result<Subscription, StoreError> {
     let mut last = StoreError::Unfit("store.url names no host".to_owned());
     for options in connector.hosts().await? {
         let subscribing = async {
@@ -114,8 +121,19 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, S
             let mut listener = PgListener::connect_with(&pool).await?;
             // A reconnect of its own would hide that something may have been missed.
             listener.eager_reconnect(false);
-            listener.listen(channel).await?;
-            Ok(listener)
+            // No other session has this number while this one lives.
+            let session: Vec<i32> = sqlx::query_scalar("SELECT pg_backend_pid()")
+                .fetch_all(&mut listener)
+                .await?;
+            let own = format!("{channel}_{}", session.first().unwrap_or(&0));
+            listener.listen_all([channel, &own]).await?;
+            Ok(Subscription {
+                listener,
+                own,
+                number: 0,
+                echoed: 0,
+                whole: false,
+            })
         };
         match tokio::time::timeout(connector.timeout(), subscribing).await {
             Ok(Ok(listener)) => return Ok(listener),
@@ -126,32 +144,85 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, S
     Err(last)
 }
 
-/// Hands news on until the connection is lost or the receiver is gone.
-async fn relay(
-    mut listener: PgListener,
-    connector: &Connector,
-    heard: &Sender<Heard>,
-) -> Result<(), StoreError> {
-    loop {
-        match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-            Ok(Ok(Some(notification))) => {
-                let Some(news) = decode(notification.payload()) else {
-                    tracing::debug!("news that no fencepost sends was ignored");
-                    continue;
-                };
-                if heard.send(Heard::News(news)).await.is_err() {
-                    return Ok(());
+/// One connection that listens.
+struct Subscription {
+    listener: PgListener,
+    /// The channel on which it notifies itself.
+    own: String,
+    /// The last echo that was sent, and the last one that was heard.
+    number: u64,
+    echoed: u64,
+    /// What was said last: whether everything arrives.
+    whole: bool,
+}
+
+impl Subscription {
+    /// Hands news on until the connection is lost or the receiver is gone.
+    async fn relay(
+        mut self,
+        connector: &Connector,
+        heard: &Sender<Heard>,
+    ) -> Result<(), StoreError> {
+        let mut due = Instant::now();
+        loop {
+            match tokio::time::timeout_at(due, self.listener.try_recv()).await {
+                Ok(Ok(Some(notification))) if notification.channel() == self.own => {
+                    self.echoed = notification.payload().parse().unwrap_or(0);
+                    if self.echoed == self.number {
+                        self.say(true, heard).await;
+                    }
+                }
+                Ok(Ok(Some(notification))) => {
+                    let Some(news) = decode(notification.payload()) else {
+                        tracing::debug!("news that no fencepost sends was ignored");
+                        continue;
+                    };
+                    if heard.send(Heard::News(news)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(error)) => return Err(error_of(error)),
+                Err(_) => {
+                    if self.echoed != self.number {
+                        self.say(false, heard).await;
+                    }
+                    due = Instant::now() + ECHO;
+                    self.echo(connector, heard).await?;
                 }
             }
-            Ok(Ok(None)) => return Ok(()),
-            Ok(Err(error)) => return Err(error_of(error)),
-            Err(_) => {
-                let alive = sqlx::query("SELECT 1").execute(&mut listener);
-                tokio::time::timeout(connector.timeout(), alive)
-                    .await
-                    .map_err(|_| StoreError::Timeout(connector.timeout()))?
-                    .map_err(error_of)?;
-            }
+        }
+    }
+
+    /// Notifies itself. A peer that vanished without a word closes nothing, and does not answer.
+    async fn echo(
+        &mut self,
+        connector: &Connector,
+        heard: &Sender<Heard>,
+    ) -> Result<(), StoreError> {
+        self.number += 1;
+        let echo = sqlx::query("SELECT pg_notify($1, $2) /* echo */")
+            .bind(self.own.clone())
+            .bind(self.number.to_string());
+        let mut answer = Box::pin(echo.execute(&mut self.listener));
+        if let Ok(answer) = tokio::time::timeout(ECHO, &mut answer).await {
+            return answer.map(drop).map_err(error_of);
+        }
+        if std::mem::take(&mut self.whole) {
+            let _ = heard.send(Heard::Whole(false)).await;
+        }
+        tokio::time::timeout(connector.timeout(), answer)
+            .await
+            .map_err(|_| StoreError::Timeout(connector.timeout()))?
+            .map(drop)
+            .map_err(error_of)
+    }
+
+    async fn say(&mut self, whole: bool, heard: &Sender<Heard>) {
+        if self.whole != whole {
+            self.whole = whole;
+            // Without a receiver the next news ends this.
+            let _ = heard.send(Heard::Whole(whole)).await;
         }
     }
 }

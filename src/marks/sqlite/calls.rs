@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::lane::epochs_json;
-use super::{SqliteStore, lane, life, people};
+use super::{SqliteStore, lane, life, own, people};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
-    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Burial, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow,
+    MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
 };
 
 #[async_trait]
@@ -37,12 +37,7 @@ impl MarkStore for SqliteStore {
     }
 
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
-        let resources = json!(
-            resources
-                .iter()
-                .map(ResourceKey::as_str)
-                .collect::<Vec<_>>()
-        );
+        let resources = keys_json(resources);
         self.read(move |connection, namespace| {
             Box::pin(lane::epochs(connection, namespace, resources))
         })
@@ -55,23 +50,6 @@ impl MarkStore for SqliteStore {
             Box::pin(lane::close(connection, namespace, epochs))
         })
         .await
-    }
-
-    async fn superseded(
-        &self,
-        instance: &InstanceId,
-    ) -> Result<Vec<(EpochRow, Token)>, StoreError> {
-        let instance = instance.clone();
-        self.read(move |connection, namespace| {
-            Box::pin(lane::superseded(connection, namespace, instance))
-        })
-        .await
-    }
-
-    async fn own(&self, instance: &InstanceId) -> Result<Vec<EpochRow>, StoreError> {
-        let instance = instance.clone();
-        self.read(move |connection, namespace| Box::pin(lane::own(connection, namespace, instance)))
-            .await
     }
 
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
@@ -97,6 +75,47 @@ impl MarkStore for SqliteStore {
 
     async fn announce(&self, _news: &[News]) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        let (instance, after) = (instance.clone(), after.cloned());
+        self.read(move |connection, namespace| {
+            Box::pin(own::page(connection, namespace, instance, after, limit))
+        })
+        .await
+    }
+
+    async fn own_of(
+        &self,
+        instance: &InstanceId,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<OwnRow>, StoreError> {
+        let (instance, resources) = (instance.clone(), keys_json(resources));
+        self.read(move |connection, namespace| {
+            Box::pin(own::of(connection, namespace, instance, resources))
+        })
+        .await
+    }
+
+    async fn close_own(
+        &self,
+        instance: &InstanceId,
+        after: Option<&Cursor>,
+        limit: u32,
+        kept: &[Opening],
+    ) -> Result<Option<Cursor>, StoreError> {
+        let (instance, after, kept) = (instance.clone(), after.cloned(), json!(kept));
+        self.write(move |connection, namespace| {
+            Box::pin(own::close(
+                connection, namespace, instance, after, limit, kept,
+            ))
+        })
+        .await
     }
 
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
@@ -153,10 +172,15 @@ impl MarkStore for SqliteStore {
         .await
     }
 
-    async fn bury(&self, instance: &InstanceId) -> Result<Vec<ResourceKey>, StoreError> {
-        let instance = instance.clone();
+    async fn bury(
+        &self,
+        instance: &InstanceId,
+        first: &[ResourceKey],
+        after: Option<&Cursor>,
+    ) -> Result<Burial, StoreError> {
+        let (instance, first, after) = (instance.clone(), keys_json(first), after.cloned());
         self.write(move |connection, namespace| {
-            Box::pin(life::bury(connection, namespace, instance))
+            Box::pin(life::bury(connection, namespace, instance, first, after))
         })
         .await
     }
@@ -279,4 +303,13 @@ impl MarkStore for SqliteStore {
     fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<Heard>> {
         None
     }
+}
+
+fn keys_json(resources: &[ResourceKey]) -> serde_json::Value {
+    json!(
+        resources
+            .iter()
+            .map(ResourceKey::as_str)
+            .collect::<Vec<_>>()
+    )
 }

@@ -7,7 +7,6 @@ use serde_json::json;
 use sqlx::SqliteConnection;
 
 use super::people::all;
-use crate::fence::Token;
 use crate::marks::rows::{self, EpochColumns, Failure};
 use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
 
@@ -132,44 +131,6 @@ pub(super) async fn close(
     .execute(connection)
     .await?;
     Ok(())
-}
-
-pub(super) async fn superseded(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    instance: InstanceId,
-) -> Result<Vec<(EpochRow, Token)>, Failure> {
-    let rows: Vec<(String, String, i64, i64, i64)> = sqlx::query_as(
-        "SELECT e.resource, e.instance, e.opening, e.token, m.token FROM epochs AS e \
-         JOIN marks AS m ON m.namespace = e.namespace AND m.resource = e.resource \
-         WHERE e.namespace = ?1 AND e.instance = ?2 AND e.token < m.token",
-    )
-    .bind(namespace)
-    .bind(instance.as_str())
-    .fetch_all(connection)
-    .await?;
-    all(rows, |(resource, instance, opening, token, mark)| {
-        Ok((
-            rows::epoch((resource, instance, opening, token))?,
-            rows::number(mark)?,
-        ))
-    })
-}
-
-pub(super) async fn own(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    instance: InstanceId,
-) -> Result<Vec<EpochRow>, Failure> {
-    let rows: Vec<EpochColumns> = sqlx::query_as(
-        "SELECT resource, instance, opening, token FROM epochs \
-         WHERE namespace = ?1 AND instance = ?2",
-    )
-    .bind(namespace)
-    .bind(instance.as_str())
-    .fetch_all(connection)
-    .await?;
-    all(rows, rows::epoch)
 }
 
 pub(super) async fn reopen(

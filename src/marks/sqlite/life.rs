@@ -1,11 +1,16 @@
 //! The statements about instances: who lives, who is dead, whose epochs may go.
 
+use serde_json::{Value, json};
 use sqlx::SqliteConnection;
 
 use super::people::all;
-use crate::fence::ResourceKey;
-use crate::marks::rows::{self, Failure, InstanceColumns};
-use crate::marks::store::{Era, InstanceId, InstanceRow, Renewal, Terms};
+use crate::marks::rows::{self, Failure, InstanceColumns, start};
+use crate::marks::store::{
+    Burial, Cursor, Era, InstanceId, InstanceRow, Renewal, StoreError, Terms,
+};
+
+/// How many epochs one step of a burial deletes. Requests wait for it: there is but one connection.
+const MOST_PER_BURIAL: i64 = 512;
 
 pub(super) async fn join(
     connection: &mut SqliteConnection,
@@ -95,17 +100,25 @@ pub(super) async fn raise_era(
     Ok(())
 }
 
+/// The ids in the epoch rows are read by leaping from one to the next in the index, so that this costs
+/// what there are instances, not what there are epochs.
 pub(super) async fn instances(
     connection: &mut SqliteConnection,
     namespace: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
     let rows: Vec<InstanceColumns> = sqlx::query_as(
-        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
+        "WITH RECURSIVE owners(id) AS ( \
+             SELECT min(instance) FROM epochs WHERE namespace = ?1 \
+             UNION ALL \
+             SELECT (SELECT min(e.instance) FROM epochs AS e \
+                     WHERE e.namespace = ?1 AND e.instance > o.id) \
+             FROM owners AS o WHERE o.id IS NOT NULL) \
+         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
          WHERE namespace = ?1 \
          UNION ALL \
-         SELECT DISTINCT e.instance, 0, 0, 0, 0, '', 1 FROM epochs AS e \
-         WHERE e.namespace = ?1 AND NOT EXISTS (SELECT 1 FROM instances AS i \
-         WHERE i.namespace = ?1 AND i.id = e.instance)",
+         SELECT o.id, 0, 0, 0, 0, '', 1 FROM owners AS o \
+         WHERE o.id IS NOT NULL AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = o.id)",
     )
     .bind(namespace)
     .fetch_all(connection)
@@ -131,33 +144,60 @@ pub(super) async fn declare_dead(
     is_dead(connection, namespace, &instance).await
 }
 
+/// What is to go is read first: the index has it in order, next to each other.
 pub(super) async fn bury(
     connection: &mut SqliteConnection,
     namespace: &str,
     instance: InstanceId,
-) -> Result<Vec<ResourceKey>, Failure> {
+    first: Value,
+    after: Option<Cursor>,
+) -> Result<Burial, Failure> {
     if !is_dead(&mut *connection, namespace, &instance).await? {
-        return Ok(Vec::new());
+        return Ok(Burial::default());
     }
-    sqlx::query("DELETE FROM instances WHERE namespace = ?1 AND id = ?2")
-        .bind(namespace)
-        .bind(instance.as_str())
-        .execute(&mut *connection)
-        .await?;
-    let mut resources: Vec<String> = sqlx::query_scalar(
+    let (resource, opening) = start(after.as_ref());
+    let page: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT resource, opening FROM epochs WHERE namespace = ?1 AND instance = ?2 \
+         AND (resource, opening) > (?3, ?4) ORDER BY resource, opening LIMIT ?5",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(resource)
+    .bind(opening)
+    .bind(MOST_PER_BURIAL)
+    .fetch_all(&mut *connection)
+    .await?;
+    let full = i64::try_from(page.len()) == Ok(MOST_PER_BURIAL);
+    let next = page.last().filter(|_| full).cloned();
+    let mut freed: Vec<String> = sqlx::query_scalar(
         "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 AND (resource, opening) IN ( \
-             SELECT resource, opening FROM epochs \
-             WHERE namespace = ?1 AND instance = ?2 LIMIT ?3) \
+             SELECT d.value ->> 0, d.value ->> 1 FROM json_each(?3) AS d \
+             UNION SELECT resource, opening FROM epochs \
+             WHERE namespace = ?1 AND instance = ?2 \
+             AND resource IN (SELECT value FROM json_each(?4))) \
          RETURNING resource",
     )
     .bind(namespace)
     .bind(instance.as_str())
-    .bind(rows::MOST_PER_BURIAL)
-    .fetch_all(connection)
+    .bind(json!(page).to_string())
+    .bind(first.to_string())
+    .fetch_all(&mut *connection)
     .await?;
-    resources.sort();
-    resources.dedup();
-    all(resources, |resource| rows::key(&resource))
+    if !full {
+        sqlx::query("DELETE FROM instances WHERE namespace = ?1 AND id = ?2")
+            .bind(namespace)
+            .bind(instance.as_str())
+            .execute(&mut *connection)
+            .await?;
+    }
+    freed.sort();
+    freed.dedup();
+    Ok(Burial {
+        freed: all(freed, |resource| rows::key(&resource))?,
+        next: next
+            .map(|(resource, opening)| Ok::<_, StoreError>((rows::key(&resource)?, opening)))
+            .transpose()?,
+    })
 }
 
 pub(super) async fn leave(

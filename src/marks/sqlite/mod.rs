@@ -14,6 +14,7 @@ mod calls;
 mod file;
 mod lane;
 mod life;
+mod own;
 mod people;
 
 use std::path::{Path, PathBuf};

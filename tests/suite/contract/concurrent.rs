@@ -11,7 +11,7 @@ use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::Mutex;
 
-use super::{Home, advance, ask, instance, mark_of, opening, spending, token};
+use super::{Home, advance, ask, instance, mark_of, opening, own, spending, token};
 
 const TASKS: u64 = 50;
 const ROUNDS: i64 = 20;
@@ -76,7 +76,7 @@ pub async fn answers_form_one_history(home: Home) {
                 })
             })
             .collect();
-        let rows = store.own(&instance(id)).await.expect("an answer");
+        let rows = own(&*store, id).await;
         assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), opened);
     }
 }
@@ -189,7 +189,7 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     assert!(left > 0, "no caller left before its answer");
     let last = advance(&*store, ask("a", 1_000)).await;
     assert!(last.before <= Some(token(149)));
-    for row in store.own(&instance(1)).await.expect("an answer") {
+    for row in own(&*store, 1).await {
         assert_eq!(row.opening, row.token.get());
     }
 }

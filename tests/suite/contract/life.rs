@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
 
-use super::{Home, advance, advance_as, ask, epochs_of, instance, key, opening, token};
+use super::{
+    Home, advance, advance_as, ask, buried, epochs_of, instance, key, opening, own, token,
+};
 
 const LEASE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(30);
@@ -162,7 +164,7 @@ pub async fn only_the_dead_are_buried(home: Home) {
     advance(&*store, opening("b", 5, 1)).await;
     advance(&*store, opening("a", 5, 2)).await;
     advance(&*store, opening("a", 6, 3)).await;
-    assert_eq!(store.bury(&instance(1)).await.expect("an answer"), []);
+    assert_eq!(buried(&*store, 1).await, [0]);
     assert_eq!(epochs_of(&*store, "a").await.len(), 2);
     assert_eq!(rows(&*store).await, [row(1, 0, false)]);
     assert!(
@@ -171,23 +173,20 @@ pub async fn only_the_dead_are_buried(home: Home) {
             .await
             .expect("an answer")
     );
-    assert_eq!(
-        store.bury(&instance(1)).await.expect("an answer"),
-        [key("a"), key("b")]
-    );
+    let burial = store.bury(&instance(1), &[], None).await;
+    assert_eq!(burial.expect("an answer").freed, [key("a"), key("b")]);
     assert_eq!(epochs_of(&*store, "a").await, []);
     assert_eq!(rows(&*store).await, []);
-    assert_eq!(store.bury(&instance(1)).await.expect("an answer"), []);
+    assert_eq!(buried(&*store, 1).await, [0]);
 }
 
-/// More than one burial deletes: what is left is buried by the next, and nothing is left for ever.
-pub async fn however_many_epochs_the_dead_had_all_go(home: Home) {
-    const EPOCHS: i64 = 10_500;
-    let store = home.open().await;
-    join(&*store, 1).await;
-    let rows_of = |from: i64| from..(from + 2_100).min(EPOCHS);
-    for from in (0..EPOCHS).step_by(2_100) {
-        let open: Vec<EpochRow> = rows_of(from)
+/// So many that no burial deletes them in one go, on either store.
+const MANY: i64 = 10_500;
+
+async fn many_of_the_dead(store: &dyn MarkStore) {
+    join(store, 1).await;
+    for from in (0..MANY).step_by(2_100) {
+        let open: Vec<EpochRow> = (from..from + 2_100)
             .map(|number| EpochRow {
                 resource: key(&format!("r{number:05}")),
                 instance: instance(1),
@@ -197,23 +196,53 @@ pub async fn however_many_epochs_the_dead_had_all_go(home: Home) {
             .collect();
         store.reopen(&open).await.expect("an answer");
     }
-    assert!(
-        store
-            .declare_dead(&instance(1), 0)
-            .await
-            .expect("an answer")
-    );
-    let mut gone = 0;
+    let dead = store.declare_dead(&instance(1), 0).await;
+    assert!(dead.expect("an answer"));
+}
+
+/// More than one step deletes: the next one goes on, and nothing is left for ever.
+pub async fn however_many_epochs_the_dead_had_all_go(home: Home) {
+    let store = home.open().await;
+    many_of_the_dead(&*store).await;
+    let steps = buried(&*store, 1).await;
+    assert!(steps.len() > 2, "{steps:?}");
+    let (last, full) = steps.split_last().expect("one at least");
+    assert!(full.iter().all(|freed| *freed == full[0] && freed >= last));
+    assert_eq!(i64::try_from(steps.iter().sum::<usize>()), Ok(MANY));
+    assert_eq!(rows(&*store).await, []);
+}
+
+pub async fn what_is_waited_for_is_buried_first(home: Home) {
+    let store = home.open().await;
+    many_of_the_dead(&*store).await;
+    let first = [key("r10499"), key("r00000"), key("r09000"), key("nowhere")];
+    let step = store.bury(&instance(1), &first, None).await;
+    let step = step.expect("an answer");
+    for resource in ["r10499", "r09000", "r00000"] {
+        assert!(step.freed.contains(&key(resource)), "{resource}");
+        assert_eq!(epochs_of(&*store, resource).await, []);
+    }
+    let (last, _) = step.next.expect("there is more");
+    assert!(last < key("r09000"), "{last}: it goes on where it was");
+    // From the start again: what is gone is no hindrance.
+    assert!(buried(&*store, 1).await.len() > 1);
+    assert_eq!(own(&*store, 1).await, []);
+}
+
+/// Its row says when it was declared dead and what its own terms were: what is left must not become what nobody
+/// knows.
+pub async fn an_instance_is_on_record_until_its_last_epoch_is_buried(home: Home) {
+    let store = home.open().await;
+    many_of_the_dead(&*store).await;
+    let mut after = None;
     loop {
-        let freed = store.bury(&instance(1)).await.expect("an answer").len();
-        if freed == 0 {
+        let step = store.bury(&instance(1), &[], after.as_ref()).await;
+        after = step.expect("an answer").next;
+        if after.is_none() {
             break;
         }
-        gone += freed;
-        let left = rows(&*store).await;
-        assert!(left.iter().all(|row| row.dead), "{left:?}");
+        assert_eq!(rows(&*store).await, [row(1, 0, true)]);
     }
-    assert_eq!(i64::try_from(gone), Ok(EPOCHS));
     assert_eq!(rows(&*store).await, []);
 }
 
@@ -233,10 +262,7 @@ pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
         dead: true,
     };
     assert_eq!(rows(&*store).await, [unknown, row(2, 0, false)]);
-    assert_eq!(
-        store.bury(&instance(1)).await.expect("an answer"),
-        [key("a")]
-    );
+    assert_eq!(buried(&*store, 1).await, [1]);
     assert_eq!(rows(&*store).await, [row(2, 0, false)]);
 }
 

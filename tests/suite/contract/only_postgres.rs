@@ -12,8 +12,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tokio::sync::mpsc::Receiver;
 
-use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, token};
+use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token};
 use crate::support::postgres::{Cluster, PgBouncer, free_port};
+use crate::support::relay::Relay;
 
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     open_within(url, TIMEOUT).await
@@ -443,10 +444,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
             .expect("an answer");
     }
     let store = open(&url).await.expect("it opens");
-    store
-        .close(&store.own(&instance(1)).await.expect("an answer"))
-        .await
-        .expect("an answer");
+    store.close(&own(&store, 1).await).await.expect("an answer");
     let done = store.override_mark(&key("a"), token(1), "why", "me").await;
     assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
 }
@@ -478,11 +476,12 @@ async fn urls_name_sockets_several_hosts_and_files() {
     let store = store.expect("it opens");
     let elsewhere = cluster.create_database().await;
     std::fs::write(file.path(), elsewhere).expect("it is ours");
-    // The lane has not connected yet; there the schema is missing.
-    let error = store.own(&instance(1)).await.expect_err("no schema there");
+    // The reader has not connected yet; there the schema is missing.
+    let read = store.own(&instance(1), None, 1).await;
+    let error = read.expect_err("no schema there");
     assert!(matches!(error, StoreError::Statement(_)), "{error}");
     std::fs::write(file.path(), &url).expect("it is ours");
-    store.own(&instance(1)).await.expect("an answer");
+    assert_eq!(own(&store, 1).await, []);
 }
 
 #[tokio::test]
@@ -513,6 +512,8 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     let other = other.expect("it opens");
     let mut heard = store.listen().expect("it is shared");
     assert_eq!(next(&mut heard).await, Heard::Resumed);
+    // It has heard itself.
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
     let newer = News::Newer {
         resource: key("order:ü\"7"),
         token: token(i64::MAX),
@@ -534,7 +535,9 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
          WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
     .await;
+    assert_eq!(next(&mut heard).await, Heard::Whole(false));
     assert_eq!(next(&mut heard).await, Heard::Resumed);
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
     // The lane's connection broke too; it says so at most once.
     if store.announce(std::slice::from_ref(&newer)).await.is_err() {
         store
@@ -548,9 +551,30 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
         &mut shell,
         "the listening ended",
         "SELECT (count(*) = 0)::int::bigint FROM pg_stat_activity \
-         WHERE datname = current_database() AND query LIKE '%LISTEN%' AND pid <> pg_backend_pid()",
+         WHERE datname = current_database() AND pid <> pg_backend_pid() \
+         AND (query LIKE '%LISTEN%' OR query LIKE '%echo%')",
     )
     .await;
+}
+
+/// The connection lives, and the notifications do not arrive: that is not taken for silence.
+#[tokio::test]
+async fn a_subscription_that_hears_nothing_says_so() {
+    let cluster = Cluster::shared();
+    let url = cluster.create_database().await;
+    let relay = Relay::start(cluster.port()).await;
+    let store = open(&relay.url(&url)).await.expect("it opens");
+    let mut heard = store.listen().expect("it is shared");
+    assert_eq!(next(&mut heard).await, Heard::Resumed);
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
+    relay.lose_notifications(true);
+    assert_eq!(next(&mut heard).await, Heard::Whole(false));
+    relay.lose_notifications(false);
+    assert_eq!(
+        next(&mut heard).await,
+        Heard::Whole(true),
+        "the same connection"
+    );
 }
 
 /// A server that stops answering: calls end in time, and when it goes on, so does the store.

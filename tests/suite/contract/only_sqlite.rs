@@ -178,11 +178,7 @@ async fn a_timeout_leaves_no_half_work() {
     store.close().await;
     let store = reopened(&path).await;
     let marks = store.list("", None, 1000).await.expect("an answer").len();
-    let epochs = store
-        .own(&super::instance(1))
-        .await
-        .expect("an answer")
-        .len();
+    let epochs = super::own(&store, 1).await.len();
     assert_eq!(marks, epochs);
     assert!(marks == 0 || marks == asks.len(), "{marks}");
 }

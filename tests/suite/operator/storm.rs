@@ -54,7 +54,7 @@ impl Victim {
             Statement::Advance,
             Statement::Epochs,
             Statement::Close,
-            Statement::Superseded,
+            Statement::Own,
             Statement::Renew,
         ];
         let statement = statements[random.random_range(0..statements.len())];

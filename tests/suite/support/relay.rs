@@ -132,7 +132,7 @@ impl Relay {
         self.desk.news.send_replace(news);
     }
 
-    /// How many notifications have been dropped.
+    /// How many notifications have been dropped, those not counted that a subscription sends itself.
     pub fn lost(&self) -> usize {
         self.desk.lost.load(Ordering::Relaxed)
     }

@@ -171,6 +171,14 @@ async fn upward(
     }
 }
 
+/// Whether this notification is one that a subscription sends itself: its channel is that of the
+/// namespace, and has one part more.
+fn is_echo(message: &[u8]) -> bool {
+    let channel = message[9..].split(|byte| *byte == 0).next();
+    let parts = channel.map_or(0, |channel| channel.split(|byte| *byte == b'_').count());
+    parts == 3
+}
+
 /// Answers on their way to the client, until the server has closed.
 async fn downward(
     desk: &Desk,
@@ -200,7 +208,9 @@ async fn downward(
         while let Some(message) = frame(&mut buffer) {
             match (message[0], *news.borrow()) {
                 (b'A', News::Lose) => {
-                    desk.lost.fetch_add(1, Ordering::Relaxed);
+                    if !is_echo(&message) {
+                        desk.lost.fetch_add(1, Ordering::Relaxed);
+                    }
                     continue;
                 }
                 (b'A', News::Hold) => {

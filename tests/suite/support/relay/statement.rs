@@ -8,8 +8,12 @@ pub enum Statement {
     Advance,
     Epochs,
     Close,
-    Superseded,
+    /// A page of an instance's own rows.
     Own,
+    /// Its own rows of some resources.
+    OwnOf,
+    /// The deletion at the end of a run, not the search before it.
+    CloseOwn,
     Reopen,
     GiveBack,
     Join,
@@ -25,12 +29,13 @@ pub enum Statement {
 }
 
 /// All that have a text of their own.
-pub const ALL: [Statement; 14] = [
+pub const ALL: [Statement; 15] = [
     Statement::Advance,
     Statement::Epochs,
     Statement::Close,
-    Statement::Superseded,
     Statement::Own,
+    Statement::OwnOf,
+    Statement::CloseOwn,
     Statement::Reopen,
     Statement::GiveBack,
     Statement::Join,
@@ -70,13 +75,21 @@ impl Statement {
                 sql.starts_with("DELETE FROM epochs")
                     && sql.contains("d(resource, instance, opening)")
             }
-            Self::Superseded => sql.ends_with("AND e.token < m.token"),
-            Self::Own => sql.ends_with("token FROM epochs WHERE namespace = $1 AND instance = $2"),
+            Self::Own => {
+                sql.contains("SELECT m.token FROM marks AS m") && sql.ends_with("LIMIT $5")
+            }
+            Self::OwnOf => {
+                sql.contains("SELECT m.token FROM marks AS m")
+                    && sql.ends_with("AND e.resource = ANY($3)")
+            }
+            Self::CloseOwn => {
+                sql.starts_with("DELETE FROM epochs AS e WHERE") && sql.contains("AS k(kept)")
+            }
             Self::Reopen => sql.starts_with("INSERT INTO epochs"),
             Self::GiveBack => sql.contains("spent_by = NULL FROM mine"),
             Self::Join => sql.contains("INSERT INTO instances"),
             Self::Renew => sql.contains("SET renewals = GREATEST"),
-            Self::Instances => sql.starts_with("SELECT id, renewals, lease_ms"),
+            Self::Instances => sql.contains("SELECT id, renewals, lease_ms"),
             Self::DeclareDead => sql.contains("(renewals = $3 OR dead)"),
             Self::Bury => {
                 sql.contains("DELETE FROM epochs") && sql.contains("d(resource, opening)")
@@ -84,7 +97,8 @@ impl Statement {
             Self::Leave => {
                 sql.contains("UPDATE instances SET dead = true") && sql.contains("AND EXISTS (")
             }
-            Self::Notify => sql.contains("pg_notify("),
+            // Not what a subscription tells itself.
+            Self::Notify => sql.contains("pg_notify(") && !sql.ends_with("/* echo */"),
             Self::Any => false,
         }
     }

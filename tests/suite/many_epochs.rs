@@ -1,0 +1,133 @@
+//! Very many open epochs, and what reads and deletes them: none of it holds up the work, or takes what is in use.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection};
+
+use crate::support::relay::{Action, Point, Statement};
+use crate::support::{Gate, Pair, Step, Store, eventually, put, soon};
+
+/// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the answers to so many
+/// openings had been lost.
+async fn strays(store: &Store, count: u32) {
+    store
+        .execute(&format!(
+            "INSERT INTO epochs SELECT 'orders', 'stray:' || g, e.instance, 1000000 + g, 1 \
+             FROM generate_series(1, {count}) AS g, epochs AS e WHERE e.resource = 'order:7'"
+        ))
+        .await;
+}
+
+/// The row of 41 is read back while the answer to its opening is on its way, beside the lane. Taken for one that nobody
+/// uses, it would let 42 overtake.
+#[tokio::test]
+async fn an_opening_without_an_answer_keeps_its_row() {
+    let brief = "{ store: { lease: 200s, timeout: 6s }, barrier: { wait: 25s, settle: 300s } }";
+    let Some(pair) = Pair::start("an_opening_without_an_answer_…", brief).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    // A hears nothing, and so walks through its rows again and again.
+    way_of_a.lose_notifications(true);
+    a.send(put("/orders/7").token(40)).await.assert_forwarded();
+    let mut holder = PgConnection::connect(&store.url())
+        .await
+        .expect("the server is up");
+    sqlx::raw_sql("BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE")
+        .execute(&mut holder)
+        .await
+        .expect("the row is there");
+    let gate = Gate::shut();
+    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    // Only what is asked beside the lane leaves the lane free to judge rows.
+    let older = a.start_request(put("/orders/7").token(41));
+    a.logged("the batch is taken apart", |line| {
+        line["message"] == "a batch ran into a row lock and is taken apart"
+    })
+    .await;
+    let answer = way_of_a.arm(Point::After(Statement::Epochs), Action::Hold);
+    sqlx::raw_sql("COMMIT")
+        .execute(&mut holder)
+        .await
+        .expect("the session lives");
+    answer.sprung().await;
+    let walks = way_of_a.passed(Statement::Own);
+    eventually("two more walks", || async {
+        (way_of_a.passed(Statement::Own) >= walks + 2).then_some(())
+    })
+    .await;
+    answer.release();
+    upstream.reached(2).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    assert_eq!(upstream.tokens("order:7"), [40, 41], "42 waits");
+    gate.open();
+    for request in [older, newer] {
+        soon("both", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
+}
+
+/// The walk stands still at a page, for longer than any statement may take; nothing else does.
+#[tokio::test]
+async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
+    let brief = "{ store: { lease: 3s, timeout: 20s }, barrier: { wait: 25s, settle: 300s } }";
+    let Some(pair) = Pair::start("a_walk_through_the_own_rows_…", brief).await else {
+        return;
+    };
+    let Pair { a, b, way_of_a, .. } = &pair;
+    way_of_a.lose_notifications(true);
+    let walk = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
+    walk.sprung().await;
+    let renewals = way_of_a.passed(Statement::Renew);
+    for token in 1..=20 {
+        a.send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    eventually("a whole lease", || async {
+        (way_of_a.passed(Statement::Renew) >= renewals + 4).then_some(())
+    })
+    .await;
+    // And what comes of it: the rows that nobody here knows of go, and what is in use stays.
+    strays(&pair.store, 3000).await;
+    way_of_a.lose_notifications(false);
+    walk.release();
+    eventually("the strays are deleted", || async {
+        let left = "SELECT count(*) FROM epochs WHERE resource LIKE 'stray:%'";
+        (pair.store.number(left).await == 0).then_some(())
+    })
+    .await;
+    assert!(way_of_a.passed(Statement::Own) >= 4);
+    b.send(put("/orders/7").token(21)).await.assert_forwarded();
+    pair.upstream.assert_no_overtaking();
+}
+
+/// More than can be deleted within `store.timeout`, and all within `shutdown.deadline`.
+#[tokio::test]
+async fn a_stop_has_its_deadline_for_very_many_epochs() {
+    let brief = "{ store: { lease: 200s, timeout: 2s }, barrier: { settle: 300s } }";
+    let Some(mut pair) = Pair::start("a_stop_has_its_deadline_…", brief).await else {
+        return;
+    };
+    pair.a
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_forwarded();
+    strays(&pair.store, 70_000).await;
+    // Each statement takes so long, there and back: all of them more than `store.timeout`, none of them as much.
+    pair.way_of_a.delay(Duration::from_millis(150));
+    pair.a.stop().await;
+    assert_eq!(pair.store.number("SELECT count(*) FROM epochs").await, 0);
+    assert!(pair.way_of_a.passed(Statement::CloseOwn) >= 4);
+}
