@@ -28,7 +28,7 @@ use crate::proxy::upstream::socket::{ResetSwitch, Socket};
 const CONFIRM: Duration = Duration::from_secs(1);
 
 /// What is held of one response that its client does not read.
-const STREAM_WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 192 << 10;
 /// As much for each stream: clients that do not read hold nobody else's response up.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 /// Of the head or the trailers of a response.
