@@ -20,6 +20,7 @@ use hints::Hints;
 
 mod burials;
 mod hints;
+mod spendings;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
 const IDLE: Duration = Duration::from_mins(1);
@@ -102,19 +103,20 @@ impl Keeper {
             () = stop.cancelled() => {}
             () = async {
                 tokio::join!(
-                    keeper.renewals(),
+                    keeper.renewals(hints),
                     keeper.upkeep(),
                     keeper.sweeps(),
                     keeper.burials(),
                     keeper.cutoff(),
                     keeper.news(hints),
                     keeper.follow(hints),
+                    keeper.spendings(hints),
                 );
             } => {}
         }
     }
 
-    async fn renewals(&self) {
+    async fn renewals(&self, hints: &Hints) {
         let pause = (self.term / 3).min(Duration::from_secs(1));
         let mut failed = false;
         let mut unfit = false;
@@ -132,6 +134,7 @@ impl Keeper {
                         // After a failover this instance's rows may be gone; and one between two rounds fails none.
                         self.lane.reconcile();
                         self.lane.poll();
+                        hints.change_server();
                     }
                     tokio::time::sleep(pause).await;
                 }

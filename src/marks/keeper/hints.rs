@@ -28,6 +28,8 @@ pub(super) struct Hints {
     /// Short sections, never across an await.
     waiting: Mutex<HashSet<ResourceKey>>,
     bell: Notify,
+    /// It may be another server that answers now.
+    server: Notify,
 }
 
 impl Hints {
@@ -52,6 +54,16 @@ impl Hints {
             }
             self.bell.notified().await;
         }
+    }
+
+    /// It may be another server that answers now, one that was behind.
+    pub(super) fn change_server(&self) {
+        self.server.notify_one();
+    }
+
+    /// Waits for [`Self::change_server`].
+    pub(super) async fn server_changed(&self) {
+        self.server.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
@@ -87,6 +99,7 @@ impl Keeper {
                     // It may be another server that answers now, one that was behind, and no call need have failed.
                     self.lane.reconcile();
                     self.lane.poll();
+                    hints.change_server();
                     for key in self.ledger.waiting_for_others() {
                         self.lane.look(key);
                     }

@@ -437,6 +437,42 @@ async fn epochs_are_looked_for_after_every_new_connection() {
     running.await.expect("ended");
 }
 
+/// The failover has lost only that; the token would pass at any other proxy, and nobody asks this one.
+#[tokio::test(start_paused = true)]
+async fn what_is_spent_is_looked_for_after_every_new_connection() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(rig.keeper().run(stop.clone()));
+    for on in ["a", "b"] {
+        let on = key(on);
+        assert!(open(&rig, &on, 5).await.is_ok());
+        let spent = rig.lane.ask(&on, token(5), Want::Spend("x".into()));
+        assert!(spent.await.is_ok());
+    }
+    assert!(rig.lane.give_back(&key("b"), token(5), "x".into()).await);
+    tokio::time::sleep(TERM).await;
+    assert_eq!(store.calls("marks"), 0);
+    {
+        let mut state = store.state();
+        state.marks.get_mut(&key("a")).expect("a mark").1 = None;
+        state.connections += 1;
+    }
+    tokio::time::sleep(TERM).await;
+    assert_eq!(store.state().marks[&key("a")].1.as_deref(), Some("x"));
+    assert_eq!(rig.meters.regressions.get(), 1);
+    assert!(matches!(
+        enter(&rig, &key("a"), token(5)),
+        Entered::Barred(_)
+    ));
+    assert!(matches!(
+        enter(&rig, &key("b"), token(5)),
+        Entered::Permit(_)
+    ));
+    stop.cancel();
+    running.await.expect("ended");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_everybody_ends_with_the_same_id_and_no_cut() {
     let store = Arc::new(Double::default());

@@ -4,6 +4,7 @@
 //! Nothing is ever refused from here. It is held against what a statement finds, like a known mark, and
 //! forgetting is as safe.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::{Ledger, SHARDS};
@@ -79,6 +80,23 @@ impl Ledger {
         if shard.spends.len() > self.capacity.div_ceil(SHARDS) {
             shard.spends.pop_lru();
         }
+    }
+
+    /// What this instance has spent, where its epoch of that token is still open.
+    #[must_use]
+    pub fn spent_in_open_epochs(&self) -> Vec<(ResourceKey, Token)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = shard.spends.iter().filter(|(_, spend)| spend.own);
+            all.extend(own.filter_map(|(key, spend)| {
+                let entry = shard.active.get(key)?;
+                let open = entry.epochs.iter();
+                let open = open.filter(|epoch| epoch.row.token == spend.token);
+                (open.count() > 0).then(|| (key.clone(), spend.token))
+            }));
+        }
+        all
     }
 
     /// This spending is about to be given back: nothing is known of it any more.
