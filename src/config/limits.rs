@@ -18,11 +18,13 @@ pub struct LimitsFile {
     /// How many requests may be at work or waiting; more are a 503.
     #[schemars(extend("default" = 4096))]
     pub in_flight: Option<u64>,
-    /// How many connections may be open on the data port; more wait in the kernel's queue.
+    /// How many connections may be open on the data port. For a further one the longest idle one is
+    /// closed; where none is idle it waits.
     #[schemars(extend("default" = 4096))]
     pub connections: Option<u64>,
-    /// How many connections one address may have open; further ones are closed at once. `none`: no
-    /// limit, since behind a load balancer all clients have its address.
+    /// How many connections one address may have open. For a further one its longest idle one is
+    /// closed; where none is idle, the new one is. `none`: no limit, since behind a load balancer all
+    /// clients have its address.
     #[schemars(extend("default" = "none"))]
     pub connections_per_peer: Option<CountOrNone>,
     /// How many requests one HTTP/2 connection may have at work; a client is told, and waits.

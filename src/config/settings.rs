@@ -161,7 +161,7 @@ pub struct BodySettings {
 pub struct LimitSettings {
     /// Requests at work or waiting at once; more are a 503 `overloaded`.
     pub in_flight: usize,
-    /// Open connections on the data port; more wait in the kernel's queue.
+    /// Open connections on the data port.
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
     pub connections_per_peer: Option<usize>,

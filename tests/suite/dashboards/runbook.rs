@@ -8,7 +8,7 @@ use crate::support::proxy::fencepost;
 use crate::support::{Config, Proxy, Store, Upstream};
 
 /// Outcomes that are no refusals.
-const FINE: &[&str] = &["advanced", "current", "unfenced", "claimed"];
+const FINE: &[&str] = &["advanced", "current", "unfenced", "claimed", "answered"];
 
 /// The headings of the runbook, without their marks.
 fn headings(runbook: &str) -> BTreeSet<String> {
