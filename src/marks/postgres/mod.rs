@@ -11,6 +11,7 @@
 //! a ROLLBACK for an answer.
 
 mod connect;
+mod count;
 mod errors;
 mod lane;
 mod life;
@@ -31,13 +32,14 @@ use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::mpsc;
 
 use self::connect::{Connector, Phase};
+use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
-    Ask, AuditRow, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore, News,
-    Override, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Count, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow, MarkStore,
+    News, Override, RecordedRoutes, Renewal, StoreError, Terms,
 };
 use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
@@ -62,6 +64,7 @@ pub struct PostgresStore {
     people: Slot,
     /// Which of the keeper's connections answered the last read of the instances.
     instances_over: AtomicU64,
+    count: Counting,
 }
 
 impl PostgresStore {
@@ -81,6 +84,7 @@ impl PostgresStore {
             keeper: slot(),
             people: slot(),
             instances_over: AtomicU64::new(0),
+            count: Counting::default(),
             connector: Arc::clone(&connector),
         }
     }
@@ -401,6 +405,20 @@ impl MarkStore for PostgresStore {
             people::list(c, &self.namespace, &span, limit).await
         })
         .await
+    }
+
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        let after = self.count.after();
+        let counted = self
+            .on(&self.people, async |c| {
+                people::count(c, &self.namespace, after.as_deref()).await
+            })
+            .await?;
+        Ok(self.count.counted(counted))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.count.whole()
     }
 
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
