@@ -223,6 +223,7 @@ impl<'de> Deserialize<'de> for TokenText {
 
 /// A time of the store's as RFC 3339, UTC, in milliseconds; what lies outside the years 1970 to 9999
 /// is drawn to their edge.
+#[must_use]
 pub fn rfc3339_ms(ms_since_epoch: i64) -> String {
     const LAST: u64 = 253_402_300_799_999;
     let ms = u64::try_from(ms_since_epoch).unwrap_or(0).min(LAST);

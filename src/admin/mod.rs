@@ -52,6 +52,7 @@ use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
 pub use self::control::{Control, ControlError, MarkView, UnknownView};
+pub use self::json::rfc3339_ms;
 pub use self::listener::{Listener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
 use crate::metrics::Metrics;

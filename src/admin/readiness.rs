@@ -1,7 +1,7 @@
 //! Whether the proxy is ready, and what it waits for. Each fact is set once by whoever knows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,8 @@ pub struct Readiness {
     store_reached: AtomicBool,
     store_up: AtomicBool,
     other_route_tables: RwLock<Vec<String>>,
+    /// Why it is not. Held to copy it in or out.
+    store_error: Mutex<Option<Arc<str>>>,
     draining: CancellationToken,
     drained: CancellationToken,
 }
@@ -29,6 +31,7 @@ impl Readiness {
             store_reached: AtomicBool::new(false),
             store_up: AtomicBool::new(false),
             other_route_tables: RwLock::default(),
+            store_error: Mutex::default(),
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
         }
@@ -45,9 +48,16 @@ impl Readiness {
         self.store_reached.store(true, Ordering::Release);
     }
 
-    /// The last call to the store succeeded, or did not.
-    pub fn set_store_up(&self, up: bool) {
+    /// The last call to the store succeeded, or did not, and why.
+    pub fn set_store_up(&self, up: bool, error: Option<Arc<str>>) {
         self.store_up.store(up, Ordering::Release);
+        *self.error() = error;
+    }
+
+    fn error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.store_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The live instances of the namespace that serve another route table.
@@ -109,6 +119,11 @@ impl Readiness {
                 "unknown"
             },
             other_route_tables,
+            store_error: self
+                .error()
+                .as_deref()
+                .filter(|_| !store_up)
+                .map(str::to_owned),
             draining,
             not_ready_because,
         }
@@ -131,6 +146,9 @@ pub struct ReadyReport {
     /// Live instances of the namespace whose route table is another one. That makes none unready: a
     /// roll-out would stop.
     pub other_route_tables: Vec<String>,
+    /// Why it is down, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_error: Option<String>,
     pub draining: bool,
     /// Empty when ready.
     pub not_ready_because: Vec<&'static str>,
@@ -164,11 +182,13 @@ mod tests {
     fn an_outage_shows_but_counts_only_where_asked() {
         for follows in [false, true] {
             let readiness = started(follows);
-            readiness.set_store_up(false);
+            readiness.set_store_up(false, Some("it burns".into()));
             assert_eq!(readiness.report().store, "down");
+            assert_eq!(readiness.report().store_error.as_deref(), Some("it burns"));
             assert_eq!(readiness.report().ready, !follows);
-            readiness.set_store_up(true);
+            readiness.set_store_up(true, None);
             assert!(readiness.report().ready);
+            assert_eq!(readiness.report().store_error, None);
         }
     }
 

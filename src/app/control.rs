@@ -234,5 +234,8 @@ impl Control for Core {
 
     fn refresh(&self, metrics: &Metrics) {
         metrics.set_lease_remaining(self.gate.lease.remaining());
+        if let Some(marks) = self.store.counted() {
+            metrics.set_marks(marks);
+        }
     }
 }

@@ -57,7 +57,10 @@ pub async fn migrate(
                 grant_to.is_none(),
                 "--grant-to: SQLite has no roles; who may write to the file may serve"
             );
-            sqlite::migrate(path).await?;
+            let opened = sqlite::migrate(path).await?;
+            if opened.created {
+                say(format!("created a new store at {}", opened.path.display()));
+            }
             say("the schema is up to date".to_owned());
             Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
         }

@@ -1,6 +1,7 @@
 //! The one place that wires everything: construct, bind, run, stop.
 
 mod control;
+mod found;
 mod keys;
 mod reload;
 mod stops;
@@ -129,6 +130,7 @@ impl App {
             errors: handles.errors,
             regressions: handles.regressions,
             up: handles.up.clone(),
+            trouble: Arc::default(),
         };
 
         let routes = Arc::new(RouteRecord::new(
@@ -137,10 +139,9 @@ impl App {
         ));
 
         // The marks: lease, ledger, lane, keeper.
-        let term = store.shared().then_some(settings.store.lease);
         let instance = InstanceId::from_bits(bits());
         let reckoning = reckoning(&*store, &settings);
-        let lease = Lease::new(Clock::boottime(), term, instance);
+        let lease = Lease::new(Clock::boottime(), Some(settings.store.lease), instance);
         let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
         let watch = Arc::new(Watch::new(reckoning));
         let (drained_tx, drained) = mpsc::unbounded_channel();
@@ -222,7 +223,7 @@ impl App {
         });
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
-            handles.up,
+            meters.clone(),
             Arc::clone(&routes),
         ));
 
@@ -230,7 +231,8 @@ impl App {
         // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
         // what is fenced is refused until it can.
         let said = Throttle::of_repeats();
-        let mut joined = try_join(&keeper, &*store, &meters, &said).await?;
+        let namespace = &settings.store.namespace;
+        let mut joined = try_join(&keeper, &*store, namespace, &meters, &said).await?;
         let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
@@ -249,7 +251,7 @@ impl App {
         while !joined && told.is_none() {
             tokio::select! {
                 () = tokio::time::sleep(START_AGAIN) => {
-                    joined = try_join(&keeper, &*store, &meters, &said).await?;
+                    joined = try_join(&keeper, &*store, namespace, &meters, &said).await?;
                 }
                 signal = stops.next() => told = Some(signal),
             }
@@ -385,7 +387,13 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
     let store = &settings.store;
     Ok(match &store.target {
         StoreTarget::Sqlite { path } => {
-            Arc::new(SqliteStore::open(path, store.timeout, store.migrate, &store.namespace).await?)
+            let (timeout, migrate) = (store.timeout, store.migrate);
+            let namespace = &store.namespace;
+            let opened =
+                SqliteStore::open_or_refuse(path, timeout, migrate, namespace, store.create)
+                    .await?;
+            found::say_file(opened.opened(), namespace);
+            Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
             url.clone(),
@@ -401,6 +409,7 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
 async fn try_join(
     keeper: &Keeper,
     store: &dyn MarkStore,
+    namespace: &str,
     meters: &Meters,
     said: &Throttle,
 ) -> Result<bool, StoreError> {
@@ -411,6 +420,9 @@ async fn try_join(
     match tried.await {
         Ok(findings) => {
             keys::tell(&findings);
+            if store.shared() {
+                found::say_namespace(store, namespace).await;
+            }
             Ok(true)
         }
         Err(error @ StoreError::Unfit(_)) => Err(error),
@@ -427,11 +439,11 @@ async fn try_join(
 }
 
 /// Keeps the readiness probe's view of the store and of the other instances up to date.
-async fn mirror(readiness: Arc<Readiness>, up: prometheus::IntGauge, routes: Arc<RouteRecord>) {
+async fn mirror(readiness: Arc<Readiness>, meters: Meters, routes: Arc<RouteRecord>) {
     let mut tick = tokio::time::interval(MIRROR);
     loop {
         tick.tick().await;
-        readiness.set_store_up(up.get() == 1);
+        readiness.set_store_up(meters.up.get() == 1, meters.trouble.why());
         let others = routes.others();
         readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
     }

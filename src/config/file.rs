@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::limits::LimitsFile;
 use super::route_file::RouteFile;
-use super::settings::{LogFormat, SafeMethods, Unmatched};
+use super::settings::{Create, LogFormat, SafeMethods, Unmatched};
 use super::tls::{TlsFile, UpstreamTlsFile};
 use super::units::{FileMode, Hidden, Limit, OffOr, Size, Time};
 
@@ -130,9 +130,10 @@ pub struct StoreFile {
     /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,
-    /// Postgres: how long an instance may forward without renewing. What a dead instance had in flight
-    /// keeps its resources waiting for this, then for `upstream.undelivered` and `barrier.settle`, and a
-    /// fifth longer, since clocks may be slewed. At least 1s.
+    /// How long an instance may forward without a renewal that the store has taken; it renews every second.
+    /// Postgres: what a dead instance had in flight keeps its resources waiting for this, then for
+    /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, since clocks may be slewed.
+    /// `SQLite`: a disk whose fsync takes longer than this gets fenced requests refused meanwhile. At least 1s.
     #[schemars(extend("default" = "5s"))]
     pub lease: Option<Time>,
     /// How long a statement may take. What the store cannot decide in time is a 503.
@@ -145,6 +146,11 @@ pub struct StoreFile {
     /// start if the schema is behind, and `fencepost migrate` is yours to run.
     #[schemars(extend("default" = true))]
     pub migrate: Option<bool>,
+    /// `SQLite`: what becomes of a start that finds no store. `if-missing`: a new one is made, without any marks,
+    /// and the log warns of it: every resource's first token is accepted then, however old it is. `never`: the
+    /// start is refused, as it should be once there are marks; `fencepost migrate` still makes one.
+    #[schemars(extend("default" = "if-missing"))]
+    pub create: Option<Create>,
 }
 
 /// How newer tokens wait for older requests.

@@ -97,13 +97,26 @@ pub struct StoreSettings {
     pub target: StoreTarget,
     /// What shares marks.
     pub namespace: String,
-    /// How long an instance may forward without renewing (a shared store only).
+    /// How long an instance may forward without a renewal that the store has taken.
     pub lease: Duration,
     pub timeout: Duration,
     /// How many resources are remembered that have nothing in flight.
     pub cached_marks: usize,
     /// Whether `serve` brings the schema up to date.
     pub migrate: bool,
+    /// Whether `serve` makes an embedded store that is not there.
+    pub create: Create,
+}
+
+/// What becomes of a start that finds no embedded store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Create {
+    /// A new one is made, without any marks, and the log warns of it.
+    #[default]
+    IfMissing,
+    /// The start is refused.
+    Never,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

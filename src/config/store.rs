@@ -90,6 +90,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         timeout,
         cached_marks: count("store.cached_marks", file.cached_marks, 1_000_000, report),
         migrate: file.migrate.unwrap_or(true),
+        create: file.create.unwrap_or_default(),
     })
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::lane::{LaneHandle, Meters};
-use super::lease::{Identity, Lease};
+use super::lease::{self, Identity, Lease};
 use super::ledger::Ledger;
 use super::routes::RouteRecord;
 use super::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
@@ -111,13 +111,15 @@ impl Keeper {
                     keeper.news(hints),
                     keeper.follow(hints),
                     keeper.spendings(hints),
+                    keeper.place(),
+                    keeper.counting(),
                 );
             } => {}
         }
     }
 
     async fn renewals(&self, hints: &Hints) {
-        let pause = (self.term / 3).min(Duration::from_secs(1));
+        let pause = lease::pause(self.term);
         let mut failed = false;
         let mut unfit = false;
         let mut connections = self.store.connections();
@@ -158,9 +160,7 @@ impl Keeper {
     /// One renewal and one look at the others, each bounded so that the next try comes in time.
     async fn round(&self) -> Result<(), StoreError> {
         let began = self.lease.clock().now();
-        if self.store.shared() {
-            self.renew().await?;
-        }
+        self.renew().await?;
         let me = self.lease.identity().instance;
         let clock = self.lease.clock();
         let sent = clock.now();
@@ -308,6 +308,11 @@ impl Keeper {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        if !self.store.shared() {
+            // Nobody else waits for what an embedded store does. Its own bound keeps a disk that is slow for a while
+            // from being taken for one that is away.
+            return call.await;
+        }
         let limit = (self.term / 2).max(Duration::from_millis(250));
         tokio::time::timeout(limit, call)
             .await
@@ -345,5 +350,6 @@ impl Keeper {
     }
 }
 
+mod place;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,9 @@
 //! Exchanges that still run when the lease has been lapsed for a while are cut. The keeper does that
 //! at the due moment. After a suspension its timer is late, so every look that finds the lease lapsed
 //! does it, too: whatever runs first after waking.
+//!
+//! With a store of its own an instance has no peers that count. There the lease says that the volume
+//! is still ours: it runs from before a heartbeat was written that is on the disk now.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,12 +72,14 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Lease {
     clock: Clock,
-    /// `None`: the store is not shared, and nobody else can declare this instance dead.
+    /// `None`: it never ends by itself.
     term: Option<Duration>,
     /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
     ends: AtomicU64,
     /// The run is over: it never is valid again.
     over: AtomicBool,
+    /// The store is another one by now: it never is valid again.
+    revoked: AtomicBool,
     generation: AtomicU64,
     /// How long exchanges may run on after the lease has lapsed.
     cutoff: Duration,
@@ -91,13 +96,18 @@ struct State {
     earlier: Vec<(Duration, CancellationToken)>,
 }
 
+/// How long to pause between two renewals of a lease of this term.
+#[must_use]
+pub fn pause(term: Duration) -> Duration {
+    (term / 3).min(Duration::from_secs(1))
+}
+
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Lease {
-    /// A lease that has not begun yet: the first [`Self::renewed`] begins it. `term` is `None` for a store that is
-    /// not shared; it never ends by itself then.
+    /// A lease that has not begun yet: the first [`Self::renewed`] begins it. Without a `term` it never ends by itself.
     #[must_use]
     pub fn new(clock: Clock, term: Option<Duration>, instance: InstanceId) -> Self {
         Self {
@@ -105,6 +115,7 @@ impl Lease {
             term,
             ends: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
@@ -139,6 +150,7 @@ impl Lease {
     pub fn valid(&self) -> bool {
         nanos(self.clock.now()) < self.ends.load(Ordering::Acquire)
             && !self.over.load(Ordering::Acquire)
+            && !self.revoked.load(Ordering::Acquire)
     }
 
     /// Whether this instance has ever joined the store.
@@ -150,6 +162,14 @@ impl Lease {
     /// The run is over: nothing is written upstream any more, whatever renewals are still answered.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
+    }
+
+    /// The store is not to be trusted again in this run: nothing is written upstream any more, whatever renewals are
+    /// still answered.
+    pub fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+        self.ends
+            .fetch_min(nanos(self.clock.now()), Ordering::AcqRel);
     }
 
     #[must_use]
@@ -191,7 +211,7 @@ impl Lease {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is left of it; `None` where the store is not shared, and when the run is over: nothing is to be renewed.
+    /// What is left of it; `None` where it never ends, and when the run is over: nothing is to be renewed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.term?;
@@ -247,6 +267,9 @@ impl Lease {
 
     /// A renewal (or the join) that was sent at `sent` has succeeded.
     pub fn renewed(&self, sent: Duration) {
+        if self.revoked.load(Ordering::Acquire) {
+            return;
+        }
         let mut state = self.state();
         if self.term.is_some() {
             self.cut_current(&state, self.clock.now());
@@ -356,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unshared_store_needs_none() {
+    fn a_lease_without_a_term_never_ends_by_itself() {
         let (clock, now) = manual();
         let lease = Lease::new(clock, None, InstanceId::from_bits(1));
         assert!(!lease.valid(), "not joined yet");
@@ -469,6 +492,21 @@ mod tests {
         assert!(before.is_cancelled());
         assert!(!lease.identity().cutoff.is_cancelled());
         assert_eq!(lease.identity().generation, 0, "it is the same id");
+    }
+
+    #[test]
+    fn no_renewal_revives_a_lease_that_was_revoked() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        now.store(2000, Ordering::SeqCst);
+        lease.revoke();
+        lease.renewed(Duration::from_secs(2));
+        assert!(!lease.valid());
+        assert_eq!(lease.remaining(), Some(Duration::ZERO));
+        now.store(3000, Ordering::SeqCst);
+        assert_eq!(lease.lapsed_for(), Some(Duration::from_secs(1)));
     }
 
     #[test]

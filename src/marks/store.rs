@@ -191,6 +191,14 @@ pub struct AuditRow {
     pub at_ms: i64,
 }
 
+/// How many marks a namespace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub marks: u64,
+    /// There may be more: they have not all been counted yet.
+    pub more: bool,
+}
+
 /// What became of an operator's override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
@@ -286,7 +294,7 @@ pub trait MarkStore: Send + Sync + 'static {
     fn kind(&self) -> &'static str;
 
     /// Whether other instances can share the marks. `false` (`SQLite`): every other instance found
-    /// in the store is dead, no lease is needed, and nobody listens to news.
+    /// in the store is dead, nobody declares this one dead, and nobody listens to news.
     fn shared(&self) -> bool;
 
     // --- the request path: one caller, the lane; a dedicated connection ---
@@ -362,6 +370,18 @@ pub trait MarkStore: Send + Sync + 'static {
     /// sent once. A statement that commits late, after one with a higher number, changes nothing.
     async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError>;
 
+    /// When the latest heartbeat began that is known to be durable, on `CLOCK_BOOTTIME`. A batch of requests may
+    /// carry one, where it takes so long that the next renewal would come late. `None`: only renewals tell.
+    fn proven(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether the store is still where others look for it. [`StoreError::Unfit`]: it is not, and this run must not
+    /// trust it again; every other call says the same from then on.
+    async fn in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances
     /// know, and the next override must not use its number again.
     async fn raise_era(&self, era: Era) -> Result<(), StoreError>;
@@ -415,6 +435,12 @@ pub trait MarkStore: Send + Sync + 'static {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError>;
+
+    /// Counts the marks of the namespace, as many as can be in one go, and the others with the next calls.
+    async fn count_marks(&self) -> Result<Count, StoreError>;
+
+    /// The marks of the namespace, as last counted to the end; `None`: they have not been yet.
+    fn counted(&self) -> Option<u64>;
 
     /// One mark.
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;

@@ -75,6 +75,8 @@ families! {
     in_flight: IntGaugeVec = gauges("fencepost_in_flight", &["route"]);
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
+    /// Marks of the namespace: as of now in a file; in Postgres as last counted, which takes a minute for each 100000.
+    marks: IntGauge = gauge("fencepost_marks");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
     /// Seconds from sending a request upstream to the end of the answer, by the class of its status code.
@@ -93,8 +95,7 @@ families! {
     route_table_mismatch: IntGauge = gauge("fencepost_route_table_mismatch");
     /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing else.
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
-    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf where the store needs none, and
-    /// after a drain.
+    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a drain.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);

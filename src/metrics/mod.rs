@@ -234,7 +234,14 @@ impl Metrics {
         self.families.config_reload_ok.set(i64::from(ok));
     }
 
-    /// What is left of the lease; `None`: the store needs none.
+    /// How many marks the namespace has.
+    pub fn set_marks(&self, marks: u64) {
+        self.families
+            .marks
+            .set(i64::try_from(marks).unwrap_or(i64::MAX));
+    }
+
+    /// What is left of the lease; `None`: there is nothing to renew any more.
     pub fn set_lease_remaining(&self, left: Option<Duration>) {
         let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
         self.families.lease_remaining_seconds.set(seconds);

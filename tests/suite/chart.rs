@@ -39,7 +39,7 @@ fn a_render_that_is_broken_is_found_out() {
 
 #[test]
 fn the_pods_roll_for_what_a_reload_cannot_change() {
-    check("restarts", 13);
+    check("restarts", 14);
 }
 
 #[test]

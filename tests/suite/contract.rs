@@ -182,6 +182,7 @@ over_both_stores! {
     people {
         lists_go_by_prefix_in_byte_order,
         a_list_is_read_in_pages,
+        marks_are_counted_per_namespace,
         an_override_is_refused_while_an_epoch_is_open,
         an_override_lowers_stamps_and_is_audited,
         what_was_never_marked_is_not_overridden,

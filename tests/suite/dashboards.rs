@@ -95,6 +95,7 @@ const FIRE: &[(&str, &str)] = &[
     ("FencepostUpstreamUnreachable", "dead-end"),
     ("FencepostLimitReached", "orders"),
     ("FencepostStoreDown", "cut-off"),
+    ("FencepostMarksGone", "emptied"),
     ("FencepostStoreErrors", "cut-off"),
     ("FencepostStoreUnavailable", "cut-off"),
     ("FencepostLeaseRunsOut", "cut-off"),
@@ -126,6 +127,10 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
     prometheus
         .has_seen(r#"fencepost_lease_remaining_seconds{job="cut-off"} == 0"#)
         .await;
+    prometheus
+        .has_seen(r#"fencepost_marks{job="emptied"} == 4"#)
+        .await;
+    scene.empty().await;
 
     // A scrape that comes too late takes a target's series away until the next one.
     for (title, expr) in questions() {

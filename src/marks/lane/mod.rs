@@ -20,7 +20,7 @@ mod task;
 mod tests;
 mod upkeep;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 use tokio::sync::{mpsc, oneshot};
@@ -86,6 +86,22 @@ pub struct Meters {
     pub regressions: IntCounter,
     /// 1 while the store answers.
     pub up: IntGauge,
+    pub trouble: Arc<Trouble>,
+}
+
+/// Why the store is not up, for people.
+#[derive(Debug, Default)]
+pub struct Trouble(Mutex<Option<Arc<str>>>);
+
+impl Trouble {
+    #[must_use]
+    pub fn why(&self) -> Option<Arc<str>> {
+        self.of().clone()
+    }
+
+    fn of(&self) -> MutexGuard<'_, Option<Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Meters {
@@ -93,11 +109,15 @@ impl Meters {
         self.errors.with_label_values(&[error.kind()]).inc();
         if !matches!(error, StoreError::LockTimeout(_)) {
             self.up.set(0);
+            *self.trouble.of() = Some(error.to_string().into());
         }
     }
 
     pub(super) fn answered(&self) {
-        self.up.set(1);
+        if self.up.get() != 1 {
+            *self.trouble.of() = None;
+            self.up.set(1);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! a ROLLBACK for an answer.
 
 mod connect;
+mod count;
 mod errors;
 mod lane;
 mod life;
@@ -33,13 +34,15 @@ use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::mpsc;
 
 use self::connect::{Connector, Phase};
+use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
-    Ask, AuditRow, Burial, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow,
-    MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow,
+    MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
+    Terms,
 };
 use crate::config::settings::Secret;
 use crate::fence::{ResourceKey, Token};
@@ -65,6 +68,7 @@ pub struct PostgresStore {
     people: Slot,
     /// Which of the keeper's connections answered the last read of the instances.
     instances_over: AtomicU64,
+    count: Counting,
 }
 
 impl PostgresStore {
@@ -85,6 +89,7 @@ impl PostgresStore {
             reader: slot(),
             people: slot(),
             instances_over: AtomicU64::new(0),
+            count: Counting::default(),
             connector: Arc::clone(&connector),
         }
     }
@@ -431,6 +436,20 @@ impl MarkStore for PostgresStore {
             people::list(c, &self.namespace, &span, limit).await
         })
         .await
+    }
+
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        let after = self.count.after();
+        let counted = self
+            .on(&self.people, async |c| {
+                people::count(c, &self.namespace, after.as_deref()).await
+            })
+            .await?;
+        Ok(self.count.counted(counted))
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.count.whole()
     }
 
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {

@@ -2,6 +2,7 @@
 
 use sqlx::PgConnection;
 
+use super::count::PIECE;
 use super::life;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Span};
@@ -42,6 +43,28 @@ pub(super) async fn list(
     .fetch_all(connection)
     .await?;
     all(rows, rows::mark)
+}
+
+/// Counts the marks behind a key, at most [`PIECE`]; with the last key if there may be more.
+pub(super) async fn count(
+    connection: &mut PgConnection,
+    namespace: &str,
+    after: Option<&str>,
+) -> Result<(u64, Option<String>), Failure> {
+    let counted: Vec<(i64, Option<String>)> = sqlx::query_as(
+        "SELECT count(*), max(piece.resource) FROM ( \
+             SELECT resource FROM marks WHERE namespace = $1 AND resource > $2 \
+             ORDER BY resource LIMIT $3) AS piece",
+    )
+    .bind(namespace)
+    // No key is empty.
+    .bind(after.unwrap_or_default())
+    .bind(i64::try_from(PIECE).unwrap_or(i64::MAX))
+    .fetch_all(connection)
+    .await?;
+    let (marks, last) = only(counted)?;
+    let marks = marks.unsigned_abs();
+    Ok((marks, last.filter(|_| marks >= PIECE)))
 }
 
 pub(super) async fn mark(

@@ -1,15 +1,20 @@
 //! [`MarkStore`] for [`SqliteStore`]: each call hands owned arguments to the task that does its work.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde_json::json;
 
 use super::lane::epochs_json;
-use super::{SqliteStore, lane, life, own, people};
+use super::{Beat, SqliteStore, lane, life, own, people};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
-    Ask, AuditRow, Burial, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow, MarkRow,
-    MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
+    Ask, AuditRow, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow,
+    MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
+    Terms,
 };
 
 #[async_trait]
@@ -30,8 +35,14 @@ impl MarkStore for SqliteStore {
     ) -> Result<Vec<Found>, StoreError> {
         let instance = instance.clone();
         let asks = asks.to_vec();
-        self.write(move |connection, namespace| {
-            Box::pin(lane::advance(connection, namespace, instance, era, asks))
+        let known = Arc::clone(&self.known);
+        self.turn(Some(Beat::Late), move |connection, namespace| {
+            Box::pin(async move {
+                let found = lane::advance(connection, namespace, instance, era, asks).await?;
+                let new = found.iter().filter(|found| found.before.is_none()).count();
+                known.uncommitted.store(new as u64, Ordering::Release);
+                Ok(found)
+            })
         })
         .await
     }
@@ -120,6 +131,7 @@ impl MarkStore for SqliteStore {
 
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let (instance, terms) = (instance.clone(), terms.clone());
+        self.expect_beats(terms.lease).await;
         self.write(move |connection, namespace| {
             Box::pin(life::join(connection, namespace, instance, terms))
         })
@@ -136,10 +148,28 @@ impl MarkStore for SqliteStore {
 
     async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
         let instance = instance.clone();
-        self.write(move |connection, namespace| {
-            Box::pin(life::renew(connection, namespace, instance, renewals))
+        let beat = Beat::Of(instance.clone(), renewals);
+        self.turn(Some(beat), move |connection, namespace| {
+            Box::pin(life::standing(connection, namespace, instance))
         })
         .await
+    }
+
+    fn proven(&self) -> Option<Duration> {
+        let began = self.known.proven.load(Ordering::Acquire);
+        (began > 0).then(|| Duration::from_nanos(began))
+    }
+
+    async fn in_place(&self) -> Result<(), StoreError> {
+        let Some(lock) = self.lock.upgrade() else {
+            return Err(StoreError::Connection("the store was closed".to_owned()));
+        };
+        let checked = lock.check_aside().await;
+        if lock.lost().is_some() {
+            // The next turn saves what only the log has: the sooner, the better.
+            let _ = self.read(|_, _| Box::pin(async { Ok(()) })).await;
+        }
+        checked
     }
 
     async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
@@ -275,6 +305,30 @@ impl MarkStore for SqliteStore {
             Box::pin(people::audit(connection, namespace, resource, limit))
         })
         .await
+    }
+
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        let known = Arc::clone(&self.known);
+        if known.miscounted.load(Ordering::Acquire) {
+            self.read(move |connection, namespace| {
+                Box::pin(async move {
+                    let (marks, _) = people::count(connection, namespace).await?;
+                    // Within the turn: nothing is added meanwhile.
+                    known.marks.store(marks, Ordering::Release);
+                    known.miscounted.store(false, Ordering::Release);
+                    Ok(())
+                })
+            })
+            .await?;
+        }
+        Ok(Count {
+            marks: self.counted().unwrap_or_default(),
+            more: false,
+        })
+    }
+
+    fn counted(&self) -> Option<u64> {
+        Some(self.known.marks.load(Ordering::Acquire))
     }
 
     async fn routes(&self) -> Result<RecordedRoutes, StoreError> {

@@ -56,32 +56,45 @@ pub(super) async fn set_routes(
     Ok(())
 }
 
-pub(super) async fn renew(
+/// What a renewal is answered. The counter itself moves by [`beat`], in the same transaction.
+pub(super) async fn standing(
     connection: &mut SqliteConnection,
     namespace: &str,
     instance: InstanceId,
-    renewals: i64,
 ) -> Result<Renewal, Failure> {
-    let era: Option<Era> = sqlx::query_scalar(
-        "UPDATE instances SET renewals = max(renewals, ?3) \
-         WHERE namespace = ?1 AND id = ?2 AND NOT dead RETURNING coalesce( \
-         (SELECT n.era FROM namespaces AS n WHERE n.namespace = ?1), 0)",
+    let row: Option<(bool, Era)> = sqlx::query_as(
+        "SELECT dead, coalesce((SELECT n.era FROM namespaces AS n WHERE n.namespace = ?1), 0) \
+         FROM instances WHERE namespace = ?1 AND id = ?2",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .fetch_optional(connection)
+    .await?;
+    Ok(match row {
+        Some((false, era)) => Renewal::Alive(era),
+        Some((true, _)) => Renewal::Dead,
+        None => Renewal::Unknown,
+    })
+}
+
+/// Raises the instance's counter to `renewals`, unless it is dead or unknown; says whether it is
+/// neither. The row differs each time, whatever the number, so that the commit is written and synced.
+pub(super) async fn beat(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: &InstanceId,
+    renewals: i64,
+) -> Result<bool, Failure> {
+    let beaten = sqlx::query(
+        "UPDATE instances SET renewals = max(renewals, ?3), beats = beats + 1 \
+         WHERE namespace = ?1 AND id = ?2 AND NOT dead",
     )
     .bind(namespace)
     .bind(instance.as_str())
     .bind(renewals)
-    .fetch_optional(&mut *connection)
+    .execute(connection)
     .await?;
-    if let Some(era) = era {
-        return Ok(Renewal::Alive(era));
-    }
-    let row: Option<bool> =
-        sqlx::query_scalar("SELECT dead FROM instances WHERE namespace = ?1 AND id = ?2")
-            .bind(namespace)
-            .bind(instance.as_str())
-            .fetch_optional(connection)
-            .await?;
-    Ok(row.map_or(Renewal::Unknown, |_| Renewal::Dead))
+    Ok(beaten.rows_affected() > 0)
 }
 
 pub(super) async fn raise_era(

@@ -11,57 +11,55 @@
 //! instance recorded in it is dead.
 
 mod calls;
+mod connection;
 mod file;
 mod lane;
 mod life;
+mod log;
 mod own;
 mod people;
+mod session;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::SqliteConnection;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use tokio::sync::{Mutex, oneshot};
 
+use self::connection::Held;
 use self::file::FileLock;
+use self::session::{Beat, Known, Session};
+use super::lease::{self, Clock};
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::StoreError;
-
-/// The first version without a defect in which a write-ahead log that is reset while it is written
-/// could lose commits (<https://sqlite.org/wal.html>, section 11).
-const OLDEST: (u32, u32, u32) = (3, 51, 3);
-
-/// How long to wait for a program that looks into the file, such as the `sqlite3` shell.
-const BUSY: Duration = Duration::from_millis(500);
+use crate::config::settings::Create;
 
 /// Marks in an embedded database.
 #[derive(Debug)]
 pub struct SqliteStore {
-    namespace: Arc<str>,
     timeout: Duration,
     /// Held across awaits, by the tasks that do the work and by nobody else.
     session: Arc<Mutex<Session>>,
+    known: Arc<Known>,
+    /// For the looks that do not wait for a turn; gone once the store was closed.
+    lock: Weak<FileLock>,
+    opened: Opened,
 }
 
-/// The turn at the connection.
-#[derive(Debug)]
-struct Session {
-    /// `None`: the store was closed.
-    lock: Option<Arc<FileLock>>,
-    /// `None`: to be opened by the next call.
-    connection: Option<Held>,
-}
-
-/// A connection and the lock of its file, which must outlive it: `SQLite`'s worker thread may
-/// still be at work when the handle to it is dropped.
-#[derive(Debug)]
-struct Held {
-    connection: Option<SqliteConnection>,
-    lock: Arc<FileLock>,
+/// What a start found.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub path: PathBuf,
+    /// There was no store in the file, and there may have been no file.
+    pub created: bool,
+    /// The marks of the namespace.
+    pub marks: u64,
+    /// When one of them last rose or was overridden, in milliseconds since the Unix epoch.
+    pub latest_ms: Option<i64>,
 }
 
 impl SqliteStore {
@@ -78,24 +76,58 @@ impl SqliteStore {
         migrate: bool,
         namespace: &str,
     ) -> Result<Self, StoreError> {
+        Self::open_or_refuse(path, timeout, migrate, namespace, Create::IfMissing).await
+    }
+
+    /// As [`Self::open`]; `create` says whether a store that is not there is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`], and where there is no store and none may be made.
+    pub async fn open_or_refuse(
+        path: impl AsRef<Path>,
+        timeout: Duration,
+        migrate: bool,
+        namespace: &str,
+        create: Create,
+    ) -> Result<Self, StoreError> {
         let path: PathBuf = path.as_ref().to_owned();
-        let lock = tokio::task::spawn_blocking(move || FileLock::take(&path))
-            .await
-            .map_err(|error| StoreError::Connection(error.to_string()))??;
+        let lock = file::blocking(move || FileLock::take(&path, create)).await?;
         let lock = Arc::new(lock);
         let mut held = Held::open(&lock).await?;
-        if let Err(error) = prepare_schema(held.get()?, migrate).await {
-            held.close().await;
-            return Err(error);
-        }
+        let opened = match start(&mut held, &lock, migrate, namespace, create).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                held.close().await;
+                return Err(error);
+            }
+        };
         Ok(Self {
-            namespace: namespace.into(),
             timeout,
+            known: Arc::new(Known {
+                namespace: namespace.into(),
+                clock: Clock::boottime(),
+                proven: AtomicU64::new(0),
+                marks: AtomicU64::new(opened.marks),
+                uncommitted: AtomicU64::new(0),
+                miscounted: AtomicBool::new(false),
+            }),
+            lock: Arc::downgrade(&lock),
             session: Arc::new(Mutex::new(Session {
                 lock: Some(lock),
                 connection: Some(held),
+                instance: None,
+                beat: Duration::ZERO,
+                late: Duration::MAX,
             })),
+            opened,
         })
+    }
+
+    /// What the start found.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
     }
 
     /// Ends the work at hand, closes the file and gives up its lock. Calls after this fail. (A store
@@ -108,6 +140,12 @@ impl SqliteStore {
         session.lock = None;
     }
 
+    /// Heartbeats are late from now on when this lease says so.
+    async fn expect_beats(&self, lease: Duration) {
+        let pause = lease::pause(lease);
+        self.session.lock().await.late = pause + pause / 4;
+    }
+
     /// Runs work that only reads, or is one statement.
     async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
     where
@@ -116,24 +154,7 @@ impl SqliteStore {
             + Send
             + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        let session = Arc::clone(&self.session);
-        let namespace = Arc::clone(&self.namespace);
-        tokio::spawn(async move {
-            let mut session = session.lock().await;
-            // A caller that has left was told to conclude nothing, so this need not be begun.
-            if !answer.is_closed() {
-                // Nobody to tell is no error: the work is done all the same.
-                let _ = answer.send(session.run(&namespace, work).await);
-            }
-        });
-        match tokio::time::timeout(self.timeout, answered).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(StoreError::Connection(
-                "the work was dropped before it ended".to_owned(),
-            )),
-            Err(_) => Err(StoreError::Timeout(self.timeout)),
-        }
+        self.turn(None, work).await
     }
 
     /// Runs work in one transaction that holds the write lock from its start.
@@ -144,143 +165,79 @@ impl SqliteStore {
             + Send
             + 'static,
     {
-        self.read(move |connection, namespace| {
-            Box::pin(async move {
-                // After an error the connection is closed, which rolls back.
-                sqlx::raw_sql("BEGIN IMMEDIATE")
-                    .execute(&mut *connection)
-                    .await?;
-                let done = work(&mut *connection, namespace).await?;
-                sqlx::raw_sql("COMMIT").execute(&mut *connection).await?;
-                Ok(done)
-            })
-        })
-        .await
+        self.turn(Some(Beat::None), work).await
+    }
+
+    /// Runs work when its turn has come; in a transaction if there is a [`Beat`].
+    async fn turn<T, F>(&self, beat: Option<Beat>, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let session = Arc::clone(&self.session);
+        let known = Arc::clone(&self.known);
+        tokio::spawn(async move {
+            let mut session = session.lock().await;
+            // A caller that has left was told to conclude nothing, so this need not be begun.
+            if !answer.is_closed() {
+                let writes = beat.is_some();
+                let done = session.run(&known, beat, work).await;
+                let tidy = writes && done.is_ok();
+                // Nobody to tell is no error: the work is done all the same.
+                let _ = answer.send(done);
+                if tidy {
+                    session.tidy().await;
+                }
+            }
+        });
+        match tokio::time::timeout(self.timeout, answered).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreError::Connection(
+                "the work was dropped before it ended".to_owned(),
+            )),
+            Err(_) => Err(StoreError::Timeout(self.timeout)),
+        }
     }
 }
 
-/// Brings the schema of a file up to date, for `fencepost migrate`.
+/// Brings the schema of a file up to date, for `fencepost migrate`. Makes the file if it is not
+/// there, and says what it found.
 ///
 /// # Errors
 ///
 /// As [`SqliteStore::open`].
-pub async fn migrate(path: impl AsRef<Path>) -> Result<(), StoreError> {
+pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
     let store = SqliteStore::open(path, Duration::MAX, true, "").await?;
     store.close().await;
-    Ok(())
+    Ok(store.opened.clone())
 }
 
-impl Session {
-    async fn run<T, F>(&mut self, namespace: &str, work: F) -> Result<T, StoreError>
-    where
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
-    {
-        let Some(lock) = &self.lock else {
-            return Err(StoreError::Connection("the store was closed".to_owned()));
-        };
-        // Taken out while in use, and only put back after success: whatever else happens, a panic
-        // included, closes it.
-        let mut held = match self.connection.take() {
-            Some(held) => held,
-            None => Held::open(lock).await?,
-        };
-        match work(held.get()?, namespace).await {
-            Ok(done) => {
-                self.connection = Some(held);
-                Ok(done)
-            }
-            Err(failure) => {
-                held.close().await;
-                Err(error_of(failure))
-            }
-        }
+/// Brings the schema up to date or checks that it is, and counts.
+async fn start(
+    held: &mut Held,
+    lock: &FileLock,
+    migrate: bool,
+    namespace: &str,
+    create: Create,
+) -> Result<Opened, StoreError> {
+    let connection = held.get()?;
+    let created = !has_schema(connection).await?;
+    if created && create == Create::Never {
+        return Err(file::not_there(lock.path(), "holds no store"));
     }
-}
-
-impl Held {
-    /// Connects, and sees to it that the settings on which durability rests have taken effect.
-    async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
-        lock.check()?;
-        let unfit = |error: sqlx::Error| {
-            StoreError::Unfit(format!(
-                "{} cannot be opened as a SQLite database: {error}",
-                lock.path().display()
-            ))
-        };
-        let connection = SqliteConnectOptions::new()
-            .filename(lock.path())
-            .create_if_missing(false)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            // fsync on Apple's systems does not reach the disk without these.
-            .pragma("fullfsync", "on")
-            .pragma("checkpoint_fullfsync", "on")
-            .foreign_keys(false)
-            .busy_timeout(BUSY)
-            .disable_statement_logging()
-            .connect()
-            .await
-            .map_err(unfit)?;
-        let mut held = Self {
-            connection: Some(connection),
-            lock: Arc::clone(lock),
-        };
-        let (version, journal, synchronous): (String, String, i64) = sqlx::query_as(
-            "SELECT sqlite_version(), journal_mode, synchronous \
-             FROM pragma_journal_mode, pragma_synchronous",
-        )
-        .fetch_one(held.get()?)
+    prepare_schema(connection, migrate).await?;
+    let (marks, latest_ms) = people::count(connection, namespace)
         .await
-        .map_err(unfit)?;
-        let parts: Vec<u32> = version.split('.').flat_map(str::parse).collect();
-        let number = |at: usize| parts.get(at).copied().unwrap_or(0);
-        if (number(0), number(1), number(2)) < OLDEST {
-            return Err(StoreError::Unfit(format!(
-                "SQLite {version} is too old to be trusted with marks: build with 3.51.3 or newer"
-            )));
-        }
-        if journal != "wal" || synchronous != 2 {
-            return Err(StoreError::Unfit(format!(
-                "{} is in journal mode {journal} with synchronous={synchronous} instead of wal and \
-                 2: put it on a local file system that supports shared memory",
-                lock.path().display()
-            )));
-        }
-        Ok(held)
-    }
-
-    fn get(&mut self) -> Result<&mut SqliteConnection, StoreError> {
-        self.connection
-            .as_mut()
-            .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
-    }
-
-    async fn close(mut self) {
-        if let Some(connection) = self.connection.take()
-            && let Err(error) = connection.close().await
-        {
-            tracing::debug!(%error, "closing the SQLite connection");
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else {
-            return;
-        };
-        let lock = Arc::clone(&self.lock);
-        // A thread, since there may be no runtime left. If none can be had, the process is ending
-        // anyway, and its locks end with it.
-        let _ = std::thread::Builder::new()
-            .name("sqlite-close".to_owned())
-            .spawn(move || {
-                if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
-                    let _ = runtime.block_on(connection.close());
-                }
-                drop(lock);
-            });
-    }
+        .map_err(error_of)?;
+    Ok(Opened {
+        path: lock.path().to_owned(),
+        created,
+        marks,
+        latest_ms,
+    })
 }
 
 pub(super) fn migrator() -> Migrator {
@@ -303,14 +260,19 @@ pub(super) fn migrator() -> Migrator {
     ])
 }
 
-async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
+/// Whether there has ever been a store in the file.
+async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
     let known: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM sqlite_schema WHERE name = 'fencepost_migrations'",
     )
-    .fetch_one(&mut *connection)
+    .fetch_one(connection)
     .await
     .map_err(|error| error_of(error.into()))?;
-    if known == 0 {
+    Ok(known > 0)
+}
+
+async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
+    if !has_schema(&mut *connection).await? {
         return Ok(Schema::Behind);
     }
     let applied: Vec<Applied> =

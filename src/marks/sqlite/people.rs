@@ -30,6 +30,19 @@ pub(super) async fn check(
     }
 }
 
+/// The marks of a namespace, and when one of them last changed.
+pub(super) async fn count(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+) -> Result<(u64, Option<i64>), Failure> {
+    let (marks, latest_ms): (i64, Option<i64>) =
+        sqlx::query_as("SELECT count(*), max(changed_at) FROM marks WHERE namespace = ?1")
+            .bind(namespace)
+            .fetch_one(connection)
+            .await?;
+    Ok((marks.unsigned_abs(), latest_ms))
+}
+
 pub(super) async fn list(
     connection: &mut SqliteConnection,
     namespace: &str,

@@ -44,6 +44,9 @@ async fn a_file_has_one_store_at_a_time() {
         store.check().await,
         Err(StoreError::Connection(_))
     ));
+    // A log goes by one name only: with two, what was committed last might be beside the other one.
+    assert!(refusal(&path).await.contains("2 names"));
+    std::fs::remove_file(&hard).expect("it is there");
     assert_eq!(mark_of(&reopened(&path).await, "a").await, Some(5));
 }
 
@@ -181,4 +184,40 @@ async fn a_timeout_leaves_no_half_work() {
     let epochs = super::own(&store, 1).await.len();
     assert_eq!(marks, epochs);
     assert!(marks == 0 || marks == asks.len(), "{marks}");
+}
+
+/// Where the disk is so slow that a renewal has to wait for its turn, a batch of requests brings the proof along.
+#[tokio::test]
+async fn a_batch_carries_a_heartbeat_that_is_late() {
+    let home = Home::sqlite();
+    let store = home.open().await;
+    let terms = fencepost::marks::Terms {
+        lease: Duration::from_millis(30),
+        ..Default::default()
+    };
+    let me = super::instance(1);
+    store.join(&me, &terms).await.expect("an answer");
+    assert_eq!(
+        store.proven(),
+        None,
+        "only heartbeats are written in any case"
+    );
+    store.renew(&me, 1).await.expect("an answer");
+    let first = store.proven().expect("a heartbeat");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    // Nothing of the mark changes the second time, so that it alone would not be written.
+    for _ in 0..2 {
+        let before = store.proven();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        advance(&*store, ask("a", 5)).await;
+        assert!(store.proven() > before, "{first:?}, {before:?}");
+    }
+    // The counter is the renewals' own, and a dead one's row is not written.
+    let rows = store.instances().await.expect("an answer");
+    assert_eq!(rows[0].renewals, 1);
+    assert!(store.declare_dead(&me, 1).await.expect("an answer"));
+    let last = store.proven();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    advance(&*store, ask("a", 6)).await;
+    assert_eq!(store.proven(), last);
 }

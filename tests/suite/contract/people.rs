@@ -98,6 +98,23 @@ pub async fn a_list_is_read_in_pages(home: Home) {
     assert_eq!(names(&*store, "k", None, 0).await, [""; 0]);
 }
 
+pub async fn marks_are_counted_per_namespace(home: Home) {
+    let store = home.open_in("other").await;
+    advance(&*store, ask("a", 1)).await;
+    // The same place by another name: nothing is counted there yet.
+    let store = home.reopen(store).await;
+    for wanted in 0..3 {
+        let count = store.count_marks().await.expect("an answer");
+        assert_eq!((count.marks, count.more), (wanted, false));
+        assert_eq!(store.counted(), Some(wanted));
+        for _ in 0..2 {
+            advance(&*store, ask(&format!("k{wanted}"), 1)).await;
+        }
+    }
+    let store = home.reopen(store).await;
+    assert_eq!(store.count_marks().await.expect("an answer").marks, 3);
+}
+
 pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
     let store = home.open().await;
     advance(&*store, opening("a", 5, 1)).await;

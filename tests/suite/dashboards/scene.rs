@@ -37,6 +37,8 @@ pub struct Scene {
     cluster: Cluster,
     /// TLS with a certificate whose time is over.
     gone: Proxy,
+    /// Its file is deleted, and it is started again.
+    emptied: (Proxy, Config, Store),
     _files: Files,
 }
 
@@ -62,6 +64,9 @@ impl Scene {
         );
         let plain = || Config::new(&upstream, &Store::sqlite());
         let beside = routes("imports").replace("name: trial,", "name: trial, reuse: once,");
+        let file = Store::sqlite();
+        let emptied = Config::new(&upstream, &file)
+            .with(&format!("admin: {{ listen: '127.0.0.1:{}' }}", free_port()));
         let nobody = format!("http://127.0.0.1:{}", free_port());
         Some(Self {
             orders: Proxy::start(&Config::new(&upstream, &other).with(&routes("imports"))).await,
@@ -77,6 +82,7 @@ impl Scene {
                     .with(&format!("admin: {{ listen: '127.0.0.1:{}' }}", free_port())),
             )
             .await,
+            emptied: (Proxy::start(&emptied).await, emptied, file),
             store: other,
             upstream,
             cluster,
@@ -93,6 +99,7 @@ impl Scene {
             ("dead-end", &self.dead_end),
             ("cut-off", &self.cut_off),
             ("gone", &self.gone),
+            ("emptied", &self.emptied.0),
         ]
         .map(|(job, proxy)| (job, proxy.admin()))
         .to_vec()
@@ -119,7 +126,23 @@ impl Scene {
         self.gone.kill9();
     }
 
+    /// A new file takes the place of the one of the job `emptied`.
+    pub async fn empty(&mut self) {
+        let (proxy, config, store) = &mut self.emptied;
+        proxy.kill9();
+        for suffix in ["", "-wal", "-shm"] {
+            let mut file = store.file().into_os_string();
+            file.push(suffix);
+            std::fs::remove_file(file).expect("it is there");
+        }
+        *proxy = Proxy::start(config).await;
+    }
+
     async fn ordinary(&self) {
+        for n in 0..4 {
+            let request = put(&format!("/orders/{n}")).token(5);
+            self.emptied.0.send(request).await.assert_forwarded();
+        }
         for n in 0..40 {
             let target = format!("/orders/{}", n % 4);
             self.quiet

@@ -75,6 +75,17 @@ impl Store {
         }
     }
 
+    /// The file of an embedded store.
+    ///
+    /// # Panics
+    /// If it is a Postgres.
+    pub fn file(&self) -> PathBuf {
+        match &*self.0 {
+            Kind::Sqlite(dir) => dir.path().join("marks.db"),
+            Kind::Postgres(_) => panic!("a Postgres is not a file"),
+        }
+    }
+
     /// What the database itself says, past every proxy.
     ///
     /// # Panics

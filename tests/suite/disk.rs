@@ -1,0 +1,175 @@
+//! A disk whose sync fails. Linux takes the pages of a failed sync for clean, so that the next sync succeeds without
+//! them. The disk of these tests is made of the system calls: it has what was written before a sync that succeeded, and
+//! lacks what was written before one that did not. Then the power fails.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::crash::may_trace;
+use crate::support::store::program;
+use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+
+/// So many syncs of one thread succeed, and so many fail then.
+const FAULT: &str = "inject=fdatasync,fsync:error=EIO:when=60..61";
+
+/// One file: as it is read, and as it is on the disk.
+#[derive(Default)]
+struct File {
+    cache: Vec<u8>,
+    disk: Vec<u8>,
+    dirty: Vec<(usize, usize)>,
+}
+
+impl File {
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        put_at(&mut self.cache, at, bytes);
+        self.dirty.push((at, bytes.len()));
+    }
+
+    fn synced(&mut self, well: bool) {
+        for (at, len) in std::mem::take(&mut self.dirty) {
+            if well {
+                put_at(&mut self.disk, at, &self.cache[at..at + len]);
+            }
+        }
+    }
+}
+
+fn put_at(to: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    if to.len() < at + bytes.len() {
+        to.resize(at + bytes.len(), 0);
+    }
+    to[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// The bytes of a string of strace's, which has `\x..` for each.
+fn bytes(text: &str) -> Vec<u8> {
+    let hex = text.split("\\x").skip(1);
+    hex.map(|hex| u8::from_str_radix(hex, 16).expect("two digits"))
+        .collect()
+}
+
+/// The name of the file at the end of a path.
+fn name_of(path: &str) -> Option<String> {
+    let path = String::from_utf8(bytes(path)).ok()?;
+    Some(path.rsplit_once('/')?.1.to_owned())
+}
+
+/// What the disk holds after this trace, by the names of the files.
+fn disk_after(trace: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut files: BTreeMap<String, File> = BTreeMap::new();
+    let mut syncing: BTreeMap<&str, String> = BTreeMap::new();
+    for line in trace.lines() {
+        let (pid, call) = line.split_once(' ').unwrap_or_default();
+        let call = call.trim_start();
+        let (name, rest) = call.split_once('(').unwrap_or((call, ""));
+        let file = || name_of(rest.split_once('<')?.1.split_once('>')?.0);
+        match name {
+            "pwrite64" => {
+                let mut parts = rest.split('"');
+                let (content, numbers) = (parts.nth(1), parts.next());
+                let at = numbers.and_then(|text| text.split(", ").nth(2));
+                let at = at.and_then(|text| text.split([')', ' ']).next());
+                let at = at.and_then(|text| text.parse().ok()).expect("an offset");
+                let content = bytes(content.expect("what is written"));
+                let file = file().expect("a file");
+                files.entry(file).or_default().write(at, &content);
+            }
+            "ftruncate" => {
+                let length = rest
+                    .split(", ")
+                    .nth(1)
+                    .and_then(|text| text.split(')').next());
+                let length = length.and_then(|text| text.parse().ok()).expect("a length");
+                let file = files.entry(file().expect("a file")).or_default();
+                file.cache.resize(length, 0);
+                file.disk.resize(length, 0);
+                file.dirty.retain(|(at, len)| at + len <= length);
+            }
+            "unlink" => {
+                let path = rest.split('"').nth(1).expect("a path");
+                files.remove(&name_of(path).expect("a file"));
+            }
+            "fdatasync" | "fsync" => {
+                let Some(file) = file() else { continue };
+                if rest.contains("<unfinished") {
+                    syncing.insert(pid, file);
+                } else if let Some(found) = files.get_mut(&file) {
+                    found.synced(rest.ends_with("= 0"));
+                }
+            }
+            _ if call.starts_with("<... fdatasync") || call.starts_with("<... fsync") => {
+                let file = syncing.remove(pid).unwrap_or_default();
+                if let Some(found) = files.get_mut(&file) {
+                    found.synced(call.ends_with("= 0"));
+                }
+            }
+            _ => {}
+        }
+    }
+    let disks = files.into_iter().map(|(name, file)| (name, file.disk));
+    disks
+        .filter(|(name, _)| name.starts_with("marks.db"))
+        .collect()
+}
+
+/// strace, with these expressions, writing to `trace`.
+fn strace(trace: &Path, expressions: &[&str]) -> Option<Command> {
+    let strace = program("strace").filter(|strace| may_trace(strace))?;
+    let mut runner = Command::new(strace);
+    runner.args(["-D", "-f", "-y", "-xx", "-s", "2000000", "-o"]);
+    runner.arg(trace);
+    for expression in expressions {
+        runner.args(["-e", expression]);
+    }
+    Some(runner)
+}
+
+#[tokio::test]
+async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
+    let (dir, after) = (TempDir::new().expect("a directory"), Store::sqlite());
+    let trace = dir.path().join("trace");
+    let calls = "trace=pwrite64,ftruncate,unlink,fdatasync,fsync";
+    let Some(runner) = strace(&trace, &[calls, FAULT]) else {
+        eprintln!("skipped: no_mark_is_lost_to_a_sync_that_failed_… (no strace, or not allowed)");
+        return;
+    };
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let patient = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s } }";
+    let config = Config::new(&upstream, &store).with(patient);
+    let mut proxy = Proxy::start_under(&config, runner).await;
+    let mut refused = Vec::new();
+    for token in 1..=150 {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        if answer.status() != 200 {
+            answer.assert_problem(503, "store-unavailable");
+            refused.push(token);
+        }
+    }
+    proxy.kill9();
+    let text = eventually("the trace's end", || async {
+        let text = std::fs::read_to_string(&trace).ok()?;
+        text.contains("+++ killed by SIGKILL +++").then_some(text)
+    })
+    .await;
+    assert!(text.contains("EIO"), "no sync failed");
+    let seen = upstream.tokens("order:7");
+    assert!(
+        seen.iter().all(|token| !refused.contains(token)),
+        "{refused:?} of {seen:?}"
+    );
+    let newest = *seen.last().expect("something arrived");
+
+    for (name, content) in disk_after(&text) {
+        std::fs::write(after.file().with_file_name(name), content).expect("it is writable");
+    }
+    let survivor = Proxy::start(&Config::new(&upstream, &after)).await;
+    let mark = survivor.token("order:7").await;
+    assert!(
+        mark >= Some(newest),
+        "the disk has {mark:?}, and {newest} was sent"
+    );
+}

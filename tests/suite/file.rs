@@ -1,0 +1,411 @@
+//! The file of an embedded store under a running proxy: moved, deleted, replaced, or not there at a
+//! start. Whatever somebody does to it, no two proxies ever accept tokens for one resource.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use crate::support::store::quick_dir;
+use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, put};
+
+/// The lease of nobody lapses by itself within a test, and nothing settles.
+const PATIENT: &str = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s } }";
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Moves the file, and what SQLite keeps beside it, if these are there.
+fn move_all(from: &Path, to: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let from = beside(from, suffix);
+        if from.exists() {
+            std::fs::rename(from, beside(to, suffix)).expect("it can be moved");
+        }
+    }
+}
+
+async fn refuses(proxy: &Proxy, token: u64) {
+    let answer = proxy.send(put("/orders/7").token(token)).await;
+    answer.assert_problem(503, "store-unavailable");
+}
+
+/// What `/readyz` says of a store that is down.
+async fn why(proxy: &Proxy) -> String {
+    eventually("a reason in /readyz", || async {
+        let said = proxy.ask("/readyz").await.json();
+        Some(said["store_error"].as_str()?.to_owned())
+    })
+    .await
+}
+
+/// Until an equal token, which memory could answer for, is refused.
+async fn until_it_refuses(proxy: &Proxy, token: u64) {
+    eventually("the equal token is refused", || async {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        (answer.status() == 503).then_some(())
+    })
+    .await;
+}
+
+/// The tokens that came to the upstream, equal ones in a row as one: until the move is noticed, memory answers for some.
+fn tokens(upstream: &Upstream) -> Vec<u64> {
+    let mut tokens = upstream.tokens("order:7");
+    tokens.dedup();
+    tokens
+}
+
+/// A proxy on a file, with 5 accepted and its epoch open.
+async fn with_5(store: &Store, more: &str) -> (Upstream, Config, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, store).with(PATIENT).with(more);
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    (upstream, config, proxy)
+}
+
+#[tokio::test]
+async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path() {
+    let (store, elsewhere) = (Store::sqlite(), quick_dir());
+    let (upstream, config, mut first) =
+        with_5(&store, "admin: { ready_follows_store: true }").await;
+    let moved = elsewhere.path().join("moved.db");
+    move_all(&store.file(), &moved);
+
+    // What asks the store is refused from the first one on, and soon what memory could answer.
+    refuses(&first, 6).await;
+    until_it_refuses(&first, 5).await;
+    let second = Proxy::start(&config).await;
+    for token in [3, 4] {
+        let forwarded = second.send(put("/orders/7").token(token)).await;
+        forwarded.assert_forwarded();
+        for token in [5, 6, 7] {
+            refuses(&first, token).await;
+        }
+    }
+    assert_eq!(tokens(&upstream), [5, 3, 4]);
+
+    // It says so everywhere, and lives.
+    let why = why(&first).await;
+    let ready = first.ask("/readyz").await;
+    assert_eq!(
+        (ready.status(), &ready.json()["store"]),
+        (503, &"down".into())
+    );
+    assert!(
+        why.contains("marks.db was moved away") && why.contains("started again"),
+        "{why}"
+    );
+    assert_eq!(first.ask("/livez").await.status(), 200);
+    let metrics = first.metrics().await;
+    assert!(metrics.sum("fencepost_store_up", &[]) == 0.0);
+    assert!(metrics.sum("fencepost_lease_remaining_seconds", &[]) == 0.0);
+    assert!(metrics.sum("fencepost_store_errors_total", &[("kind", "unfit")]) > 0.0);
+    first
+        .logged("that the store is unfit", |line| {
+            line["level"] == "ERROR"
+                && line["message"] == "the store is unfit for the rest of this run"
+        })
+        .await;
+
+    // All that was accepted is in the file, wherever it is now, and the other store is whole.
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&moved, suffix)).expect("it was moved along");
+    }
+    first.stop().await;
+    let mut direct = SqliteConnectOptions::new()
+        .filename(&moved)
+        .connect()
+        .await
+        .expect("it opens");
+    let mark: i64 = sqlx::query_scalar("SELECT token FROM marks")
+        .fetch_one(&mut direct)
+        .await
+        .expect("a mark");
+    assert_eq!(mark, 5);
+    let forwarded = second.send(put("/orders/7").token(8)).await;
+    forwarded.assert_forwarded();
+    assert_eq!(second.token("order:7").await, Some(8));
+}
+
+#[tokio::test]
+async fn a_file_that_comes_back_is_served_after_a_restart() {
+    let (store, elsewhere) = (Store::sqlite(), quick_dir());
+    let (upstream, config, mut proxy) = with_5(&store, "{}").await;
+    let moved = elsewhere.path().join("moved.db");
+    // Only the file: its log stays, and tells that there was one.
+    std::fs::rename(store.file(), &moved).expect("it can be moved");
+    until_it_refuses(&proxy, 5).await;
+    let (status, said) = Proxy::refused(&config).await;
+    assert!(!status.success());
+    assert!(
+        said.contains("but its") && said.contains("Put the file back"),
+        "{said}"
+    );
+
+    // Another store may have been there meanwhile: only a start may trust what is there now.
+    std::fs::rename(&moved, store.file()).expect("it can be moved");
+    eventually("it has looked again", || async {
+        let metrics = proxy.metrics().await;
+        (metrics.sum("fencepost_store_errors_total", &[("kind", "unfit")]) > 8.0).then_some(())
+    })
+    .await;
+    for token in [5, 6] {
+        refuses(&proxy, token).await;
+    }
+    proxy.stop().await;
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
+    let equal = proxy.send(put("/orders/7").token(5)).await;
+    equal.assert_forwarded();
+    assert_eq!(tokens(&upstream), [5]);
+}
+
+#[tokio::test]
+async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
+    let store = Store::sqlite();
+    let (upstream, config, mut proxy) = with_5(&store, "{}").await;
+    let line = proxy.logged("the start", created).await;
+    assert_eq!(line["level"], "WARN");
+    std::fs::remove_file(store.file()).expect("it is there");
+    refuses(&proxy, 6).await;
+    until_it_refuses(&proxy, 5).await;
+    let why = why(&proxy).await;
+    assert!(why.contains("was deleted"), "{why}");
+    proxy.stop().await;
+
+    let (status, said) = Proxy::refused(&config).await;
+    assert!(!status.success());
+    assert!(said.contains("was moved or deleted"), "{said}");
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&store.file(), suffix)).expect("it is left");
+    }
+    let never = config.clone().with("store: { create: never }");
+    let (status, said) = Proxy::refused(&never).await;
+    assert!(!status.success());
+    assert!(
+        said.contains("store.create is `never`") && said.contains("fencepost migrate"),
+        "{said}"
+    );
+    assert!(!store.file().exists(), "a refusal makes nothing");
+    let proxy = Proxy::start(&config).await;
+    let line = proxy.logged("the start", created).await;
+    assert_eq!(line["level"], "WARN");
+    assert_eq!(tokens(&upstream), [5]);
+}
+
+fn created(line: &serde_json::Value) -> bool {
+    let message = line["message"].as_str().unwrap_or_default();
+    message.starts_with("created a new store at /") && message.contains("marks.db")
+}
+
+#[tokio::test]
+async fn a_file_that_was_replaced_is_not_taken_for_the_old_one() {
+    let (store, other) = (Store::sqlite(), Store::sqlite());
+    let (upstream, _, proxy) = with_5(&store, "{}").await;
+    let (_, _, mut second) = with_5(&other, "{}").await;
+    second.stop().await;
+    std::fs::rename(other.file(), store.file()).expect("one file system");
+    refuses(&proxy, 6).await;
+    until_it_refuses(&proxy, 5).await;
+    let why = why(&proxy).await;
+    assert!(why.contains("was replaced"), "{why}");
+    assert_eq!(tokens(&upstream), [5]);
+}
+
+/// The latest commits are only in the log: they are saved while the program that has it open lives.
+#[tokio::test]
+async fn a_log_that_was_deleted_loses_no_mark() {
+    let store = Store::sqlite();
+    let (upstream, config, mut proxy) = with_5(&store, "{}").await;
+    std::fs::remove_file(beside(&store.file(), "-wal")).expect("it is there");
+    refuses(&proxy, 6).await;
+    until_it_refuses(&proxy, 5).await;
+    let why = why(&proxy).await;
+    assert!(why.contains("marks.db-wal was"), "{why}");
+    proxy.kill9();
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
+    assert_eq!(tokens(&upstream), [5]);
+}
+
+#[tokio::test]
+async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
+    let (store, elsewhere) = (Store::sqlite(), quick_dir());
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with(PATIENT)
+        .with("body: { buffer: 1KiB }");
+    let proxy = Proxy::start(&config).await;
+    let upload = put("/orders/7").token(5).header("Content-Length", "40000");
+    let mut older = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
+    upstream
+        .until("the first half", |all| {
+            all.first().is_some_and(|one| one.body.len() == 20_000)
+        })
+        .await;
+    move_all(&store.file(), &elsewhere.path().join("moved.db"));
+    until_it_refuses(&proxy, 6).await;
+    proxy
+        .until_metric("fencepost_lease_remaining_seconds", &[], |left| left == 0.0)
+        .await;
+    // The proxy may have cut it already.
+    let _ = older.wire.send("b".repeat(20_000).as_bytes()).await;
+    upstream.until("it is let go", |all| all[0].left).await;
+    let seen = upstream.arrivals();
+    assert_eq!((seen[0].whole, seen[0].body.len()), (false, 20_000));
+}
+
+#[tokio::test]
+async fn equal_tokens_pass_only_while_the_store_takes_writes() {
+    let store = Store::sqlite();
+    let (upstream, _, proxy) = with_5(&store, "store: { lease: 1s }").await;
+    let again = proxy.send(put("/orders/7").token(5)).await;
+    again.assert_forwarded();
+    // A shell that has begun a transaction keeps the heartbeat out.
+    let mut shell = SqliteConnectOptions::new()
+        .filename(store.file())
+        .busy_timeout(Duration::from_secs(20))
+        .connect()
+        .await
+        .expect("it opens");
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut shell)
+        .await
+        .expect("it is free now and then");
+    until_it_refuses(&proxy, 5).await;
+    let refused_at = upstream.count();
+    refuses(&proxy, 5).await;
+    assert_eq!(upstream.count(), refused_at);
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut shell)
+        .await
+        .expect("it is ours");
+    eventually("it goes on by itself", || async {
+        let answer = proxy.send(put("/orders/7").token(5)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    // Not 7: a request that the end of the lease cut off settles there.
+    let newer = proxy.send(put("/orders/8").token(6)).await;
+    newer.assert_forwarded();
+}
+
+#[tokio::test]
+async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
+    let (store, upstream) = (Store::sqlite(), Upstream::start().await);
+    let never = Config::new(&upstream, &store).with("store: { create: never }");
+    // No file; an empty one; a database that is none of ours.
+    let (status, said) = Proxy::refused(&never).await;
+    assert!(
+        !status.success() && said.contains("is not there, or empty"),
+        "{said}"
+    );
+    assert!(!store.file().exists());
+    std::fs::write(store.file(), "").expect("it can be made");
+    let (status, said) = Proxy::refused(&never).await;
+    assert!(
+        !status.success() && said.contains("is not there, or empty"),
+        "{said}"
+    );
+    std::fs::remove_file(store.file()).expect("it is there");
+    let mut other = SqliteConnectOptions::new()
+        .filename(store.file())
+        .create_if_missing(true)
+        .connect()
+        .await
+        .expect("it opens");
+    sqlx::raw_sql("CREATE TABLE theirs (a)")
+        .execute(&mut other)
+        .await
+        .expect("it is SQL");
+    sqlx::Connection::close(other).await.expect("it closes");
+    let (status, said) = Proxy::refused(&never).await;
+    assert!(
+        !status.success() && said.contains("holds no store"),
+        "{said}"
+    );
+    std::fs::remove_file(store.file()).expect("it is there");
+    // No directory, as where a volume is not mounted.
+    let nowhere = store.file().with_file_name("none").join("marks.db");
+    let unmounted = never
+        .clone()
+        .with(&format!("store: {{ url: 'sqlite:{}' }}", nowhere.display()));
+    let (status, said) = Proxy::refused(&unmounted).await;
+    assert!(
+        !status.success() && said.contains("volume of the marks mounted"),
+        "{said}"
+    );
+
+    let (status, said) = Proxy::run_with(&never, &["migrate"]).await;
+    assert!(
+        status.success() && said.contains("created a new store at"),
+        "{said}"
+    );
+    let mut proxy = Proxy::start(&never).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy.stop().await;
+    let (status, said) = Proxy::run_with(&never, &["migrate"]).await;
+    assert!(status.success() && !said.contains("created"), "{said}");
+    Proxy::start(&never).await;
+}
+
+#[tokio::test]
+async fn a_file_with_two_names_is_not_opened() {
+    let store = Store::sqlite();
+    let (_, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.kill9();
+    // What was committed last is in the log, which goes by the other name.
+    let alias = store.file().with_file_name("alias.db");
+    std::fs::hard_link(store.file(), &alias).expect("one file system");
+    let by_alias = config
+        .clone()
+        .with(&format!("store: {{ url: 'sqlite:{}' }}", alias.display()));
+    for config in [&by_alias, &config] {
+        let (status, said) = Proxy::refused(config).await;
+        assert!(!status.success() && said.contains("has 2 names"), "{said}");
+    }
+    std::fs::remove_file(alias).expect("it is there");
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
+}
+
+over_both_stores! {
+    async fn a_start_says_what_it_found_and_the_gauge_counts(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let mut proxy = Proxy::start(&config).await;
+        let new = if store.is_shared() { "the namespace orders is new" } else { "created a new store at " };
+        let says = |text: &'static str| move |line: &serde_json::Value| {
+            line["message"].as_str().is_some_and(|message| message.contains(text))
+        };
+        assert_eq!(proxy.logged("a new store", says(new)).await["level"], "WARN");
+        assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 0.0);
+        for id in [7, 7, 8] {
+            proxy.send(put(&format!("/orders/{id}")).token(5)).await.assert_forwarded();
+        }
+        if !store.is_shared() {
+            assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 2.0);
+        }
+        proxy.stop().await;
+
+        let proxy = Proxy::start(&config).await;
+        let known = if store.is_shared() { "the namespace orders has 2 marks" } else { ": 2 marks, latest change at 20" };
+        assert_eq!(proxy.logged("a known store", says(known)).await["level"], "INFO");
+        assert!(!proxy.logs().iter().any(says(new)));
+        assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 2.0);
+    }
+}
