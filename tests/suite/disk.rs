@@ -164,7 +164,7 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
     let newest = *seen.last().expect("something arrived");
 
     for (name, content) in disk_after(&text) {
-        std::fs::write(after.file().with_file_name(name), content).expect("it is writable");
+        std::fs::write(after.path().with_file_name(name), content).expect("it is writable");
     }
     let survivor = Proxy::start(&Config::new(&upstream, &after)).await;
     let mark = survivor.token("order:7").await;

@@ -19,7 +19,7 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Moves the file, and what SQLite keeps beside it, if these are there.
+/// Moves the file, and what `SQLite` keeps beside it, if these are there.
 fn move_all(from: &Path, to: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let from = beside(from, suffix);
@@ -77,7 +77,7 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     let (upstream, config, mut first) =
         with_5(&store, "admin: { ready_follows_store: true }").await;
     let moved = elsewhere.path().join("moved.db");
-    move_all(&store.file(), &moved);
+    move_all(&store.path(), &moved);
 
     // What asks the store is refused from the first one on, and soon what memory could answer.
     refuses(&first, 6).await;
@@ -141,7 +141,7 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
     let moved = elsewhere.path().join("moved.db");
     // Only the file: its log stays, and tells that there was one.
-    std::fs::rename(store.file(), &moved).expect("it can be moved");
+    std::fs::rename(store.path(), &moved).expect("it can be moved");
     until_it_refuses(&proxy, 5).await;
     let (status, said) = Proxy::refused(&config).await;
     assert!(!status.success());
@@ -151,7 +151,7 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
     );
 
     // Another store may have been there meanwhile: only a start may trust what is there now.
-    std::fs::rename(&moved, store.file()).expect("it can be moved");
+    std::fs::rename(&moved, store.path()).expect("it can be moved");
     eventually("it has looked again", || async {
         let metrics = proxy.metrics().await;
         (metrics.sum("fencepost_store_errors_total", &[("kind", "unfit")]) > 8.0).then_some(())
@@ -175,7 +175,7 @@ async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
     let line = proxy.logged("the start", created).await;
     assert_eq!(line["level"], "WARN");
-    std::fs::remove_file(store.file()).expect("it is there");
+    std::fs::remove_file(store.path()).expect("it is there");
     refuses(&proxy, 6).await;
     until_it_refuses(&proxy, 5).await;
     let why = why(&proxy).await;
@@ -186,7 +186,7 @@ async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
     assert!(!status.success());
     assert!(said.contains("was moved or deleted"), "{said}");
     for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&store.file(), suffix)).expect("it is left");
+        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
     }
     let never = config.clone().with("store: { create: never }");
     let (status, said) = Proxy::refused(&never).await;
@@ -195,7 +195,7 @@ async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
         said.contains("store.create is `never`") && said.contains("fencepost migrate"),
         "{said}"
     );
-    assert!(!store.file().exists(), "a refusal makes nothing");
+    assert!(!store.path().exists(), "a refusal makes nothing");
     let proxy = Proxy::start(&config).await;
     let line = proxy.logged("the start", created).await;
     assert_eq!(line["level"], "WARN");
@@ -213,7 +213,7 @@ async fn a_file_that_was_replaced_is_not_taken_for_the_old_one() {
     let (upstream, _, proxy) = with_5(&store, "{}").await;
     let (_, _, mut second) = with_5(&other, "{}").await;
     second.stop().await;
-    std::fs::rename(other.file(), store.file()).expect("one file system");
+    std::fs::rename(other.path(), store.path()).expect("one file system");
     refuses(&proxy, 6).await;
     until_it_refuses(&proxy, 5).await;
     let why = why(&proxy).await;
@@ -226,7 +226,7 @@ async fn a_file_that_was_replaced_is_not_taken_for_the_old_one() {
 async fn a_log_that_was_deleted_loses_no_mark() {
     let store = Store::sqlite();
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
-    std::fs::remove_file(beside(&store.file(), "-wal")).expect("it is there");
+    std::fs::remove_file(beside(&store.path(), "-wal")).expect("it is there");
     refuses(&proxy, 6).await;
     until_it_refuses(&proxy, 5).await;
     let why = why(&proxy).await;
@@ -253,7 +253,7 @@ async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
             all.first().is_some_and(|one| one.body.len() == 20_000)
         })
         .await;
-    move_all(&store.file(), &elsewhere.path().join("moved.db"));
+    move_all(&store.path(), &elsewhere.path().join("moved.db"));
     until_it_refuses(&proxy, 6).await;
     proxy
         .until_metric("fencepost_lease_remaining_seconds", &[], |left| left == 0.0)
@@ -273,7 +273,7 @@ async fn equal_tokens_pass_only_while_the_store_takes_writes() {
     again.assert_forwarded();
     // A shell that has begun a transaction keeps the heartbeat out.
     let mut shell = SqliteConnectOptions::new()
-        .filename(store.file())
+        .filename(store.path())
         .busy_timeout(Duration::from_secs(20))
         .connect()
         .await
@@ -310,16 +310,16 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
         !status.success() && said.contains("is not there, or empty"),
         "{said}"
     );
-    assert!(!store.file().exists());
-    std::fs::write(store.file(), "").expect("it can be made");
+    assert!(!store.path().exists());
+    std::fs::write(store.path(), "").expect("it can be made");
     let (status, said) = Proxy::refused(&never).await;
     assert!(
         !status.success() && said.contains("is not there, or empty"),
         "{said}"
     );
-    std::fs::remove_file(store.file()).expect("it is there");
+    std::fs::remove_file(store.path()).expect("it is there");
     let mut other = SqliteConnectOptions::new()
-        .filename(store.file())
+        .filename(store.path())
         .create_if_missing(true)
         .connect()
         .await
@@ -334,9 +334,9 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
         !status.success() && said.contains("holds no store"),
         "{said}"
     );
-    std::fs::remove_file(store.file()).expect("it is there");
+    std::fs::remove_file(store.path()).expect("it is there");
     // No directory, as where a volume is not mounted.
-    let nowhere = store.file().with_file_name("none").join("marks.db");
+    let nowhere = store.path().with_file_name("none").join("marks.db");
     let unmounted = never
         .clone()
         .with(&format!("store: {{ url: 'sqlite:{}' }}", nowhere.display()));
@@ -368,8 +368,8 @@ async fn a_file_with_two_names_is_not_opened() {
     let (_, config, mut proxy) = with_5(&store, "{}").await;
     proxy.kill9();
     // What was committed last is in the log, which goes by the other name.
-    let alias = store.file().with_file_name("alias.db");
-    std::fs::hard_link(store.file(), &alias).expect("one file system");
+    let alias = store.path().with_file_name("alias.db");
+    std::fs::hard_link(store.path(), &alias).expect("one file system");
     let by_alias = config
         .clone()
         .with(&format!("store: {{ url: 'sqlite:{}' }}", alias.display()));
@@ -398,7 +398,7 @@ over_both_stores! {
             proxy.send(put(&format!("/orders/{id}")).token(5)).await.assert_forwarded();
         }
         if !store.is_shared() {
-            assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 2.0);
+            proxy.until_metric("fencepost_marks", &[], |marks| marks == 2.0).await;
         }
         proxy.stop().await;
 
@@ -406,6 +406,6 @@ over_both_stores! {
         let known = if store.is_shared() { "the namespace orders has 2 marks" } else { ": 2 marks, latest change at 20" };
         assert_eq!(proxy.logged("a known store", says(known)).await["level"], "INFO");
         assert!(!proxy.logs().iter().any(says(new)));
-        assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 2.0);
+        proxy.until_metric("fencepost_marks", &[], |marks| marks == 2.0).await;
     }
 }

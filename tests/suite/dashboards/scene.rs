@@ -131,7 +131,7 @@ impl Scene {
         let (proxy, config, store) = &mut self.emptied;
         proxy.kill9();
         for suffix in ["", "-wal", "-shm"] {
-            let mut file = store.file().into_os_string();
+            let mut file = store.path().into_os_string();
             file.push(suffix);
             std::fs::remove_file(file).expect("it is there");
         }

@@ -75,11 +75,11 @@ impl Store {
         }
     }
 
-    /// The file of an embedded store.
+    /// Where the file of an embedded store is.
     ///
     /// # Panics
     /// If it is a Postgres.
-    pub fn file(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         match &*self.0 {
             Kind::Sqlite(dir) => dir.path().join("marks.db"),
             Kind::Postgres(_) => panic!("a Postgres is not a file"),
