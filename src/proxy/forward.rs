@@ -222,9 +222,14 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     if whole && !sent.is_cancelled() {
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
-    if whole && doubt.is_none() {
+    if whole {
+        // Nothing is wrong with the connection, even if what became of the request is not known.
         hold.disarm();
-        sending.settled();
+        if doubt.is_none() {
+            sending.settled();
+        } else {
+            drop(sending);
+        }
     } else {
         // Nothing more is to arrive when the settling starts.
         drop((body, upload));
