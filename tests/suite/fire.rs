@@ -3,6 +3,10 @@
 //! number makes the same plan, the run is real processes on a real clock, and the checker sees the log
 //! alone.
 //!
+//! The upstream speaks HTTP/1 or HTTP/2, with a limit on its streams. Between each proxy and the
+//! upstream lies a path that stalls, trickles, delays and is cut (`support::path`). What was stuck on
+//! it comes late, if a kernel still has it.
+//!
 //! - `fire::histories`: the block that CI plays; everything that can happen has to have happened.
 //! - `fire::soak`: as many as fit into a time (`tests/soak.sh MINUTES SEED`).
 //!
@@ -35,9 +39,10 @@ use tokio::task::JoinSet;
 use self::log::{Entry, Log};
 use self::noise::Noise;
 use self::park::Park;
-use self::plan::{Ground, Kind, Plan};
+use self::plan::{Ground, Kind, Plan, Sky};
 use self::run::play;
 use self::tally::Tally;
+use crate::support::path::can_stall;
 use crate::support::proxy::READY;
 use crate::support::store::{postgres_is_installed, program};
 
@@ -107,8 +112,18 @@ struct Bench {
     park: Arc<Park>,
     noise: Noise,
     postgres: bool,
-    clocks: bool,
-    traced: bool,
+    can: Can,
+}
+
+/// What this machine lets a history do.
+#[derive(Clone, Copy)]
+pub struct Can {
+    /// Make the wall clock jump.
+    jump: bool,
+    /// Die by a sync of the disk.
+    trace: bool,
+    /// Lose packets on their way to the upstream.
+    stall: bool,
 }
 
 /// What came of many histories.
@@ -129,18 +144,25 @@ impl Bench {
             park: Arc::new(Park::new()),
             noise: Noise::listen(),
             postgres: postgres_is_installed(),
-            clocks: world::clocks_can_jump(),
-            traced: program("strace").is_some_and(|strace| crate::crash::may_trace(&strace)),
+            can: Can {
+                jump: world::clocks_can_jump(),
+                trace: program("strace").is_some_and(|strace| crate::crash::may_trace(&strace)),
+                stall: can_stall(),
+            },
         };
         for (there, what) in [
             (
                 bench.postgres,
                 "histories over Postgres (it is not installed)",
             ),
-            (bench.clocks, "clock jumps (no libfaketime)"),
+            (bench.can.jump, "clock jumps (no libfaketime)"),
             (
-                bench.traced,
+                bench.can.trace,
                 "death at a sync of the disk (no strace, or not allowed)",
+            ),
+            (
+                bench.can.stall,
+                "stalled paths (a socket's filter loses no packets here)",
             ),
         ] {
             if !there {
@@ -159,7 +181,7 @@ impl Bench {
     /// What could have occurred on this machine and has not.
     fn missing(&self, score: &Score) -> Vec<String> {
         if self.postgres {
-            score.tally.missing(self.clocks, self.traced)
+            score.tally.missing(self.can)
         } else {
             Vec::new()
         }
@@ -171,13 +193,17 @@ impl Bench {
         if plan.ground != Ground::Sqlite && !self.postgres {
             return None;
         }
-        if !self.clocks {
+        if !self.can.jump {
             plan.jumps = false;
             plan.faults.retain(|fault| fault.kind != Kind::Jump);
         }
-        if !self.traced {
+        if !self.can.trace {
             plan.dies_at_sync = None;
             plan.faults.retain(|fault| fault.kind != Kind::DieAtSync);
+        }
+        if !self.can.stall {
+            plan.faults
+                .retain(|fault| Sky::of(fault.weather) == Sky::Clear);
         }
         Some(plan)
     }

@@ -47,6 +47,7 @@ mod metrics;
 mod notifications;
 mod operator;
 mod overload;
+mod path;
 mod pods;
 mod real;
 mod reckoning;

@@ -17,6 +17,10 @@ use crate::support::{Request, request};
 
 /// How long a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The second half of a body that comes in drops: so many of them, and so long between two. In all
+/// that is longer than an outcome takes to settle, and than a death is waited for.
+const DROPS: u32 = 18;
+const DROP: Duration = Duration::from_millis(400);
 /// Between an attempt and the next.
 const PAUSE: Duration = Duration::from_millis(120);
 
@@ -87,10 +91,14 @@ impl Client {
             errand,
         });
         let exchange = self.exchange(ask, conduct, nonce, to, &request);
-        let why = match tokio::time::timeout(PATIENCE, exchange).await {
+        let patience = match conduct {
+            Conduct::Drip => PATIENCE + DROPS * DROP,
+            _ => PATIENCE,
+        };
+        let why = match tokio::time::timeout(patience, exchange).await {
             Ok(Ok(came)) => return came,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+            Err(_) => format!("no answer within {patience:?}"),
         };
         self.left(nonce, why);
         Came::ForNow
@@ -172,6 +180,15 @@ impl Client {
                 self.pause("body", pause).await;
             }
             Conduct::BodyKill => return Ok(()),
+            Conduct::Drip => {
+                let (drops, last) = second.split_at(second.len() / 2);
+                self.log.note("a body in drops");
+                for drop in drops.chunks(drops.len().div_ceil(DROPS as usize)) {
+                    wire.send(&framed(drop)).await?;
+                    tokio::time::sleep(DROP).await;
+                }
+                return wire.send(&framed(last)).await;
+            }
             _ => {}
         }
         wire.send(&framed(second)).await?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::support::path::Weather;
+
 /// What breaks, where, and not before when.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -11,6 +13,28 @@ pub struct Fault {
     pub proxy: usize,
     /// How long it lasts.
     pub lasts: Duration,
+    /// The weather on the proxy's path to the upstream, from the point on.
+    pub weather: Weather,
+    /// When the path is clear again; since the point.
+    pub clears: Duration,
+}
+
+/// Something that can break, where, and behind which path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Case {
+    pub kind: Kind,
+    pub point: Point,
+    pub sky: Sky,
+}
+
+/// What the weather is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sky {
+    Clear,
+    /// Nothing arrives.
+    Stalled,
+    /// A little arrives at a time.
+    Trickles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +52,8 @@ pub enum Point {
     BeforeResponseEnd,
     /// The response is held up by its client, or the epoch's close by the store.
     BeforeRelease,
+    /// A long request has taken the last stream that the upstream allows on its connection.
+    OutOfStreams,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +82,16 @@ pub enum Kind {
     Jump,
     /// The upstream refuses connections.
     UpstreamDown,
+    /// The path to the upstream stalls, or trickles.
+    Stall,
+    /// What goes over the path takes longer.
+    Delay,
+    /// The path's connections are cut.
+    CutPath,
+    /// The upstream has no stream for the next request.
+    NoStreams,
+    /// The proxy is told to load another configuration, with other connections to the upstream.
+    Reload,
 }
 
 impl Fault {
@@ -63,10 +99,78 @@ impl Fault {
     pub fn moment(&self) -> u64 {
         u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX)
     }
+
+    /// Whether a request may be stuck on its way when this fault strikes.
+    pub fn bytes_come_late(&self) -> bool {
+        Sky::of(self.weather) != Sky::Clear || self.point == Point::OutOfStreams
+    }
+
+    pub fn case(&self) -> Case {
+        Case {
+            kind: self.kind,
+            point: self.point,
+            sky: Sky::of(self.weather),
+        }
+    }
+}
+
+impl Case {
+    pub const fn new(kind: Kind, point: Point, sky: Sky) -> Self {
+        Self { kind, point, sky }
+    }
+
+    /// What breaks, in words.
+    pub fn name(self) -> String {
+        match (self.kind, self.sky) {
+            (kind, Sky::Clear) => kind.name().to_owned(),
+            (Kind::Stall, Sky::Stalled) => "stalled path".to_owned(),
+            (Kind::Stall, Sky::Trickles) => "path that trickles".to_owned(),
+            (kind, Sky::Stalled) => format!("{} behind a stalled path", kind.name()),
+            (kind, Sky::Trickles) => format!("{} behind a path that trickles", kind.name()),
+        }
+    }
+
+    /// All that the path to the upstream has a part in.
+    pub fn of_the_path() -> Vec<Self> {
+        let mut cases = Vec::new();
+        for point in [Point::BeforeFirstByte, Point::MidBody, Point::AnyTime] {
+            for kind in [Kind::Kill, Kind::LongStop, Kind::Partition] {
+                cases.push(Self::new(kind, point, Sky::Stalled));
+            }
+        }
+        for point in [
+            Point::BeforeFirstByte,
+            Point::MidBody,
+            Point::BeforeResponseEnd,
+            Point::AnyTime,
+        ] {
+            cases.push(Self::new(Kind::Stall, point, Sky::Stalled));
+            cases.push(Self::new(Kind::CutPath, point, Sky::Clear));
+        }
+        // Not a proxy that is stopped: its kernel goes on, and nobody can end that.
+        for kind in [Kind::Kill, Kind::Partition, Kind::Stall] {
+            cases.push(Self::new(kind, Point::MidBody, Sky::Trickles));
+        }
+        for kind in [Kind::NoStreams, Kind::Reload, Kind::Partition] {
+            cases.push(Self::new(kind, Point::OutOfStreams, Sky::Clear));
+        }
+        cases.push(Self::new(Kind::Reload, Point::MidBody, Sky::Clear));
+        cases
+    }
+}
+
+impl Sky {
+    pub fn of(weather: Weather) -> Self {
+        match weather {
+            Weather::Clear => Self::Clear,
+            Weather::Trickle => Self::Trickles,
+            Weather::Dead | Weather::Hole | Weather::Mute | Weather::Shut => Self::Stalled,
+        }
+    }
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::Kill,
         Self::Stop,
         Self::LongStop,
@@ -79,6 +183,11 @@ impl Kind {
         Self::Deaf,
         Self::Jump,
         Self::UpstreamDown,
+        Self::Stall,
+        Self::Delay,
+        Self::CutPath,
+        Self::NoStreams,
+        Self::Reload,
     ];
 
     pub fn name(self) -> &'static str {
@@ -95,18 +204,24 @@ impl Kind {
             Self::Deaf => "lost notifications",
             Self::Jump => "clock jump",
             Self::UpstreamDown => "upstream down",
+            Self::Stall => "weather",
+            Self::Delay => "delayed path",
+            Self::CutPath => "cut of the path",
+            Self::NoStreams => "no free stream",
+            Self::Reload => "reload",
         }
     }
 }
 
 impl Point {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::BeforeCheck,
         Self::AfterCommit,
         Self::BeforeFirstByte,
         Self::MidBody,
         Self::BeforeResponseEnd,
         Self::BeforeRelease,
+        Self::OutOfStreams,
         Self::AnyTime,
     ];
 
@@ -128,6 +243,7 @@ impl Point {
             Self::MidBody => "in the middle of the body",
             Self::BeforeResponseEnd => "before the response's end",
             Self::BeforeRelease => "before the release",
+            Self::OutOfStreams => "with no stream free",
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What breaks: each fault waits for its moment and its point, does what it does to real processes and
-//! real connections, and mends it again.
+//! What breaks: each fault waits for its moment and its point, does what it does to real processes
+//! and real connections, and undoes it again. Where the path to the upstream has a part in it, the
+//! weather comes first, and the fault when bytes have had time to get stuck.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +9,19 @@ use sqlx::ConnectOptions as _;
 use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::log::Event;
-use super::plan::{Fault, Kind, Point};
+use super::plan::{Fault, Kind, Point, Sky};
 use super::world::{Slot, World};
 use crate::support::Proxy;
+use crate::support::path::{Cut, Weather};
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point as At, Statement, Trap};
 
 /// So long after its moment a fault whose point is not passed is given up.
 const GIVE_UP: Duration = Duration::from_secs(3);
+/// From the weather to the fault: the rest of a body has been sent by then.
+const LEAD: Duration = Duration::from_millis(550);
+/// Of a delayed path, each way.
+const LATER: Duration = Duration::from_millis(40);
 /// Of a slow disk, each way.
 const SLOW: Duration = Duration::from_millis(30);
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -32,6 +38,42 @@ impl World {
                 .note(format!("{fault:?}: its point was not passed"));
             return;
         };
+        if Sky::of(fault.weather) != Sky::Clear {
+            self.strike_in_weather(fault, held).await;
+            return;
+        }
+        if fault.point == Point::OutOfStreams {
+            // Until another request waits for a stream.
+            sleep(LEAD).await;
+        }
+        self.act(fault, held).await;
+    }
+
+    /// The path first, then the fault, and at some time the path is clear again.
+    async fn strike_in_weather(&self, fault: Fault, held: Option<Trap>) {
+        let path = &self.slots[fault.proxy].path;
+        path.weather(fault.weather);
+        self.log
+            .note(format!("{:?}, proxy {}", fault.weather, fault.proxy));
+        let clears = tokio::time::Instant::now() + fault.clears;
+        drop(held);
+        let act = async {
+            sleep(LEAD).await;
+            // What is stuck stays stuck. Connections of later runs get through.
+            path.clear_for_new();
+            self.act(fault, None).await;
+        };
+        let clear = async {
+            sleep_until(clears).await;
+            let held = path.undelivered();
+            path.weather(Weather::Clear);
+            self.log
+                .note(format!("clear, proxy {}: {held} bytes held", fault.proxy));
+        };
+        tokio::join!(act, clear);
+    }
+
+    async fn act(&self, fault: Fault, held: Option<Trap>) {
         let slot = &self.slots[fault.proxy];
         match fault.kind {
             Kind::Kill => self.kill(fault, held).await,
@@ -39,7 +81,21 @@ impl World {
             Kind::DieAtSync => self.wait_for_death(fault).await,
             Kind::KillPostgres => self.kill_postgres(fault, held).await,
             Kind::Terminate => self.terminate(fault, held).await,
-            Kind::Cut => self.done(&fault, ""),
+            Kind::Cut | Kind::Stall | Kind::NoStreams => self.done(&fault, ""),
+            Kind::CutPath => self.cut_path(&fault),
+            Kind::Reload => {
+                let place = slot.proxy.lock().await;
+                let Some(proxy) = place.as_ref() else { return };
+                slot.reload(proxy);
+                self.done(&fault, "");
+            }
+            Kind::Delay => {
+                slot.path.delay(LATER);
+                self.done(&fault, "");
+                sleep(fault.lasts).await;
+                slot.path.delay(Duration::ZERO);
+                self.healed(&fault);
+            }
             Kind::Partition => {
                 let relay = slot.relay.as_ref().expect("there is a Postgres");
                 relay.refuse(true);
@@ -71,18 +127,35 @@ impl World {
             }
             Kind::Jump => self.jump(fault, slot).await,
             Kind::UpstreamDown => {
-                self.upstream.refuse().await;
+                for slot in self.slots.iter() {
+                    slot.path.refuse().await;
+                }
                 self.done(&fault, "");
                 sleep(fault.lasts).await;
-                self.upstream.listen();
+                for slot in self.slots.iter() {
+                    slot.path.listen();
+                }
                 self.healed(&fault);
             }
         }
     }
 
+    /// A reset, or an end of the stream.
+    fn cut_path(&self, fault: &Fault) {
+        let how = if fault.moment().is_multiple_of(3) {
+            Cut::Close
+        } else {
+            Cut::Reset
+        };
+        match self.slots[fault.proxy].path.cut(how) {
+            0 => self.log.note("there was no connection to cut"),
+            cut => self.done(fault, &format!("{cut} connections, {how:?}")),
+        }
+    }
+
     fn done(&self, fault: &Fault, said: &str) {
         self.log.add(Event::Fault {
-            kind: fault.kind.name(),
+            kind: fault.case().name(),
             point: fault.point.name(),
             proxy: fault.proxy,
             said: said.to_owned(),
@@ -91,7 +164,7 @@ impl World {
 
     fn healed(&self, fault: &Fault) {
         self.log.add(Event::Healed {
-            kind: fault.kind.name(),
+            kind: fault.case().name(),
             proxy: fault.proxy,
         });
     }
@@ -109,7 +182,9 @@ impl World {
             Point::AfterCommit => Some(At::After(Statement::Advance)),
             Point::BeforeFirstByte => Some(At::After(Statement::Epochs)),
             Point::BeforeRelease => Some(At::Before(Statement::Close)),
-            Point::MidBody | Point::BeforeResponseEnd | Point::AnyTime => None,
+            Point::MidBody | Point::BeforeResponseEnd | Point::OutOfStreams | Point::AnyTime => {
+                None
+            }
         };
         let passed = self.hub.arm(fault.point, fault.proxy);
         if fault.point == Point::AnyTime || fault.kind == Kind::DieAtSync {

@@ -62,7 +62,7 @@ pub enum Event {
     NoMarks { look: usize, why: String },
     /// A fault has been done, at a point.
     Fault {
-        kind: &'static str,
+        kind: String,
         point: &'static str,
         proxy: usize,
         said: String,
@@ -70,7 +70,7 @@ pub enum Event {
     /// More of a request's body has come, long after the upstream had given up waiting for it.
     Resumed { arrival: usize },
     /// It is over.
-    Healed { kind: &'static str, proxy: usize },
+    Healed { kind: String, proxy: usize },
     /// After everything: a resource took a newer token again, or, within all patience, did not.
     Recovered { resource: String, yes: bool },
     /// For people.

@@ -1,13 +1,16 @@
 //! The plan of one history, made wholly from its seed: what each client asks for and how it behaves, how
 //! the upstream treats each request, and what breaks when. A run adds only the machine's own timing.
 
+mod asks;
+
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-pub use super::fault::{Fault, Kind, Point};
+pub use super::fault::{Case, Fault, Kind, Point, Sky};
+use crate::support::path::Weather;
 
 /// Clients of a history, besides the ones that a fault brings along.
 pub const CLIENTS: usize = 8;
@@ -17,6 +20,8 @@ pub const BUFFER: usize = 4 << 10;
 pub const BODY_MAX: usize = 1 << 20;
 /// A body that is streamed.
 const LARGE: usize = 192 << 10;
+/// A body that trickles for longer than others wait for its sender's death.
+const LONG: usize = 448 << 10;
 /// A response that no socket buffers on its way hold.
 const HUGE: usize = 24 << 20;
 /// Clients act for so long.
@@ -29,10 +34,12 @@ const FLOOR: u64 = 10;
 pub struct Plan {
     pub seed: u64,
     pub ground: Ground,
+    pub transport: Transport,
     /// The proxies run under a library that makes their wall clock jump.
     pub jumps: bool,
     /// The first proxy dies at this sync of its file's disk (`SQLite`).
     pub dies_at_sync: Option<u32>,
+    /// That every client asks for.
     pub resources: usize,
     pub clients: Vec<Vec<Ask>>,
     pub faults: Vec<Fault>,
@@ -56,6 +63,27 @@ impl Ground {
             Self::Postgres { proxies, .. } => proxies,
         }
     }
+}
+
+/// What the upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Http1,
+    Http2 {
+        /// At once, on one connection.
+        streams: u32,
+        /// After so many requests it says goodbye on a connection, in this way.
+        goodbye: Option<(u32, Goodbye)>,
+    },
+}
+
+/// How an upstream ends a connection over HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goodbye {
+    /// What it has taken is answered.
+    Graceful,
+    /// At once, with a GOAWAY that names the last stream that it has taken.
+    Abrupt,
 }
 
 /// One request of a client.
@@ -112,6 +140,8 @@ pub enum Conduct {
     /// Stops reading in the middle of the response, and reads on.
     ReadStall(u64),
     ReadKill,
+    /// Sends its body in drops, for longer than others wait for anything.
+    Drip,
 }
 
 /// How the upstream treats a request. Times in milliseconds; in sum far below `settle`.
@@ -152,6 +182,11 @@ impl Work {
 }
 
 impl Plan {
+    /// With the one that only faults are about, and the one of requests that take the streams.
+    pub fn all_resources(&self) -> usize {
+        self.resources + 2
+    }
+
     /// The plan of this seed. Consecutive seeds go through every kind of fault at every point.
     pub fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
@@ -159,6 +194,7 @@ impl Plan {
         let mut plan = Self {
             seed,
             ground: Ground::Sqlite,
+            transport: Transport::Http1,
             jumps: false,
             dies_at_sync: None,
             resources: random.random_range(2..=3),
@@ -171,87 +207,126 @@ impl Plan {
             more => plan.postgres_faults(2, turn * 2 + more, &mut random),
         }
         plan.lesser_fault(&mut random);
+        plan.transport = plan.transport(&mut random);
         plan.clients(&mut random);
         plan
     }
 
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<(Kind, Point)> = Vec::new();
+        let mut menu: Vec<Case> = Vec::new();
         for kind in [Kind::Kill, Kind::Stop] {
-            menu.extend(Point::OUTER.iter().map(|point| (kind, *point)));
+            menu.extend(Point::OUTER.iter().map(|point| clear(kind, *point)));
         }
-        menu.push((Kind::DieAtSync, Point::AfterCommit));
+        // Those that may come second. A proxy that is traced does not stop as others do.
+        let (light, kills) = (menu.len(), Point::OUTER.len());
+        menu.push(clear(Kind::DieAtSync, Point::AfterCommit));
+        let outer = |case: &Case| case.point != Point::BeforeFirstByte;
+        let of_one = |case: &Case| !matches!(case.kind, Kind::LongStop | Kind::Partition);
+        let of_the_path = Case::of_the_path().into_iter();
+        menu.extend(of_the_path.filter(outer).filter(of_one));
         let first = pick(&menu, turn);
-        if first.0 == Kind::DieAtSync {
+        if first.kind == Kind::DieAtSync {
             self.dies_at_sync = Some(random.random_range(18..45));
         }
         self.fault(first, 500..900, random);
-        // Who is traced does not stop as others do.
-        let kills = self
-            .dies_at_sync
-            .map_or(menu.len() - 1, |_| Point::OUTER.len());
-        let second = menu[random.random_range(0..kills)];
+        let light = self.dies_at_sync.map_or(light, |_| kills);
+        let second = menu[random.random_range(0..light)];
         self.fault(second, 1600..2200, random);
     }
 
     fn postgres_faults(&mut self, proxies: usize, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<(Kind, Point)> = Vec::new();
+        let mut menu: Vec<Case> = Vec::new();
         for kind in [Kind::Kill, Kind::LongStop, Kind::Terminate, Kind::Stop] {
-            menu.extend(Point::ALL.iter().map(|point| (kind, *point)));
+            menu.extend(Point::ALL.iter().map(|point| clear(kind, *point)));
         }
         for point in [
             Point::BeforeCheck,
             Point::AfterCommit,
             Point::BeforeFirstByte,
         ] {
-            menu.extend([(Kind::Cut, point); 2]);
+            menu.extend([clear(Kind::Cut, point); 2]);
         }
         menu.extend([
-            (Kind::Partition, Point::AnyTime),
-            (Kind::Partition, Point::MidBody),
+            clear(Kind::Partition, Point::AnyTime),
+            clear(Kind::Partition, Point::MidBody),
         ]);
+        // Where a proxy is the only one, nobody takes over when it is stopped.
+        let of_the_path = Case::of_the_path().into_iter();
+        let of_the_path: Vec<Case> = of_the_path
+            .filter(|case| proxies > 1 || case.kind != Kind::LongStop)
+            .collect();
         // Servers of one's own are dear: one history in seven, which takes every place of the menu in turn.
         let own = turn % 7 == 5;
         self.ground = Ground::Postgres { proxies, own };
         let first = if own {
-            (Kind::KillPostgres, pick(&Point::ALL, turn / 7))
+            clear(Kind::KillPostgres, pick(&Point::ALL, turn / 7))
+        } else if turn.is_multiple_of(2) {
+            pick(&menu, turn / 2)
         } else {
-            pick(&menu, turn)
+            pick(&of_the_path, turn / 2)
         };
         self.fault(first, 500..900, random);
         let second = menu[random.random_range(0..menu.len())];
-        self.fault(second, 1600..2200, random);
+        // Not a proxy that is stopped while its path trickles: nobody can end what it still sends.
+        if first.sky != Sky::Trickles || second.kind != Kind::LongStop {
+            self.fault(second, 1600..2200, random);
+        }
     }
 
     /// Something that only makes life harder.
     fn lesser_fault(&mut self, random: &mut StdRng) {
-        let mut menu = vec![Kind::UpstreamDown, Kind::Jump];
+        let mut menu = vec![Kind::UpstreamDown, Kind::Jump, Kind::Delay];
         if self.ground != Ground::Sqlite {
             menu.extend([Kind::SlowDisk, Kind::Deaf, Kind::SlowDisk]);
         }
         let kind = *menu.choose(random).expect("it is not empty");
         self.jumps = kind == Kind::Jump && self.dies_at_sync.is_none();
         if kind != Kind::Jump || self.jumps {
-            self.fault((kind, Point::AnyTime), 200..1500, random);
+            self.fault(clear(kind, Point::AnyTime), 200..1500, random);
         }
     }
 
-    fn fault(
-        &mut self,
-        (kind, point): (Kind, Point),
-        when: std::ops::Range<u64>,
-        random: &mut StdRng,
-    ) {
+    fn fault(&mut self, case: Case, when: std::ops::Range<u64>, random: &mut StdRng) {
+        let Case { kind, point, sky } = case;
+        let weather = match sky {
+            Sky::Clear => Weather::Clear,
+            Sky::Trickles => Weather::Trickle,
+            Sky::Stalled if kind == Kind::Stall => *[
+                Weather::Dead,
+                Weather::Hole,
+                Weather::Mute,
+                Weather::Shut,
+                Weather::Shut,
+            ]
+            .choose(random)
+            .expect("it is not empty"),
+            // What is small passes a closed window.
+            Sky::Stalled if point == Point::MidBody && random.random() => Weather::Shut,
+            Sky::Stalled => *[Weather::Dead, Weather::Hole]
+                .choose(random)
+                .expect("it is not empty"),
+        };
+        // Now and then early, mostly when others have taken over.
+        let clears = if random.random_range(0..4) == 0 {
+            300..2_500
+        } else {
+            6_500..8_500
+        };
         let lasts = match kind {
             Kind::Stop => 100..500,
+            // When a window opens, the kernel sends at once what it holds. What was lost it sends
+            // again after twice as long as before, or later.
+            Kind::LongStop if weather == Weather::Shut => 8_800..9_500,
+            Kind::LongStop if sky == Sky::Stalled => 9_000..14_000,
             // Longer than the lease, and now and then than the lease and `settle`: who wakes with the rest of a
             // body in its hands finds that newer tokens have passed.
             Kind::LongStop if point == Point::MidBody || random.random_range(0..4) == 0 => {
                 6_500..7_500
             }
             Kind::LongStop => 1_400..3_000,
+            Kind::Partition if sky != Sky::Clear => 2_000..9_000,
             Kind::Partition => 300..2_000,
-            Kind::SlowDisk | Kind::Deaf => 500..1500,
+            Kind::SlowDisk | Kind::Deaf | Kind::Delay => 500..1500,
             Kind::UpstreamDown => 100..300,
             _ => 0..300,
         };
@@ -261,226 +336,29 @@ impl Plan {
             kind,
             proxy: random.random_range(0..self.ground.proxies()),
             lasts: millis(random.random_range(lasts)),
+            weather,
+            clears: millis(random.random_range(clears)),
         });
     }
 
-    /// Every client's requests, in time order over all of them, so that tokens rise as a lock service's do.
-    fn clients(&mut self, random: &mut StdRng) {
-        let mut newest = vec![FLOOR; self.resources];
-        let mut moments: Vec<(u64, usize)> = Vec::new();
-        for client in 0..CLIENTS {
-            let mut at = random.random_range(0..200);
-            while at < SPAN {
-                moments.push((at, client));
-                at += random.random_range(60..420);
-            }
-        }
-        let mut roles = vec![Role::Client; CLIENTS];
-        for fault in self.faults.clone() {
-            let mut enter = |role, lead| {
-                moments.push((fault.moment() + lead, roles.len()));
-                roles.push(role);
-            };
-            if bait(fault.point).is_some() {
-                enter(Role::Lure(fault), 0);
-                enter(Role::Lure(fault), 60);
-            }
-            if fault.kind == Kind::LongStop && self.ground.proxies() > 1 {
-                enter(Role::Heir(fault), 1_000);
-            }
-        }
-        self.clients = vec![Vec::new(); roles.len()];
-        moments.sort_unstable();
-        for (at, client) in moments {
-            let ask = match roles[client] {
-                Role::Client => self.ask(at, &mut newest, random),
-                Role::Lure(fault) => self.lure(&fault, at, &mut newest, random),
-                Role::Heir(fault) => self.heir(&fault, at, &mut newest),
-            };
-            self.clients[client].push(ask);
-        }
-    }
-
-    /// A request by way of the other proxy, with a newer token, that is sent until it passes: who was stopped
-    /// finds it there when it wakes.
-    fn heir(&self, fault: &Fault, at: u64, newest: &mut [u64]) -> Ask {
-        let resource = self.at_stake(fault);
-        newest[resource] += 1;
-        Ask {
-            at: millis(at),
-            proxy: (fault.proxy + 1) % self.ground.proxies(),
-            resource,
-            token: Shown::Token(newest[resource]),
-            form: Form::Put,
-            size: 0,
-            chunked: false,
-            conduct: Conduct::Plain,
-            work: Work::QUICK,
-            retries: 40,
-        }
-    }
-
-    /// The resource that a fault's own requests are about.
-    fn at_stake(&self, fault: &Fault) -> usize {
-        usize::try_from(fault.moment()).unwrap_or(0) % self.resources
-    }
-
-    /// A request that brings the fault's point about.
-    fn lure(&self, fault: &Fault, at: u64, newest: &mut [u64], random: &mut StdRng) -> Ask {
-        let resource = self.at_stake(fault);
-        newest[resource] += 1;
-        let mut ask = Ask {
-            at: millis(at),
-            proxy: fault.proxy,
-            resource,
-            token: Shown::Token(newest[resource]),
-            form: Form::Put,
-            size: 64,
-            chunked: random.random(),
-            conduct: Conduct::Plain,
-            work: Work::QUICK,
-            retries: 3,
+    fn transport(&self, random: &mut StdRng) -> Transport {
+        let runs_out = |fault: &Fault| fault.point == Point::OutOfStreams;
+        let streams = if self.faults.iter().any(runs_out) {
+            random.random_range(1..=2)
+        } else if random.random_range(0..100) < 40 {
+            [1, 2, 100, 100][random.random_range(0..4)]
+        } else {
+            return Transport::Http1;
         };
-        // For as long as it takes others to find its caller dead, and longer.
-        let dies = matches!(fault.kind, Kind::Kill | Kind::LongStop | Kind::Partition);
-        let at_work = matches!(fault.point, Point::MidBody | Point::BeforeResponseEnd);
-        let work_on = if dies && at_work { 2_200 } else { 0 };
-        match bait(fault.point) {
-            Some(Bait::Body(size)) => {
-                (ask.size, ask.conduct) = (size, Conduct::BodyStall(400));
-                ask.work.before = work_on;
-            }
-            Some(Bait::Response) => {
-                (ask.work.pieces, ask.work.between) = (2, work_on.max(300));
-            }
-            Some(Bait::Unread) => {
-                (ask.work.pieces, ask.work.piece) = (2, HUGE / 2);
-                ask.conduct = Conduct::ReadStall(400);
-            }
-            None => {}
-        }
-        ask
-    }
-
-    fn ask(&self, at: u64, newest: &mut [u64], random: &mut StdRng) -> Ask {
-        // One resource is hot.
-        let resource = random.random_range(0..self.resources + 1) % self.resources;
-        let newest = &mut newest[resource];
-        let token = match random.random_range(0..100) {
-            0..45 => *newest,
-            45..62 => *newest + random.random_range(1..=2),
-            62..80 => *newest - random.random_range(1..=4),
-            _ => random.random_range(*newest - 4..=*newest + 2),
-        };
-        *newest = token.max(*newest);
-        let mut ask = Ask {
-            at: millis(at),
-            proxy: random.random_range(0..self.ground.proxies()),
-            resource,
-            token: Shown::Token(token),
-            form: [
-                Form::Put,
-                Form::Put,
-                Form::Post,
-                Form::Post,
-                Form::Delete,
-                Form::Get,
-            ][random.random_range(0..6)],
-            size: 0,
-            chunked: random.random(),
-            conduct: Conduct::Plain,
-            work: work(random),
-            retries: random.random_range(0..3),
-        };
-        if matches!(ask.form, Form::Put | Form::Post) {
-            ask.size = [0, 40, 2_000, LARGE][random.random_range(0..4)];
-        }
-        match random.random_range(0..100) {
-            0..6 => ask.form = Form::Claim,
-            6..9 => (ask.form, ask.token) = (Form::Get, Shown::None),
-            9..11 => ask.token = Shown::None,
-            11..13 => {
-                ask.token = Shown::Malformed(["-3", "0x1f", "1, 2"][random.random_range(0..3)]);
-            }
-            13 => ask.form = Form::Ambiguous,
-            14 => ask.form = Form::NoRoute,
-            15 => ask.form = Form::WrongMethod,
-            16 => ask.form = Form::TooLarge,
-            _ => ask.conduct = conduct(random),
-        }
-        let fenced = matches!(ask.form, Form::Put | Form::Post | Form::Delete | Form::Get);
-        if !fenced || ask.form == Form::Delete {
-            ask.size = 0;
-        }
-        if ask.form == Form::Get {
-            ask.size = 0;
-        }
-        ask
+        let ways = [Goodbye::Graceful, Goodbye::Graceful, Goodbye::Abrupt];
+        let goodbye = (random.random_range(0..3) == 0)
+            .then(|| (random.random_range(5..40), ways[random.random_range(0..3)]));
+        Transport::Http2 { streams, goodbye }
     }
 }
 
-/// Why a client is there.
-#[derive(Clone, Copy)]
-enum Role {
-    /// To live its life.
-    Client,
-    /// To bring a fault's point about.
-    Lure(Fault),
-    /// To take over what a fault's victim was at.
-    Heir(Fault),
-}
-
-/// What has to be on its way for a point to be passed.
-enum Bait {
-    /// A body of this size, whose client pauses in the middle of it.
-    Body(usize),
-    /// A response in two pieces.
-    Response,
-    /// A response that nobody reads.
-    Unread,
-}
-
-fn bait(point: Point) -> Option<Bait> {
-    match point {
-        Point::BeforeCheck => Some(Bait::Body(BUFFER / 2)),
-        Point::MidBody => Some(Bait::Body(LARGE)),
-        Point::BeforeResponseEnd => Some(Bait::Response),
-        Point::BeforeRelease => Some(Bait::Unread),
-        Point::AfterCommit | Point::BeforeFirstByte => Some(Bait::Body(0)),
-        Point::AnyTime => None,
-    }
-}
-
-fn work(random: &mut StdRng) -> Work {
-    let mut work = Work::QUICK;
-    match random.random_range(0..100) {
-        0..35 => {}
-        35..70 => work.before = random.random_range(1..60),
-        70..80 => work.before = random.random_range(60..300),
-        // Longer than `upstream.timeout`.
-        80..85 => work.before = random.random_range(400..600),
-        85..90 => (work.pieces, work.between) = (3, random.random_range(10..100)),
-        90..93 => (work.pieces, work.between) = (2, random.random_range(200..500)),
-        93..95 => work.slow_read = random.random_range(50..250),
-        95..97 => (work.ending, work.pieces) = (Ending::Reset, random.random_range(1..3)),
-        97..99 => work.ending = Ending::Early,
-        _ => work.ending = Ending::Fail,
-    }
-    work
-}
-
-fn conduct(random: &mut StdRng) -> Conduct {
-    let pause = random.random_range(50..600);
-    match random.random_range(0..100) {
-        0..4 => Conduct::HeadStall(pause),
-        4..7 => Conduct::HeadKill,
-        7..12 => Conduct::BodyStall(pause),
-        12..16 => Conduct::BodyKill,
-        16..23 => Conduct::Leave(pause / 4),
-        23..26 => Conduct::ReadStall(pause),
-        26..30 => Conduct::ReadKill,
-        _ => Conduct::Plain,
-    }
+const fn clear(kind: Kind, point: Point) -> Case {
+    Case::new(kind, point, Sky::Clear)
 }
 
 fn pick<T: Copy>(menu: &[T], turn: u64) -> T {

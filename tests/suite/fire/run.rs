@@ -13,6 +13,8 @@ use super::world::{World, keys};
 
 /// With every fault over, a resource takes a newer token within this, or never.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What kernels hold for the upstream has arrived within this, or was dropped.
+const DELIVERED: Duration = Duration::from_secs(20);
 /// Between a probe and the next.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -38,6 +40,16 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
     }
     while let Some(ended) = actors.join_next().await {
         ended.expect("no actor panics");
+    }
+    // What was stuck may come later than its path is clear: between two tries the kernel waits twice
+    // as long as before.
+    for (nth, slot) in world.slots.iter().enumerate() {
+        if !slot.path.delivered(DELIVERED).await {
+            let held = slot.path.undelivered();
+            world
+                .log
+                .note(format!("proxy {nth}: {held} bytes are held in the end"));
+        }
     }
     recover(&world).await;
     if !world.reader.has_looked(PATIENCE).await {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::Can;
 use super::check::History;
 use super::log::{Entry, Errand, Event};
-use super::plan::{Ground, Kind, Plan, Point};
+use super::plan::{Case, Ground, Kind, Plan, Point, Sky, Transport};
 
 /// Counts by name.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,12 @@ impl Tally {
         };
         self.add("histories", 1);
         self.add(format!("histories: {ground}"), 1);
+        let transport = match plan.transport {
+            Transport::Http1 => "HTTP/1".to_owned(),
+            Transport::Http2 { streams: 100, .. } => "HTTP/2, many streams".to_owned(),
+            Transport::Http2 { streams, .. } => format!("HTTP/2, streams at once: {streams}"),
+        };
+        self.add(format!("histories: {transport}"), 1);
         let history = History::of(log);
         self.add("arrivals", history.arrivals.len());
         for entry in log {
@@ -58,6 +65,7 @@ impl Tally {
                 Event::Note(text) if text.starts_with("pause") => {
                     self.add(format!("client: {text}"), 1);
                 }
+                Event::Note(text) if text.starts_with("the upstream says") => self.add(text, 1),
                 Event::Ended { how, .. } => self.add(format!("upstream: {how}"), 1),
                 Event::Effect { .. } => self.add("effects", 1),
                 Event::Marks { .. } => self.add("looks at the marks", 1),
@@ -100,7 +108,7 @@ impl Tally {
     }
 
     /// What has to have occurred in a set of histories over all grounds, and did not.
-    pub fn missing(&self, clocks: bool, traced: bool) -> Vec<String> {
+    pub fn missing(&self, can: Can) -> Vec<String> {
         let mut wanted: Vec<String> = [
             "forward: answered",
             "passed unfenced",
@@ -119,18 +127,32 @@ impl Tally {
             "client: pauses in the middle of the head",
             "client: pauses in the middle of the body",
             "client: pauses in the middle of the response",
+            "histories: HTTP/1",
+            "histories: HTTP/2, many streams",
+            "histories: HTTP/2, streams at once: 1",
+            "histories: HTTP/2, streams at once: 2",
+            "the upstream says goodbye",
+            "the upstream says goodbye, and is gone",
         ]
         .map(str::to_owned)
         .into();
         wanted.extend(REFUSALS.map(|refusal| format!("refusal: {refusal}")));
         for kind in Kind::ALL {
-            let can = match kind {
-                Kind::Jump => clocks,
-                Kind::DieAtSync => traced,
+            let possible = match kind {
+                Kind::Jump => can.jump,
+                Kind::DieAtSync => can.trace,
+                // Only in weather, which is wanted below.
+                Kind::Stall => false,
                 _ => true,
             };
-            if can {
+            if possible {
                 wanted.push(format!("fault: {}", kind.name()));
+            }
+        }
+        for case in Case::of_the_path() {
+            if can.stall || case.sky == Sky::Clear {
+                let point = case.point.name();
+                wanted.push(format!("fault and point: {} {point}", case.name()));
             }
         }
         for point in Point::ALL {

@@ -1,5 +1,5 @@
-//! What one history is played in: a store, one or two proxies that come and go, each behind a relay of
-//! its own where there is a Postgres, and the upstream.
+//! What one history is played in: a store, one or two proxies that come and go, and the upstream. Each
+//! proxy has a path of its own to the upstream, and a relay of its own to Postgres where there is one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,14 +16,15 @@ use super::hub::Hub;
 use super::log::Log;
 use super::marks::{Reader, Source};
 use super::park::Place;
-use super::plan::{BODY_MAX, BUFFER, Plan};
+use super::plan::{BODY_MAX, BUFFER, Plan, Transport};
 use super::upstream::Upstream;
+use crate::support::path::{Cut, Path};
 use crate::support::proxy::fencepost;
 use crate::support::relay::Relay;
 use crate::support::{Config, Proxy, Store};
 
 /// Everything else that a history waits for is short, so that each of these waits occurs.
-const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms },
+const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undelivered: 600ms },
     barrier: { wait: 700ms, drain: 500ms, settle: 4s },
     store: { lease: 1s, timeout: 800ms } }";
 
@@ -61,7 +62,10 @@ pub struct World {
 /// Where a proxy runs, dies, and runs again.
 pub struct Slot {
     config: Config,
+    /// To Postgres.
     pub relay: Option<Relay>,
+    /// To the upstream.
+    pub path: Path,
     /// The file that says how far its wall clock is off; `None`: it has the machine's.
     pub clock: Option<PathBuf>,
     /// A directory for that file.
@@ -92,14 +96,16 @@ impl World {
             log.clone(),
             Arc::clone(&hub),
             reader.clone(),
-        );
+        )
+        .await;
         let mut slots = Vec::new();
         for nth in 0..plan.ground.proxies() {
             let relay = match place.cluster() {
                 Some(cluster) => Some(Relay::start(cluster.port()).await),
                 None => None,
             };
-            let slot = Slot::new(&plan, &upstream.url(), &store, place.name(), relay);
+            let path = Path::start(upstream.address());
+            let slot = Slot::new(&plan, path, &store, place.name(), relay);
             let dies = plan.dies_at_sync.filter(|_| nth == 0);
             slot.put(slot.launch(dies).await).await;
             slots.push(slot);
@@ -132,6 +138,8 @@ impl World {
                 slot.bury(proxy);
             }
             said.extend(std::mem::take(&mut *slot.said.lock().expect("no panics")));
+            // Some of its connections may not know that the proxy is gone.
+            slot.path.cut(Cut::Reset);
         }
         self.upstream.rest().await;
         said
@@ -139,15 +147,14 @@ impl World {
 }
 
 impl Slot {
-    fn new(
-        plan: &Plan,
-        upstream: &str,
-        store: &Store,
-        namespace: &str,
-        relay: Option<Relay>,
-    ) -> Self {
+    fn new(plan: &Plan, path: Path, store: &Store, namespace: &str, relay: Option<Relay>) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut config = Config::to(upstream, store)
+        let scheme = match plan.transport {
+            Transport::Http1 => "http",
+            Transport::Http2 { .. } => "h2c",
+        };
+        let upstream = format!("{scheme}://{}", path.address());
+        let mut config = Config::to(&upstream, store)
             .with(TIMES)
             .with(&format!("body: {{ buffer: {BUFFER}B, max: {BODY_MAX}B }}"))
             .route("methods: [PUT, POST, DELETE]");
@@ -164,6 +171,7 @@ impl Slot {
         Self {
             config,
             relay,
+            path,
             clock,
             _dir: dir,
             proxy: Turn::new(None),
@@ -193,6 +201,13 @@ impl Slot {
         Proxy::start_by(&self.config, command, &[]).await
     }
 
+    /// Has it load a configuration that differs in what its connections to the upstream are like.
+    pub fn reload(&self, proxy: &Proxy) {
+        let other = self.config.clone().with("upstream: { idle_timeout: 5s }");
+        proxy.rewrite(&other);
+        proxy.hang_up();
+    }
+
     pub fn address(&self) -> Option<SocketAddr> {
         *self.address.lock().expect("no panics")
     }
@@ -220,7 +235,7 @@ impl Slot {
 
 /// The keys of a plan's resources.
 pub fn keys(plan: &Plan) -> Vec<String> {
-    (0..plan.resources)
+    (0..plan.all_resources())
         .map(|nth| format!("order:{}", resource(nth)))
         .collect()
 }

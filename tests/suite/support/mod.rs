@@ -5,6 +5,7 @@ pub mod client;
 pub mod http2;
 pub mod metrics;
 pub mod pair;
+pub mod path;
 pub mod postgres;
 pub mod process;
 pub mod proxy;

@@ -1,0 +1,167 @@
+//! The path between a proxy and its upstream, as the fault histories have it: what stalls is held
+//! by the sender's kernel and nowhere else, and what a reset or a user timeout has taken back does
+//! not arrive.
+
+use std::time::Duration;
+
+use rustix::io::ioctl_fionread;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::support::path::{Cut, Path, Weather, can_stall};
+use crate::support::{eventually, soon};
+
+/// Longer than anything takes on a path that is clear.
+const STALLED: Duration = Duration::from_millis(150);
+/// More than a closed window lets through, and less than a sender's buffer holds.
+const BODY: usize = 200 << 10;
+const WAYS: [Weather; 3] = [Weather::Dead, Weather::Hole, Weather::Shut];
+
+/// A path, and a connection over it.
+struct Rig {
+    path: Path,
+    sender: TcpStream,
+    receiver: TcpStream,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let path = Path::start(listener.local_addr().expect("it is bound"));
+        let sender = TcpStream::connect(path.address())
+            .await
+            .expect("it listens");
+        let (receiver, _) = soon("a connection", listener.accept()).await.expect("one");
+        let mut rig = Self {
+            path,
+            sender,
+            receiver,
+        };
+        rig.pass(b"hello").await;
+        rig
+    }
+
+    async fn pass(&mut self, bytes: &[u8]) {
+        self.sender.write_all(bytes).await.expect("room");
+        let mut read = vec![0; bytes.len()];
+        soon("bytes", self.receiver.read_exact(&mut read))
+            .await
+            .expect("they arrive");
+        assert_eq!(read, bytes);
+    }
+
+    /// Sends a body into the weather, and waits until it is stuck.
+    async fn stick(&mut self, weather: Weather) {
+        self.path.weather(weather);
+        self.sender
+            .write_all(&vec![b'x'; BODY])
+            .await
+            .expect("room");
+        let mut read = [0; 1];
+        timeout(STALLED, self.receiver.peek(&mut read))
+            .await
+            .expect_err("nothing arrives");
+        assert!(self.path.undelivered() > BODY as u64 / 2);
+    }
+
+    /// Everything that the receiver gets until the end, or a reset.
+    async fn rest(&mut self) -> usize {
+        let mut read = Vec::new();
+        let _ = soon("the end", self.receiver.read_to_end(&mut read)).await;
+        read.len()
+    }
+}
+
+#[tokio::test]
+async fn what_is_stuck_arrives_when_the_path_is_clear() {
+    for weather in WAYS.into_iter().filter(|_| can_stall()) {
+        let mut rig = Rig::start().await;
+        rig.stick(weather).await;
+        rig.path.weather(Weather::Clear);
+        let mut read = vec![0; BODY];
+        soon("the body", rig.receiver.read_exact(&mut read))
+            .await
+            .expect("it arrives");
+        assert!(
+            rig.path.delivered(Duration::from_secs(10)).await,
+            "{weather:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_small_passes_a_closed_window() {
+    let mut rig = Rig::start().await;
+    rig.path.weather(Weather::Shut);
+    rig.pass(b"small").await;
+}
+
+/// The sender's kernel has dropped it, and the receiver learns so, unless that was lost on the way.
+#[tokio::test]
+async fn what_was_reset_does_not_arrive() {
+    for weather in WAYS.into_iter().filter(|_| can_stall()) {
+        let mut rig = Rig::start().await;
+        rig.stick(weather).await;
+        rig.sender.set_zero_linger().expect("a live socket");
+        drop(rig.sender);
+        assert_eq!(rig.path.undelivered(), 0, "{weather:?}");
+        rig.path.weather(Weather::Clear);
+        let mut read = [0; 1];
+        let heard = timeout(STALLED, rig.receiver.read(&mut read)).await;
+        match heard {
+            Ok(read) => assert!(
+                weather != Weather::Dead && !matches!(read, Ok(1..)),
+                "{weather:?}"
+            ),
+            Err(_) => assert_eq!(weather, Weather::Dead),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_user_timeout_has_dropped_does_not_arrive() {
+    for weather in WAYS.into_iter().filter(|_| can_stall()) {
+        let mut rig = Rig::start().await;
+        let short = Some(Duration::from_millis(600));
+        SockRef::from(&rig.sender)
+            .set_tcp_user_timeout(short)
+            .expect("Linux has it");
+        rig.stick(weather).await;
+        eventually("the kernel to give up", || async {
+            (rig.path.undelivered() == 0).then_some(())
+        })
+        .await;
+        rig.path.weather(Weather::Clear);
+        let mut read = [0; 1];
+        let more = timeout(STALLED, rig.receiver.read(&mut read)).await;
+        assert!(!matches!(more, Ok(Ok(1..))), "{weather:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_trickle_is_slow_and_whole() {
+    let mut rig = Rig::start().await;
+    rig.path.weather(Weather::Trickle);
+    let body = vec![b'x'; 24 << 10];
+    rig.sender.write_all(&body).await.expect("room");
+    soon("a part", rig.receiver.readable()).await.expect("live");
+    assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
+    let mut read = vec![0; body.len()];
+    soon("all of it", rig.receiver.read_exact(&mut read))
+        .await
+        .expect("it arrives");
+}
+
+#[tokio::test]
+async fn a_cut_ends_both_sides() {
+    for how in [Cut::Reset, Cut::Close] {
+        let mut rig = Rig::start().await;
+        assert_eq!(rig.path.cut(how), 1);
+        assert_eq!(rig.rest().await, 0);
+        let mut read = [0; 1];
+        let end = soon("the end", rig.sender.read(&mut read)).await;
+        assert_eq!(end.is_err(), how == Cut::Reset, "{how:?}: {end:?}");
+    }
+}

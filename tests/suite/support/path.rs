@@ -1,0 +1,256 @@
+//! The path between one proxy and its upstream: a relay on TCP's level that stalls, delays and
+//! cuts.
+//!
+//! It stands for routers, so nothing that it does may differ from what a network can do:
+//!
+//! - Bytes that its kernel has acknowledged have arrived. They are handed on at once, or within the
+//!   [delay](Path::delay), whatever happens on the other side. So a stall is made where nothing is
+//!   acknowledged: packets are dropped before TCP sees them ([`filter`]), or the window is closed.
+//!   The proxy's kernel holds the bytes, sends them again by its own schedule, and delivers what it
+//!   still has when the path is clear again.
+//! - With the packets a reset may be lost. Then the far side never hears of it.
+//! - A reset that is heard drops what was not handed on, and goes on to the other side.
+//! - A window that is closed holds back the few bytes in front of it ([`WINDOW`]). They are handed
+//!   on as soon as nothing is behind them, or with the rest. Where the sender's kernel has given up
+//!   the rest, they are dropped.
+
+mod connection;
+mod filter;
+mod kernel;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+
+use self::connection::Link;
+use super::postgres::free_port;
+
+pub use self::filter::can_stall;
+
+/// What is asked of the kernel as the window toward the proxy; it makes half as much again of it.
+const WINDOW: u32 = 8 << 10;
+/// How long the address of a closed listener may be in use.
+const AGAIN: Duration = Duration::from_secs(10);
+/// Between two looks at what the kernel holds.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What becomes of what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    Clear,
+    /// No packet comes through, either way.
+    Dead,
+    /// Packets with data from the proxy are lost. Handshakes and resets come through.
+    Hole,
+    /// Packets with data from the upstream are lost.
+    Mute,
+    /// The window toward the proxy is closed.
+    Shut,
+    /// A little from the proxy is taken at a time.
+    Trickle,
+}
+
+/// How a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Both sides get a reset.
+    Reset,
+    /// Both sides get an end of the stream.
+    Close,
+}
+
+/// Stands between one proxy and one upstream. Ends when dropped, with all its connections.
+pub struct Path {
+    address: SocketAddr,
+    desk: Arc<Desk>,
+    /// Keeps the port while nobody listens on it.
+    _place: TcpSocket,
+    listening: Mutex<Option<JoinSet<()>>>,
+}
+
+/// What all connections share.
+struct Desk {
+    upstream: SocketAddr,
+    /// Each way, in milliseconds.
+    delay: AtomicU64,
+    /// Short sections, never across an await.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Of connections to come.
+    weather: Weather,
+    listener: Option<Weak<TcpListener>>,
+    links: Vec<Weak<Link>>,
+    tasks: JoinSet<()>,
+}
+
+impl Path {
+    /// In front of the upstream at this address.
+    pub fn start(upstream: SocketAddr) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let place = socket();
+        place.bind(address).expect("the port is free");
+        let path = Self {
+            address,
+            desk: Arc::new(Desk {
+                upstream,
+                delay: AtomicU64::new(0),
+                state: Mutex::new(State {
+                    weather: Weather::Clear,
+                    listener: None,
+                    links: Vec::new(),
+                    tasks: JoinSet::new(),
+                }),
+            }),
+            _place: place,
+            listening: Mutex::new(None),
+        };
+        path.listen();
+        path
+    }
+
+    /// Where the proxy finds its upstream.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on connections are taken.
+    pub fn listen(&self) {
+        let listener = Arc::new(listening(self.address));
+        let mut state = self.desk.lock();
+        filter::from_proxy(&*listener, state.weather);
+        state.listener = Some(Arc::downgrade(&listener));
+        drop(state);
+        let mut task = JoinSet::new();
+        task.spawn(Arc::clone(&self.desk).accept(listener));
+        *self.listening.lock().expect("no panics") = Some(task);
+    }
+
+    /// From now on connections are refused; those there are go on.
+    pub async fn refuse(&self) {
+        let task = self.listening.lock().expect("no panics").take();
+        if let Some(mut task) = task {
+            task.shutdown().await;
+        }
+    }
+
+    /// The weather for all connections, of now and to come.
+    pub fn weather(&self, weather: Weather) {
+        let mut state = self.desk.lock();
+        state.of_new(weather);
+        state.links.retain(|link| {
+            let Some(link) = link.upgrade() else {
+                return false;
+            };
+            link.has(weather);
+            true
+        });
+    }
+
+    /// Connections to come have clear weather; those of now keep theirs.
+    pub fn clear_for_new(&self) {
+        self.desk.lock().of_new(Weather::Clear);
+    }
+
+    /// From now on, what is handed on comes so much later, each way.
+    pub fn delay(&self, each_way: Duration) {
+        let millis = u64::try_from(each_way.as_millis()).expect("a short time");
+        self.desk.delay.store(millis, Ordering::Relaxed);
+    }
+
+    /// Cuts every connection of now; returns how many there were.
+    pub fn cut(&self, how: Cut) -> usize {
+        let links = std::mem::take(&mut self.desk.lock().links);
+        let links = links.iter().filter_map(Weak::upgrade);
+        links.map(|link| link.cut(how)).count()
+    }
+
+    /// How many bytes for the upstream are in kernels of the proxy's side, dead processes'
+    /// included.
+    pub fn undelivered(&self) -> u64 {
+        kernel::unacknowledged(|_, to| to == self.address).unwrap_or_default()
+    }
+
+    /// Waits until nothing is [undelivered](Self::undelivered); `false`: not within `patience`.
+    pub async fn delivered(&self, patience: Duration) -> bool {
+        let began = Instant::now();
+        while self.undelivered() > 0 {
+            if began.elapsed() > patience {
+                return false;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        true
+    }
+}
+
+fn socket() -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a socket takes options");
+    socket
+        .set_recv_buffer_size(WINDOW)
+        .expect("a socket takes options");
+    socket
+}
+
+/// Listens where a listener was just closed. A child process that another test is starting has that
+/// one, too, between its fork and its exec: for so long the address is in use.
+fn listening(address: SocketAddr) -> TcpListener {
+    let began = Instant::now();
+    loop {
+        let socket = socket();
+        let listener = socket.bind(address).and_then(|()| socket.listen(1024));
+        match listener {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && began.elapsed() < AGAIN => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            listener => return listener.expect("the port is kept for it"),
+        }
+    }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+        loop {
+            let (proxy, _) = listener.accept().await.expect("accepting works");
+            let desk = Arc::clone(&self);
+            let mut state = self.lock();
+            state.tasks.spawn(connection::connection(proxy, desk));
+            while state.tasks.try_join_next().is_some() {}
+        }
+    }
+
+    /// Takes in a connection; from here on it has the weather of all.
+    fn register(&self, link: &Arc<Link>) {
+        let mut state = self.lock();
+        link.has(state.weather);
+        state.links.retain(|link| link.strong_count() > 0);
+        state.links.push(Arc::downgrade(link));
+    }
+
+    async fn linger(&self) {
+        let delay = self.delay.load(Ordering::Relaxed);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
+    }
+}
+
+impl State {
+    fn of_new(&mut self, weather: Weather) {
+        self.weather = weather;
+        if let Some(listener) = self.listener.as_ref().and_then(Weak::upgrade) {
+            filter::from_proxy(&*listener, weather);
+        }
+    }
+}

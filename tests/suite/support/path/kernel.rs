@@ -1,0 +1,33 @@
+//! What the kernel has been given to send and the other side has not acknowledged, from
+//! `/proc/net/tcp`: the sockets of dead processes stand there too.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Bytes that were not acknowledged, over all sockets whose two addresses, own and other, fit;
+/// `None`: there is no such socket.
+pub fn unacknowledged(fits: impl Fn(SocketAddr, SocketAddr) -> bool) -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux lists its sockets");
+    table
+        .lines()
+        .skip(1)
+        .filter_map(row)
+        .filter(|(from, to, _)| fits(*from, *to))
+        // The end of a stream counts as one, and says nothing.
+        .map(|(.., queued)| queued.saturating_sub(1))
+        .reduce(|sum, queued| sum + queued)
+}
+
+/// Own address, other address, bytes in the send queue.
+fn row(line: &str) -> Option<(SocketAddr, SocketAddr, u64)> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let (from, to) = (address(words.next()?)?, address(words.next()?)?);
+    let (queued, _) = words.nth(1)?.split_once(':')?;
+    Some((from, to, u64::from_str_radix(queued, 16).ok()?))
+}
+
+/// Four bytes in the machine's order, and the port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.split_once(':')?;
+    let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_ne_bytes());
+    Some((ip, u16::from_str_radix(port, 16).ok()?).into())
+}
