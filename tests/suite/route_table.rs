@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, soon,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, over_both_stores, put,
+    request, soon,
 };
 
 const ORDERS: &str = "{ path: '/orders/{id}/{*rest}', resource: 'order:{id}' }";
@@ -212,6 +213,88 @@ async fn routes_that_begin_to_enforce_are_named() {
     Proxy::start(&observed).await.stop().await;
     let proxy = Proxy::start(&config).await;
     logged(&proxy, &words).await;
+}
+
+const BEFORE: &[&str] = &[
+    "{ path: '/a/{id}/{*rest}', resource: 'a:{id}' }",
+    "{ path: '/b/{id}', resource: 'b:{id}' }",
+    "{ path: '/c/{id}', resource: '{header.x-tenant}:{id}' }",
+    "{ path: '/d', resource: 'd:{query.q}' }",
+    "{ path: '/e/{*rest}', resource: 'e:{rest}' }",
+    "{ path: '/f/{id}', resource: 'f:{id}' }",
+    "{ path: '/g/{id}', resource: 'g:{id}' }",
+    "{ path: '/h/{id}', resource: 'h:{id}' }",
+    "{ path: '/i-i/{id}', resource: 'i-i:{id}' }",
+];
+const AFTER: &[&str] = &[
+    "{ path: '/a/{id}/{*rest}', resource: 'a:{id}' }",
+    "{ path: '/a/{id}/items', resource: 'item:{id}' }",
+    "{ path: '/b/{id}', resource: 'b:{id|int}' }",
+    "{ path: '/c/{id}', resource: '{host}:{id}' }",
+    "{ path: '/d', resource: '{path}' }",
+    "{ path: '/e/{*rest}', resource: 'e:{rest}' }",
+    "{ path: '/e/{one}', mode: bypass }",
+    "{ path: '/f/{id}/', resource: 'f:{id}' }",
+    "{ path: '/g/{id}', resource: 'g:{id}', safe_methods: ignored }",
+    "{ path: '/h/{id}', resource: 'h:{id|lower}' }",
+    "{ path: '/{kind}/{id}', resource: '{kind}:{id}' }",
+];
+
+/// What `migrate` says of a request: that one, and what it says becomes of it, now and then.
+fn told(line: &str) -> Option<(Request, [String; 2])> {
+    let (asked, fates) = line.split_once(": until now ")?;
+    let (was, becomes) = fates.split_once("; with the new routes ")?;
+    let (asked, beside) = match asked.split_once(" (") {
+        Some((asked, beside)) => (asked, beside.trim_end_matches(')')),
+        None => (asked, ""),
+    };
+    let (method, target) = asked.split_once(' ')?;
+    let mut asked = request(method, target);
+    for field in beside
+        .split(", ")
+        .filter_map(|field| field.split_once(": "))
+    {
+        asked = match field {
+            ("Host", host) => asked.host(Some(host)),
+            (name, value) => asked.header(name, value),
+        };
+    }
+    Some((asked, [was.to_owned(), becomes.to_owned()]))
+}
+
+#[tokio::test]
+async fn what_is_told_of_a_request_is_what_becomes_of_it() {
+    let upstream = Upstream::start().await;
+    let config =
+        |routes_of: &[&str]| Config::new(&upstream, &Store::sqlite()).with(&routes(routes_of));
+    let before = config(BEFORE);
+    let mut proxy = Proxy::start(&before).await;
+    proxy.stop().await;
+    let (_, said) = Proxy::run_with(&before.clone().with(&routes(AFTER)), &["migrate"]).await;
+    let lines: Vec<_> = said.lines().filter_map(told).collect();
+    assert!(lines.len() >= BEFORE.len(), "{said}");
+    let proxies = [
+        Proxy::start(&before).await,
+        Proxy::start(&config(AFTER)).await,
+    ];
+    for (token, (asked, fates)) in lines.into_iter().enumerate() {
+        for (proxy, fate) in proxies.iter().zip(&fates) {
+            let came = upstream.count();
+            let answer = proxy.send(asked.clone().token(token)).await;
+            if fate.contains("404") {
+                answer.assert_problem(404, "no-route");
+                assert_eq!(upstream.count(), came);
+                continue;
+            }
+            answer.assert_forwarded();
+            let key = fate
+                .split_once("fenced as \"")
+                .and_then(|(_, rest)| rest.split_once("\" ("));
+            let key = key.map(|(key, _)| key.replace("\\\"", "\"").replace("\\\\", "\\"));
+            assert_eq!(upstream.last().resource(), key.as_deref(), "{fate}");
+            assert_eq!(key.is_none(), fate.contains("unfenced"), "{fate}");
+        }
+    }
 }
 
 /// Two proxies on one Postgres, by these configurations.

@@ -9,7 +9,8 @@ use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, Reuse, SafeMethods, Unmatched};
 use crate::fence::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
 
-/// Goes up with every change that an older program would read in another way.
+/// Goes up with every change that an older program would read in another way, and with every change
+/// of the keys that are made of the same patterns and templates.
 const VERSION: u32 = 1;
 
 /// Unknown fields are an error: a later version may have meant by them what changes keys.

@@ -29,7 +29,7 @@ pub struct Scene {
     store: Store,
     orders: Proxy,
     /// On the store of `orders`, with other routes.
-    beside: Proxy,
+    _beside: Proxy,
     quiet: Proxy,
     reset: Proxy,
     dead_end: Proxy,
@@ -70,7 +70,7 @@ impl Scene {
         let nobody = format!("http://127.0.0.1:{}", free_port());
         Some(Self {
             orders: Proxy::start(&Config::new(&upstream, &other).with(&routes("imports"))).await,
-            beside: Proxy::start(&Config::new(&upstream, &other).with(&beside)).await,
+            _beside: Proxy::start(&Config::new(&upstream, &other).with(&beside)).await,
             quiet: Proxy::start(&plain()).await,
             reset: Proxy::start(&plain()).await,
             dead_end: Proxy::start(&Config::to(&nobody, &Store::sqlite())).await,
