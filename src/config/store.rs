@@ -76,6 +76,14 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
             "the same as store.lease, or shorter",
         );
     }
+    if shared && file.create.is_some() {
+        report.warn(
+            "store.create",
+            "with Postgres it decides nothing: a namespace begins with its first proxy, and the log of a start \
+             says whether it is new",
+            "leave it out",
+        );
+    }
     if timeout < Duration::from_millis(50) {
         report.warn(
             "store.timeout",

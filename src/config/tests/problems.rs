@@ -608,6 +608,10 @@ fn warnings_do_not_stop_a_start() {
             "store.timeout",
         ),
         ("store: { lease: 2m }", "store.lease"),
+        (
+            "store: { url: 'postgres://a/b', namespace: a, create: never }",
+            "store.create",
+        ),
         ("body: { max: 1KiB, buffer: 2KiB }", "body.buffer"),
         ("body: { max: 0 }", "body.max"),
         ("body: { buffer: 0 }", "routes[0].idempotency"),
