@@ -207,21 +207,22 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
-    if whole && !sent.is_cancelled() {
+    let early = !sent.is_cancelled();
+    if whole && early {
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
-    if whole {
-        // Nothing is wrong with the connection, even if what became of the request is not known.
+    if whole && doubt.is_none() {
         hold.disarm();
-        if doubt.is_none() {
-            sending.settled();
-        } else {
-            drop(sending);
-        }
+        sending.settled();
     } else {
-        // Nothing more is to arrive when the settling starts.
         drop((body, upload));
-        give_up(hold, &cuts).await;
+        if whole && !early {
+            // All of the request was there before the answer, and nothing is wrong with the connection.
+            hold.disarm();
+        } else {
+            // Nothing more is to arrive when the settling starts.
+            give_up(hold, &cuts).await;
+        }
         drop(sending);
     }
     drop((in_flight, held));
