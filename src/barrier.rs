@@ -195,6 +195,12 @@ impl Permit {
         self.ticket().superseded.clone()
     }
 
+    /// Cancelled when the lease has been lapsed for so long that nothing more is to be sent.
+    #[must_use]
+    pub fn cutoff(&self) -> CancellationToken {
+        self.cutoff.clone()
+    }
+
     fn ticket(&self) -> &Ticket {
         let Some(ticket) = &self.ticket else {
             unreachable!("it is taken only where the permit ends")

@@ -208,6 +208,11 @@ fn lapsed() -> Refusal {
     )
 }
 
+/// The exchange was not begun in time.
+pub(crate) fn cut_off() -> Refusal {
+    unavailable("this proxy has lost its lease on the store, or is stopping")
+}
+
 fn barred(left: Duration) -> Refusal {
     Refusal::StoreUnavailable {
         why: "The store has lost marks of this resource; they are being repaired and settle".into(),

@@ -13,23 +13,28 @@
 //! timeout, a reset, a panic) it is dropped, and counts as an unknown outcome. Before that, it is made
 //! sure that nothing more of the request arrives ([`Hold`]): the outcome settles from then on.
 
-use std::collections::VecDeque;
+mod client;
+mod cuts;
+mod ready;
+
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
-use http_body::{Body, Frame};
+use http_body::Body as _;
 use http_body_util::BodyExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use self::client::Client;
+use self::cuts::{Cut, Cuts, Failed, give_up, too_slow};
+use self::ready::Ready;
+pub(super) use self::ready::unreserved;
 use super::admit::Gate;
-use super::body::{BoxError, ClientBody, UpstreamBody};
+use super::body::{ClientBody, UpstreamBody};
 use super::conclusion::{Conclusion, Doubt};
 use super::headers;
 use super::headers::trailers::TrailerRules;
@@ -37,17 +42,10 @@ use super::headers::via::Via;
 use super::memory::Share;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening, Tunnel};
-use super::upstream::{Fate, Hold, ReserveError, Reserved, ResponseBody, SendError, Upstream};
+use super::upstream::{Fate, Hold, ResponseBody, Upstream};
 use crate::barrier::{Permit, Sending};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::RouteMetrics;
-
-/// Frames between the upstream and a client that reads them, each as long as the client of the upstream reads at
-/// once.
-const WINDOW: usize = 2;
-/// What is kept for a client that has stalled while a newer token waits; beyond it, the client's
-/// response is cut, so that the newer token is not held up.
-const KEPT_FOR_STALLED: usize = 1 << 20;
 
 /// The limits of one exchange.
 #[derive(Clone, Copy, Debug)]
@@ -203,110 +201,33 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     let doubt = conclusion.doubt(&parts);
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
-    let (frames, receiver) = mpsc::channel(WINDOW);
-    let followed = Followed {
-        frames: receiver,
-        over: body.is_end_stream(),
-        hint: body.size_hint(),
-    };
+    let (mut client, followed) = client::way(&body, memory);
     let response = Response::from_parts(parts, followed.boxed_unsync());
     let _ = head.send(Ok(Answered { response, doubt }));
-    let mut client = Client {
-        frames: Some(frames),
-        kept: VecDeque::new(),
-        memory,
-    };
     let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
-    if whole && !sent.is_cancelled() {
+    let early = !sent.is_cancelled();
+    if whole && early {
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
-    if whole {
-        // Nothing is wrong with the connection, even if what became of the request is not known.
+    if whole && doubt.is_none() {
         hold.disarm();
-        if doubt.is_none() {
-            sending.settled();
-        } else {
-            drop(sending);
-        }
+        sending.settled();
     } else {
-        // Nothing more is to arrive when the settling starts.
         drop((body, upload));
-        give_up(hold, &cuts).await;
+        if whole && !early {
+            // All of the request was there before the answer, and nothing is wrong with the connection.
+            hold.disarm();
+        } else {
+            // Nothing more is to arrive when the settling starts.
+            give_up(hold, &cuts).await;
+        }
         drop(sending);
     }
     drop((in_flight, held));
     if whole && !finished {
         finish.await;
-    }
-}
-
-/// What has to be done before a permit begins.
-struct Ready<'a> {
-    upstream: &'a Upstream,
-    /// How long it may wait for the upstream.
-    within: Duration,
-    /// See [`Exchange::spend`].
-    spend: Option<&'a str>,
-}
-
-impl Ready<'_> {
-    /// Reserves the way upstream, and spends the token. The permit holds newer tokens up meanwhile, so
-    /// the wait ends as soon as one is known.
-    async fn wait(
-        self,
-        permit: &Permit,
-        gate: &Gate,
-        head: &mut Head,
-    ) -> Result<Reserved, Refusal> {
-        let superseded = permit.superseded();
-        let refused = || gate.superseded(permit.key(), permit.token());
-        let reserved = tokio::select! {
-            biased;
-            () = superseded.cancelled() => return Err(refused()),
-            () = head.closed() => {
-                return Err(Refusal::ClientGone("The client has left".into()));
-            }
-            reserved = self.upstream.reserve(permit.generation(), self.within) => {
-                reserved.map_err(|error| unreserved(&error))?
-            }
-        };
-        if let Some(name) = self.spend {
-            gate.spend(permit, name).await?;
-            if superseded.is_cancelled() {
-                // The token is stale now, spent or not.
-                return Err(refused());
-            }
-        }
-        Ok(reserved)
-    }
-}
-
-/// What a request is told that could not be sent.
-pub(super) fn unreserved(error: &ReserveError) -> Refusal {
-    match error {
-        ReserveError::Full => Refusal::Overloaded(
-            "No stream was free on the HTTP/2 connections to the upstream. Nothing was forwarded. \
-             See upstream.http2_connections.",
-        ),
-        ReserveError::Retired => Refusal::Overloaded(
-            "The configuration was reloaded while the request waited for the upstream. Nothing was \
-             forwarded.",
-        ),
-        ReserveError::Unreachable(_) | ReserveError::Ended => Refusal::unreachable(error, false),
-    }
-}
-
-impl From<SendError> for Refusal {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::NotSent(why) => Self::unreachable(&why, false),
-            SendError::Refused(why) => Self::refused(&why, false),
-            SendError::Broken(why) => {
-                Self::Broken(format!("The exchange with the upstream broke: {why}"))
-            }
-        }
     }
 }
 
@@ -360,51 +281,6 @@ async fn upload_ends(
     }
 }
 
-/// Why there is no response head.
-enum Failed {
-    Unanswered(SendError),
-    Cut(Cut),
-}
-
-impl Failed {
-    /// Makes sure that nothing more of the request arrives.
-    async fn give_up(&self, hold: Hold, cuts: &Cuts) -> Fate {
-        if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
-            hold.disarm();
-            return Fate::WithoutEffect;
-        }
-        give_up(hold, cuts).await
-    }
-
-    fn without_effect(self, spent: bool) -> Refusal {
-        match self {
-            Self::Unanswered(SendError::Refused(why)) => Refusal::refused(&why, spent),
-            Self::Unanswered(SendError::NotSent(why) | SendError::Broken(why)) => {
-                Refusal::unreachable(&why, spent)
-            }
-            Self::Cut(_) => {
-                Refusal::unreachable(&"the connection took nothing of the request", spent)
-            }
-        }
-    }
-
-    fn unknown(self, limits: Limits) -> Refusal {
-        match self {
-            Self::Unanswered(error) => error.into(),
-            Self::Cut(cut) => cut.refusal(limits),
-        }
-    }
-}
-
-/// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
-async fn give_up(hold: Hold, cuts: &Cuts) -> Fate {
-    tokio::select! {
-        biased;
-        () = cuts.cutoff.cancelled() => Fate::Unknown,
-        fate = hold.give_up() => fate,
-    }
-}
-
 /// Follows the response to its end; `false` if it broke or was cut.
 async fn pump(
     body: &mut ResponseBody,
@@ -438,211 +314,6 @@ async fn pump(
                 }
             }
         }
-    }
-}
-
-/// Why an exchange was cut short.
-enum Cut {
-    Drain,
-    Lease,
-    TooSlow,
-}
-
-/// When an exchange is cut short, whatever its peer does.
-struct Cuts {
-    superseded: CancellationToken,
-    cutoff: CancellationToken,
-    drain: Duration,
-}
-
-impl Cuts {
-    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for too long.
-    async fn due(&self) -> Cut {
-        let drained = async {
-            self.superseded.cancelled().await;
-            tokio::time::sleep(self.drain).await;
-        };
-        tokio::select! {
-            () = drained => Cut::Drain,
-            () = self.cutoff.cancelled() => Cut::Lease,
-        }
-    }
-
-    /// Resolves as soon as a newer token is known: a tunnel has no end that one could wait for.
-    async fn at_once(&self) {
-        tokio::select! {
-            () = self.superseded.cancelled() => {}
-            () = self.cutoff.cancelled() => {}
-        }
-    }
-}
-
-impl Cut {
-    fn refusal(&self, limits: Limits) -> Refusal {
-        match self {
-            Self::TooSlow => Refusal::TooSlow(limits.timeout),
-            Self::Drain => Refusal::Broken(
-                "A newer token waits, and the exchange did not end within barrier.drain".into(),
-            ),
-            Self::Lease => {
-                Refusal::Broken("The proxy has lost its lease on the store, or is stopping".into())
-            }
-        }
-    }
-}
-
-/// Resolves `timeout` after the request was handed over whole; an upload that does not get that far is
-/// bounded by both limits together.
-async fn too_slow(sent: &CancellationToken, limits: Limits) {
-    let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
-    tokio::time::sleep(limits.timeout).await;
-}
-
-/// What the pump hands to the client's side.
-enum Piece {
-    Frame(Frame<Bytes>),
-    /// The response is whole with this.
-    Last(Frame<Bytes>),
-    /// The response was whole.
-    End,
-}
-
-fn length(frame: &Frame<Bytes>) -> usize {
-    frame.data_ref().map_or(0, Bytes::len)
-}
-
-/// The client's side of an exchange, seen from the pump.
-struct Client {
-    /// `None`: the client has left, or its response was cut.
-    frames: Option<mpsc::Sender<Piece>>,
-    /// What the client has not taken since a newer token waits.
-    kept: VecDeque<Frame<Bytes>>,
-    /// What is charged for it.
-    memory: Share,
-}
-
-impl Client {
-    /// Hands over a frame at the client's pace; once a newer token waits, at the upstream's.
-    async fn give(&mut self, frame: Frame<Bytes>, superseded: &CancellationToken) {
-        let Some(frames) = self.frames.clone() else {
-            return;
-        };
-        if self.kept.is_empty() {
-            tokio::select! {
-                biased;
-                place = frames.reserve() => {
-                    match place {
-                        Ok(place) => place.send(Piece::Frame(frame)),
-                        Err(_) => self.frames = None,
-                    }
-                    return;
-                }
-                () = superseded.cancelled() => {}
-            }
-        }
-        self.keep(frame);
-        while !self.kept.is_empty() {
-            match frames.try_reserve() {
-                Ok(place) => {
-                    if let Some(frame) = self.kept.pop_front() {
-                        self.memory.give(length(&frame));
-                        place.send(Piece::Frame(frame));
-                    }
-                }
-                Err(mpsc::error::TrySendError::Full(())) => break,
-                Err(mpsc::error::TrySendError::Closed(())) => {
-                    self.frames = None;
-                    break;
-                }
-            }
-        }
-        if self.memory.bytes() > KEPT_FOR_STALLED {
-            self.cut();
-        }
-    }
-
-    fn keep(&mut self, frame: Frame<Bytes>) {
-        if self.memory.grow(length(&frame)) {
-            self.kept.push_back(frame);
-        } else {
-            self.cut();
-        }
-    }
-
-    /// Keeps the last frame of a response. It is one more at the most, and not charged: no response is cut for it.
-    fn keep_last(&mut self, frame: Frame<Bytes>) {
-        if self.frames.is_some() {
-            self.kept.push_back(frame);
-        }
-    }
-
-    fn cut(&mut self) {
-        self.frames = None;
-        self.kept.clear();
-        self.memory.give(self.memory.bytes());
-    }
-
-    /// Hands over what is left of a `whole` response, and says that it was whole. Nobody's token waits
-    /// for this.
-    async fn finish(self, whole: bool) {
-        let Some(frames) = self.frames.filter(|_| whole) else {
-            return;
-        };
-        let mut kept = self.kept;
-        // With its last frame, so that the request's place is free when its client sees the end.
-        let end = kept.pop_back().map_or(Piece::End, Piece::Last);
-        for frame in kept {
-            if frames.send(Piece::Frame(frame)).await.is_err() {
-                return;
-            }
-        }
-        let _ = frames.send(end).await;
-    }
-}
-
-/// The response's body as the client sees it: ends cleanly only if the upstream's did.
-struct Followed {
-    frames: mpsc::Receiver<Piece>,
-    over: bool,
-    hint: http_body::SizeHint,
-}
-
-impl Body for Followed {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        match self.frames.poll_recv(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Piece::Last(frame))) => {
-                self.over = true;
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Piece::End)) => {
-                self.over = true;
-                Poll::Ready(None)
-            }
-            Poll::Ready(None) => {
-                self.over = true;
-                Poll::Ready(Some(Err("the upstream's response is incomplete".into())))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.over
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        // Only at the start: hyper asks once, to frame the response as the upstream did.
-        self.hint
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 
+use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::service::service_fn;

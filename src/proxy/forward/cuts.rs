@@ -1,0 +1,111 @@
+//! How an exchange ends without a whole response: cut short, broken, or not sent at all.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Limits;
+use crate::proxy::respond::Refusal;
+use crate::proxy::upstream::{Fate, Hold, SendError};
+
+/// Why there is no response head.
+pub(super) enum Failed {
+    Unanswered(SendError),
+    Cut(Cut),
+}
+
+impl Failed {
+    /// Makes sure that nothing more of the request arrives.
+    pub(super) async fn give_up(&self, hold: Hold, cuts: &Cuts) -> Fate {
+        if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
+            hold.disarm();
+            return Fate::WithoutEffect;
+        }
+        give_up(hold, cuts).await
+    }
+
+    pub(super) fn without_effect(self, spent: bool) -> Refusal {
+        match self {
+            Self::Unanswered(SendError::Refused(why)) => Refusal::refused(&why, spent),
+            Self::Unanswered(SendError::NotSent(why) | SendError::Broken(why)) => {
+                Refusal::unreachable(&why, spent)
+            }
+            Self::Cut(_) => {
+                Refusal::unreachable(&"the connection took nothing of the request", spent)
+            }
+        }
+    }
+
+    pub(super) fn unknown(self, limits: Limits) -> Refusal {
+        match self {
+            Self::Unanswered(error) => error.into(),
+            Self::Cut(cut) => cut.refusal(limits),
+        }
+    }
+}
+
+/// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
+pub(super) async fn give_up(hold: Hold, cuts: &Cuts) -> Fate {
+    tokio::select! {
+        biased;
+        () = cuts.cutoff.cancelled() => Fate::Unknown,
+        fate = hold.give_up() => fate,
+    }
+}
+
+/// Why an exchange was cut short.
+pub(super) enum Cut {
+    Drain,
+    Lease,
+    TooSlow,
+}
+
+/// When an exchange is cut short, whatever its peer does.
+pub(super) struct Cuts {
+    pub superseded: CancellationToken,
+    pub cutoff: CancellationToken,
+    pub drain: Duration,
+}
+
+impl Cuts {
+    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for too long.
+    pub(super) async fn due(&self) -> Cut {
+        let drained = async {
+            self.superseded.cancelled().await;
+            tokio::time::sleep(self.drain).await;
+        };
+        tokio::select! {
+            () = drained => Cut::Drain,
+            () = self.cutoff.cancelled() => Cut::Lease,
+        }
+    }
+
+    /// Resolves as soon as a newer token is known: a tunnel has no end that one could wait for.
+    pub(super) async fn at_once(&self) {
+        tokio::select! {
+            () = self.superseded.cancelled() => {}
+            () = self.cutoff.cancelled() => {}
+        }
+    }
+}
+
+impl Cut {
+    fn refusal(&self, limits: Limits) -> Refusal {
+        match self {
+            Self::TooSlow => Refusal::TooSlow(limits.timeout),
+            Self::Drain => Refusal::Broken(
+                "A newer token waits, and the exchange did not end within barrier.drain".into(),
+            ),
+            Self::Lease => {
+                Refusal::Broken("The proxy has lost its lease on the store, or is stopping".into())
+            }
+        }
+    }
+}
+
+/// Resolves `timeout` after the request was handed over whole; an upload that does not get that far is
+/// bounded by both limits together.
+pub(super) async fn too_slow(sent: &CancellationToken, limits: Limits) {
+    let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
+    tokio::time::sleep(limits.timeout).await;
+}
