@@ -183,6 +183,25 @@ impl Permit {
         self.token
     }
 
+    /// The lease's generation that the permit was given under.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.ticket().generation
+    }
+
+    /// Cancelled once a newer token is known: it waits until this permit ends.
+    #[must_use]
+    pub fn superseded(&self) -> CancellationToken {
+        self.ticket().superseded.clone()
+    }
+
+    fn ticket(&self) -> &Ticket {
+        let Some(ticket) = &self.ticket else {
+            unreachable!("it is taken only where the permit ends")
+        };
+        ticket
+    }
+
     /// From here on a byte may go upstream.
     pub fn begin(mut self) -> Sending {
         let Some(ticket) = self.ticket.take() else {

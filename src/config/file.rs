@@ -103,6 +103,12 @@ pub struct UpstreamFile {
     /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.
     #[schemars(extend("default" = false))]
     pub http2: Option<bool>,
+    /// How many HTTP/2 connections to the upstream may take requests at once, for fenced requests and
+    /// for all others each. Another one is opened when the streams of the open ones are in use: as many
+    /// as the upstream allows, and 100 at most. Requests beyond that wait for `timeout`, and are a 503
+    /// then. 1 to 10000.
+    #[schemars(extend("default" = 64))]
+    pub http2_connections: Option<u64>,
     /// TLS to an `https://` upstream, where the system's root certificates and no certificate of the proxy's
     /// own are not what it takes.
     pub tls: Option<UpstreamTlsFile>,

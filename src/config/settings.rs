@@ -66,6 +66,8 @@ pub struct UpstreamSettings {
     pub unknown_statuses: Arc<[u16]>,
     /// HTTP/2 over TLS, by ALPN.
     pub http2: bool,
+    /// How many HTTP/2 connections may take requests at once.
+    pub http2_connections: usize,
     pub tls: UpstreamTlsSettings,
 }
 

@@ -335,6 +335,7 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
             "h2c:// in upstream.url speaks it without TLS; for https:// leave this in",
         );
     }
+    let http2_connections = http2_connections(file.http2_connections, report);
     let tls = match file.tls {
         Some(block) => tls::upstream(block, url.as_ref(), report),
         None => Some(UpstreamTlsSettings::default()),
@@ -348,6 +349,7 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         undelivered,
         unknown_statuses,
         http2,
+        http2_connections,
         tls: tls?,
     })
 }
@@ -371,6 +373,22 @@ fn undelivered(given: Option<Time>, report: &mut Report) -> Duration {
         );
     }
     undelivered
+}
+
+/// Each is a descriptor, and those of one upstream share its address and port.
+const MAX_HTTP2_CONNECTIONS: usize = 10_000;
+
+fn http2_connections(given: Option<u64>, report: &mut Report) -> usize {
+    let at = "upstream.http2_connections";
+    let connections = count(at, given, 64, report);
+    if connections > MAX_HTTP2_CONNECTIONS {
+        report.error(
+            at,
+            "more connections than one address has ports to spare for",
+            "1 to 10000; 64 carry 6,400 requests at once where the upstream allows 100 streams each",
+        );
+    }
+    connections
 }
 
 fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {

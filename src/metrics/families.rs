@@ -100,6 +100,8 @@ families! {
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
+    /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.
+    upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
     /// TLS handshakes with clients that failed, by reason.
     tls_handshake_errors: IntCounterVec =
         counters("fencepost_tls_handshake_errors_total", &["reason"]);

@@ -66,6 +66,8 @@ label! {
         StreamResets = "stream-resets",
         /// `barrier.queue`.
         Queue = "queue",
+        /// `upstream.http2_connections`, and all streams of those connections.
+        UpstreamStreams = "upstream-streams",
         /// The process has no file descriptor left for another connection.
         FileDescriptors = "file-descriptors",
     }

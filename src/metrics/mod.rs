@@ -197,6 +197,12 @@ impl Metrics {
         self.families.connections.clone()
     }
 
+    /// The open HTTP/2 connections to the upstream.
+    #[must_use]
+    pub fn upstream_http2_connections(&self) -> IntGauge {
+        self.families.upstream_http2_connections.clone()
+    }
+
     /// A stale request for this resource was refused.
     pub fn stale_resource(&self, resource: &ResourceKey, now: Instant) {
         self.stale_resources.record(resource.as_str(), now);

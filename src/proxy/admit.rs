@@ -152,6 +152,18 @@ impl Gate {
         }
     }
 
+    /// A newer token was found while a request with a permit waited to be sent.
+    pub(crate) fn superseded(&self, key: &ResourceKey, token: Token) -> Refusal {
+        match self.ledger.look(key, token, self.lease.generation()) {
+            Look::Stale(mark) => stale(key, token, mark, DecidedBy::Barrier),
+            Look::Barred(left) => barred(left),
+            // An operator's override, say.
+            Look::Open | Look::Ask => {
+                unavailable("the epoch was closed while this request waited to be sent")
+            }
+        }
+    }
+
     /// Gives a spent token back whose request was not sent. `false`: it counts as spent.
     pub(crate) async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
         let given = self.lane.give_back(key, token, name);

@@ -4,12 +4,16 @@
 //! exchange that has begun must be followed to its end. [`forward`] consumes the [`Permit`], so that
 //! nothing fenced can be sent without one, and nothing can be sent twice.
 //!
+//! A request is sent only once it can go at once: over HTTP/2 a stream is reserved first. One that
+//! waits for it lets go as soon as a newer token is known, or its client has left. Nothing of it has
+//! been handed to anybody then.
+//!
 //! From [`Permit::begin`] on, the permit ends as settled when nothing was sent or the response has
 //! arrived whole and is the upstream's last word ([`Conclusion`]). In every other case (a break, a
-//! timeout, a reset, a panic) it is dropped, and counts as an unknown outcome.
+//! timeout, a reset, a panic) it is dropped, and counts as an unknown outcome. Before that, it is made
+//! sure that nothing more of the request arrives ([`Hold`]): the outcome settles from then on.
 
 use std::collections::VecDeque;
-use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,7 +23,6 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -32,11 +35,9 @@ use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
-use super::reset::Hold;
 use super::respond::Refusal;
 use super::tunnel::{End, Opening, Tunnel};
-use super::upstream::Upstream;
-use super::watched;
+use super::upstream::{Fate, Hold, ReserveError, Reserved, ResponseBody, SendError, Upstream};
 use crate::barrier::{Permit, Sending};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::RouteMetrics;
@@ -107,12 +108,12 @@ pub(crate) async fn forward<G: Send + 'static>(
         .unwrap_or_else(|_| Err(Refusal::Broken("The exchange was aborted".into())))
 }
 
-/// The whole of an exchange: spend the token, send, follow the response to its end.
+/// The whole of an exchange: get ready, send, follow the response to its end.
 #[expect(
     clippy::too_many_lines,
     reason = "an exchange's life in one piece: what is dropped where decides when it counts as ended"
 )]
-async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head) {
+async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: Head) {
     let Exchange {
         request,
         opening,
@@ -127,36 +128,36 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         memory,
         held,
     } = exchange;
-    if let Some(name) = &spend
-        && let Err(refusal) = gate.spend(&permit, name).await
-    {
-        drop(permit);
-        let _ = head.send(Err(refusal));
-        return;
-    }
+    let ready = Ready {
+        upstream: &upstream,
+        within: limits.timeout,
+        spend: spend.as_deref(),
+    };
+    let reserved = match ready.wait(&permit, &gate, &mut head).await {
+        Ok(reserved) => reserved,
+        Err(refusal) => {
+            drop((permit, held));
+            let _ = head.send(Err(refusal));
+            return;
+        }
+    };
     let (key, token) = (permit.key().clone(), permit.token());
     let in_flight = metrics.in_flight();
     let sending = permit.begin();
     // However this ends, an upload that still runs ends before the settling starts: it is declared later, and so
     // dropped earlier, than the permit.
     let upload = cut.drop_guard();
-    let mut request = request;
-    let hold = Hold::on(&mut request, upstream.h2);
     let cuts = Cuts {
         superseded: sending.superseded(),
         cutoff: sending.cutoff(),
         drain: limits.drain,
     };
     let began = Instant::now();
-    let answered = match upstream.fenced(sending.generation()) {
-        Ok(client) => tokio::select! {
-            answered = client.request(request) => answered.map_err(|error| {
-                if never_sent(&error) { Failed::NotSent(chain(&error)) } else { Failed::Broken(chain(&error)) }
-            }),
-            () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
-            cut = cuts.due() => Err(Failed::Cut(cut)),
-        },
-        Err(error) => Err(Failed::NotSent(error.to_string())),
+    let (pending, hold) = reserved.send(request);
+    let answered = tokio::select! {
+        answered = pending.response() => answered.map_err(Failed::Unanswered),
+        () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
+        cut = cuts.due() => Err(Failed::Cut(cut)),
     };
     let response = match answered {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -177,22 +178,22 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
         }
         Ok(response) => response,
         Err(failed) => {
-            let refusal = match failed {
-                Failed::NotSent(why) => {
-                    hold.let_be();
+            drop(upload);
+            let refusal = match failed.give_up(hold, &cuts).await {
+                Fate::WithoutEffect => {
                     sending.settled();
                     let given = match spend {
                         Some(name) => gate.give_back(&key, token, name).await,
                         None => true,
                     };
-                    let why = format!("The upstream cannot be reached: {why}");
-                    Refusal::Unreachable { why, spent: !given }
+                    failed.without_effect(!given)
                 }
-                Failed::Broken(why) => {
-                    Refusal::Broken(format!("The exchange with the upstream broke: {why}"))
+                Fate::Unknown => {
+                    drop(sending);
+                    failed.unknown(limits)
                 }
-                Failed::Cut(cut) => cut.refusal(limits),
             };
+            drop((in_flight, held));
             let _ = head.send(Err(refusal));
             return;
         }
@@ -221,20 +222,86 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, head: Head
     if whole && !sent.is_cancelled() {
         (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
     }
-    if whole {
-        hold.let_be();
-        match doubt {
-            None => sending.settled(),
-            Some(_) => drop(sending),
-        }
+    if whole && doubt.is_none() {
+        hold.disarm();
+        sending.settled();
     } else {
-        // The connection first, so that nothing more is written when the settling starts.
-        drop((hold, body, upload));
+        // Nothing more is to arrive when the settling starts.
+        drop((body, upload));
+        give_up(hold, &cuts).await;
         drop(sending);
     }
     drop((in_flight, held));
     if whole && !finished {
         finish.await;
+    }
+}
+
+/// What has to be done before a permit begins.
+struct Ready<'a> {
+    upstream: &'a Upstream,
+    /// How long it may wait for the upstream.
+    within: Duration,
+    /// See [`Exchange::spend`].
+    spend: Option<&'a str>,
+}
+
+impl Ready<'_> {
+    /// Reserves the way upstream, and spends the token. The permit holds newer tokens up meanwhile, so
+    /// the wait ends as soon as one is known.
+    async fn wait(
+        self,
+        permit: &Permit,
+        gate: &Gate,
+        head: &mut Head,
+    ) -> Result<Reserved, Refusal> {
+        let superseded = permit.superseded();
+        let refused = || gate.superseded(permit.key(), permit.token());
+        let reserved = tokio::select! {
+            biased;
+            () = superseded.cancelled() => return Err(refused()),
+            () = head.closed() => {
+                return Err(Refusal::ClientGone("The client has left".into()));
+            }
+            reserved = self.upstream.reserve(permit.generation(), self.within) => {
+                reserved.map_err(|error| unreserved(&error))?
+            }
+        };
+        if let Some(name) = self.spend {
+            gate.spend(permit, name).await?;
+            if superseded.is_cancelled() {
+                // The token is stale now, spent or not.
+                return Err(refused());
+            }
+        }
+        Ok(reserved)
+    }
+}
+
+/// What a request is told that could not be sent.
+pub(super) fn unreserved(error: &ReserveError) -> Refusal {
+    match error {
+        ReserveError::Full => Refusal::Overloaded(
+            "No stream was free on the HTTP/2 connections to the upstream. Nothing was forwarded. \
+             See upstream.http2_connections.",
+        ),
+        ReserveError::Retired => Refusal::Overloaded(
+            "The configuration was reloaded while the request waited for the upstream. Nothing was \
+             forwarded.",
+        ),
+        ReserveError::Unreachable(_) | ReserveError::Ended => Refusal::unreachable(error, false),
+    }
+}
+
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotSent(why) => Self::unreachable(&why, false),
+            SendError::Refused(why) => Self::refused(&why, false),
+            SendError::Broken(why) => {
+                Self::Broken(format!("The exchange with the upstream broke: {why}"))
+            }
+        }
     }
 }
 
@@ -249,7 +316,8 @@ async fn through(
 ) {
     match tunnel.run(cuts.at_once()).await {
         End::Upstream(rest) => {
-            hold.let_be();
+            // The tunnel has been reset.
+            hold.disarm();
             sending.settled();
             drop(counted);
             rest.finish().await;
@@ -289,13 +357,56 @@ async fn upload_ends(
 
 /// Why there is no response head.
 enum Failed {
-    NotSent(String),
-    Broken(String),
+    Unanswered(SendError),
     Cut(Cut),
 }
 
+impl Failed {
+    /// Makes sure that nothing more of the request arrives.
+    async fn give_up(&self, hold: Hold, cuts: &Cuts) -> Fate {
+        if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
+            hold.disarm();
+            return Fate::WithoutEffect;
+        }
+        give_up(hold, cuts).await
+    }
+
+    fn without_effect(self, spent: bool) -> Refusal {
+        match self {
+            Self::Unanswered(SendError::Refused(why)) => Refusal::refused(&why, spent),
+            Self::Unanswered(SendError::NotSent(why) | SendError::Broken(why)) => {
+                Refusal::unreachable(&why, spent)
+            }
+            Self::Cut(_) => {
+                Refusal::unreachable(&"the connection took nothing of the request", spent)
+            }
+        }
+    }
+
+    fn unknown(self, limits: Limits) -> Refusal {
+        match self {
+            Self::Unanswered(error) => error.into(),
+            Self::Cut(cut) => cut.refusal(limits),
+        }
+    }
+}
+
+/// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
+async fn give_up(hold: Hold, cuts: &Cuts) -> Fate {
+    tokio::select! {
+        biased;
+        () = cuts.cutoff.cancelled() => Fate::Unknown,
+        fate = hold.give_up() => fate,
+    }
+}
+
 /// Follows the response to its end; `false` if it broke or was cut.
-async fn pump(body: &mut Incoming, rules: &TrailerRules, client: &mut Client, cuts: &Cuts) -> bool {
+async fn pump(
+    body: &mut ResponseBody,
+    rules: &TrailerRules,
+    client: &mut Client,
+    cuts: &Cuts,
+) -> bool {
     let cut = cuts.due();
     let mut cut = std::pin::pin!(cut);
     loop {
@@ -380,32 +491,6 @@ impl Cut {
 async fn too_slow(sent: &CancellationToken, limits: Limits) {
     let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
     tokio::time::sleep(limits.timeout).await;
-}
-
-/// Whether the request is known not to have begun: no connection was made, or one that nothing was written over, or
-/// hyper handed it back.
-pub(super) fn never_sent(error: &hyper_util::client::legacy::Error) -> bool {
-    let handed_back = error
-        .source()
-        .and_then(|source| source.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_canceled);
-    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    error.is_connect() || handed_back || causes.any(watched::nothing_written)
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// What the pump hands to the client's side.

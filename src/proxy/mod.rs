@@ -26,7 +26,6 @@ mod pace;
 mod pass;
 mod peer;
 mod places;
-mod reset;
 mod respond;
 mod seldom;
 mod table;
@@ -150,7 +149,7 @@ impl Proxy {
             bits,
         } = setup;
         let metrics = Arc::clone(&gate.metrics);
-        let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease)?);
+        let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease, &metrics)?);
         let limits = settings.limits;
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
         Ok(Self {
@@ -176,14 +175,19 @@ impl Proxy {
 
     /// Makes of new settings what [`Self::reload`] takes.
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Live, ProxyError> {
-        let upstream = Arc::new(Upstream::new(&settings.upstream, &self.gate.lease)?);
-        let table = Table::new(settings, &self.metrics).map_err(ProxyError::Routes)?;
+        let (lease, metrics) = (&self.gate.lease, &self.metrics);
+        let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
+        let table = Table::new(settings, metrics).map_err(ProxyError::Routes)?;
         Ok(Live { table, upstream })
     }
 
     /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
     pub(crate) fn reload(&self, live: Live) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        let old = {
+            let mut current = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::new(live))
+        };
+        old.upstream.retire();
     }
 
     /// TLS of the data port, as it is for connections that come from now on.

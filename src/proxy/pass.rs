@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::{Upload, UpstreamBody};
 use super::classify;
-use super::forward::{chain, never_sent};
+use super::forward::unreserved;
 use super::headers::trace::NewTrace;
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
@@ -162,23 +162,16 @@ impl Proxy {
         let limit = route.map_or(live.table.settings.upstream.timeout, |route| {
             route.settings.upstream_timeout
         });
+        let reserved = upstream.reserve_plain(limit).await;
+        let reserved = reserved.map_err(|error| unreserved(&error))?;
+        let (pending, hold) = reserved.send(request);
+        // It may arrive at any time.
+        hold.disarm();
         let answered = tokio::select! {
-            answered = upstream.plain.request(request) => answered,
+            answered = pending.response() => answered,
             () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
         };
-        let response = match answered {
-            Ok(response) => response,
-            Err(error) if never_sent(&error) => {
-                return Err(Refusal::Unreachable {
-                    why: format!("The upstream cannot be reached: {}", chain(&error)),
-                    spent: false,
-                });
-            }
-            Err(error) => {
-                let why = format!("The exchange with the upstream broke: {}", chain(&error));
-                return Err(Refusal::Broken(why));
-            }
-        };
+        let response = answered?;
         let metrics = route.map_or(&live.table.unmatched_metrics, |route| &route.metrics);
         metrics.upstream(began.elapsed(), response.status().as_u16());
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -204,7 +197,7 @@ impl Proxy {
                 }
                 frame
             });
-            let body = body.map_err(Into::into).boxed_unsync();
+            let body = body.boxed_unsync();
             places::keep(Response::from_parts(parts, body), (place, flow.answering()))
         };
         Ok(Done {

@@ -57,7 +57,7 @@ pub(crate) enum Refusal {
         retry_after: Duration,
         settling: bool,
     },
-    /// Not sent. `spent`: the token could not be given back.
+    /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
         why: String,
         spent: bool,
@@ -104,6 +104,22 @@ impl Retry {
 }
 
 impl Refusal {
+    /// Nothing was sent.
+    pub(crate) fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
+        Self::Unreachable {
+            why: format!("The upstream cannot be reached: {why}. Nothing was sent"),
+            spent,
+        }
+    }
+
+    /// It was sent, and the upstream says that it has done nothing with it.
+    pub(crate) fn refused(why: &dyn std::fmt::Display, spent: bool) -> Self {
+        Self::Unreachable {
+            why: format!("The upstream has not processed the request, and will not: {why}"),
+            spent,
+        }
+    }
+
     /// The refusal of a head that did not pass the guard.
     pub(crate) fn of_head(error: RequestError) -> Self {
         let what = format!("The head of the request: {error}. Nothing was forwarded.");
@@ -332,7 +348,7 @@ impl Refusal {
                 } else {
                     ""
                 };
-                format!("{why}. Nothing was sent.{spent}")
+                format!("{why}.{spent}")
             }
             Self::Broken(why) => format!(
                 "{why}. The request was sent once and may have taken effect: find out before sending \

@@ -5,10 +5,11 @@
 //! once when a newer token is known. Nothing in it is ever whole that one could wait for, so there is no
 //! `barrier.drain` for it.
 //!
-//! The permit ends as settled only where the upstream has ended its side first, by itself. If its client
-//! has ended it, or the proxy has cut it, the upstream may go on acting on what it has read: the outcome
-//! is unknown and settles. A client that ends only its own side is no different: to the upstream that looks
-//! the same as one that has gone.
+//! The permit ends as settled only where the upstream has ended its side first, by itself. What its
+//! client has sent may still be on its way then, so the connection is reset first. If the client has
+//! ended the tunnel, or the proxy has cut it, the upstream may go on acting on what it has read: the
+//! outcome is unknown and settles. A client that ends only its own side is no different: to the upstream
+//! that looks the same as one that has gone.
 //!
 //! There is no idle timeout: whether a silent tunnel is alive only its own protocol knows (`WebSocket` has
 //! pings for it), and one that is not holds nobody up, since a newer token closes it. That the machine at
@@ -20,7 +21,6 @@ use std::time::Duration;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
-use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
-use super::reset::ResetSwitch;
+use super::upstream::{ResetSwitch, ResponseBody};
 
 /// How long a client may take to end its side after the upstream has ended the other.
 const LINGER: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl Opening {
     /// The upstream has switched. Returns the client's 101, and the tunnel that follows it.
     pub(crate) fn switch(
         self,
-        mut response: Response<Incoming>,
+        mut response: Response<ResponseBody>,
         via: &Via,
     ) -> (Response<ClientBody>, Tunnel) {
         let tunnel = Tunnel {
@@ -159,7 +159,8 @@ pub(crate) struct Tunnel {
     reset: Option<ResetSwitch>,
 }
 
-/// How a tunnel has ended. The upstream's connection is closed in either case.
+/// How a tunnel has ended. The upstream's connection is closed in either case, and on a fenced route
+/// reset.
 pub(crate) enum End {
     /// The upstream has ended its side, before anybody else.
     Upstream(Rest),
@@ -211,14 +212,15 @@ impl Tunnel {
                 Err(_) => None,
             },
         };
-        let Some(client) = ended else {
-            // What the kernel has not sent yet is not to arrive later on.
-            if let Some(reset) = reset {
-                reset.throw();
-            }
-            return End::Cut;
-        };
-        End::Upstream(Rest(client))
+        // Whoever has ended it: what the client has sent and the upstream has not taken yet is not to
+        // arrive later on, when the permit has ended.
+        if let Some(reset) = reset {
+            reset.throw();
+        }
+        match ended {
+            Some(client) => End::Upstream(Rest(client)),
+            None => End::Cut,
+        }
     }
 }
 

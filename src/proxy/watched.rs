@@ -23,8 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 
 use super::body::BoxError;
-use super::frames::FrameFilter;
-use super::reset::ResetSwitch;
+use super::upstream::ResetSwitch;
 use crate::wire::answers::{Answers, Fault};
 use crate::wire::head::HeadLimits;
 
@@ -37,22 +36,18 @@ const RESPONSE_LIMITS: HeadLimits = HeadLimits {
     fields: 100,
     target: 0,
 };
-/// What hyper's HTTP/2 takes of a response's head or trailers, as HTTP/2 counts (RFC 9113, 6.5.2).
-const HEADER_LIST: usize = 16 << 10;
 /// What is read at once while a head is held back.
 const PIECE: usize = 4096;
 
-/// Opens watched connections.
+/// Opens watched connections, which speak HTTP/1.
 #[derive(Clone)]
 pub(crate) struct Watch<C> {
     connector: C,
-    /// HTTP/2 by prior knowledge: it has its own framing, and only trailers are looked at.
-    h2: bool,
 }
 
 impl<C> Watch<C> {
-    pub(crate) fn new(connector: C, h2: bool) -> Self {
-        Self { connector, h2 }
+    pub(crate) fn new(connector: C) -> Self {
+        Self { connector }
     }
 }
 
@@ -83,26 +78,23 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let opening = self.connector.call(uri);
-        let h2 = self.h2;
         Box::pin(async move {
             let stream = opening.await.map_err(Into::into)?;
             let connected = stream.connected();
-            let through = h2 || connected.is_negotiated_h2();
-            let mut watched = Watched::new(TokioIo::new(stream), through);
+            let mut watched = Watched::new(TokioIo::new(stream));
             watched.reset = ResetSwitch::of(&connected);
             Ok(TokioIo::new(watched))
         })
     }
 }
 
-/// A watched connection. Dropped while a request is out, it is reset: what the kernel has not sent of it by then, it
-/// would go on sending, and an outcome that is unknown settles from here on.
+/// A watched connection. It is reset when it is dropped while a request is out, or as a tunnel: what
+/// the kernel has not sent by then it would go on sending, and an outcome that is unknown settles from
+/// here on.
 pub(crate) struct Watched<S> {
     stream: S,
     reset: Option<ResetSwitch>,
     answers: Answers,
-    /// `None`: HTTP/1.
-    frames: Option<Box<FrameFilter>>,
     /// What has come and may not be handed on yet, behind what may.
     held: Vec<u8>,
     /// So much of it may.
@@ -112,17 +104,11 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    fn new(stream: S, through: bool) -> Self {
-        let answers = if through {
-            Answers::through(RESPONSE_LIMITS)
-        } else {
-            Answers::new(RESPONSE_LIMITS)
-        };
+    fn new(stream: S) -> Self {
         Self {
             stream,
             reset: None,
-            answers,
-            frames: through.then(|| Box::new(FrameFilter::of_server(HEADER_LIST))),
+            answers: Answers::new(RESPONSE_LIMITS),
             held: Vec::new(),
             released: 0,
             fault: None,
@@ -157,10 +143,6 @@ impl<S> Watched<S> {
 
     /// So many of these bytes have been written.
     fn wrote(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if let Some(frames) = &mut self.frames {
-            frames.wrote(bytes);
-            return Ok(());
-        }
         if let Err(fault) = self.answers.wrote(bytes) {
             tracing::error!(%fault, "a connection to the upstream is given up");
             self.fault = Some(fault);
@@ -172,7 +154,7 @@ impl<S> Watched<S> {
 impl<S> Drop for Watched<S> {
     fn drop(&mut self) {
         if let Some(reset) = &self.reset
-            && self.answers.is_out()
+            && (self.answers.is_out() || self.answers.is_through())
         {
             reset.throw();
         }
@@ -186,9 +168,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Some(frames) = &mut this.frames {
-            return frames.poll_read(&mut this.stream, cx, buf);
-        }
         if this.answers.is_through() && this.held.is_empty() {
             return Pin::new(&mut this.stream).poll_read(cx, buf);
         }
@@ -295,7 +274,7 @@ mod tests {
     #[tokio::test]
     async fn a_head_is_held_back_until_it_is_whole() {
         let (mut upstream, near) = duplex(64 << 10);
-        let mut watched = Watched::new(near, false);
+        let mut watched = Watched::new(near);
         watched.write_all(GET).await.expect("written");
         upstream.write_all(&OK[..20]).await.expect("room");
         let mut read = [0; 100];
@@ -316,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_extra_lets_the_response_pass_and_nothing_after_it() {
         let (mut upstream, near) = duplex(64 << 10);
-        let mut watched = Watched::new(near, false);
+        let mut watched = Watched::new(near);
         watched.write_all(GET).await.expect("written");
         upstream.write_all(&[OK, OK].concat()).await.expect("room");
         let mut read = [0; 200];
@@ -336,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_has_answered_in_http_1_0_is_closed_though_its_upstream_keeps_it() {
         let (mut upstream, near) = duplex(64 << 10);
-        let mut watched = Watched::new(near, false);
+        let mut watched = Watched::new(near);
         watched.write_all(GET).await.expect("written");
         let old = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok";
         upstream.write_all(old).await.expect("room");
@@ -349,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn a_broken_end_is_not_a_clean_one() {
         let broken = cut_off();
-        let mut watched = Watched::new(broken, false);
+        let mut watched = Watched::new(broken);
         watched.wrote(GET).expect("a request");
         let mut all = Vec::new();
         let error = watched.read_to_end(&mut all).await.expect_err("cut off");

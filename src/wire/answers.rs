@@ -78,7 +78,7 @@ enum Reading {
     Chunked(Chunks),
     /// The connection's end is the response's.
     ToEnd,
-    /// Not HTTP/1 any more, or never.
+    /// Not HTTP/1 any more.
     Through,
     Ended,
 }
@@ -107,15 +107,6 @@ impl Answers {
             asked: None,
             begun: false,
             old: false,
-        }
-    }
-
-    /// Of a connection that does not speak HTTP/1.
-    #[must_use]
-    pub fn through(limits: HeadLimits) -> Self {
-        Self {
-            reading: Reading::Through,
-            ..Self::new(limits)
         }
     }
 

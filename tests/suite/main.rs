@@ -56,6 +56,8 @@ mod route_table;
 mod row_locks;
 mod spelling;
 mod store_down;
+mod streams;
 mod tls;
 mod two_proxies;
+mod undelivered;
 mod upgrades;

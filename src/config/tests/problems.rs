@@ -384,6 +384,11 @@ fn what_tls_lacks_or_has_no_use_for_is_told() {
             "h2c://",
         ),
         (
+            "upstream: { url: h2c://a, http2_connections: 10001 }",
+            "upstream.http2_connections",
+            "1 to 10000",
+        ),
+        (
             "upstream: { url: https://a, tls: { cert_file: /none } }",
             "upstream.tls.key_file",
             "is missing",

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 
 use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -52,11 +53,13 @@ impl Bench {
             timeout: LONG,
             idle_timeout: LONG,
             http2: false,
+            http2_connections: 1,
             undelivered: Duration::from_secs(5),
             unknown_statuses: Arc::new([502, 504]),
             tls: crate::config::UpstreamTlsSettings::default(),
         };
-        let upstream = Arc::new(Upstream::new(&settings, &rig.lease).expect("an upstream"));
+        let upstream = Upstream::new(&settings, &rig.lease, &gate.metrics);
+        let upstream = Arc::new(upstream.expect("an upstream"));
         Self {
             rig,
             gate,

@@ -1,12 +1,13 @@
-//! HTTP/2 written by hand, frame by frame: for what no library would send, and for seeing what comes back as it
-//! came. Only as much HPACK as that needs: fields go out as literals, and of an answer the status is read.
+//! HTTP/2 written by hand, frame by frame, for either side: for what no library would send, and for seeing what
+//! comes back as it came. Only as much HPACK as that needs: fields go out as literals, of an answer the status is
+//! read, and of a request nothing (a test tells requests by their bodies).
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::wait::soon;
 
@@ -95,8 +96,63 @@ pub struct Http2 {
     /// The codes of the GOAWAYs that have come.
     goodbyes: Vec<u32>,
     next: u32,
-    /// It is the server's end.
+    /// It is the server's end: HEADERS are requests.
     serves: bool,
+}
+
+/// An upstream that does nothing by itself.
+pub struct Http2Upstream(TcpListener);
+
+impl Http2Upstream {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        Self(listener.expect("the loopback has free ports"))
+    }
+
+    /// One whose kernel takes no more than some kilobytes that are not read.
+    pub fn narrow() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("an option");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(any).expect("the loopback has free ports");
+        Self(socket.listen(16).expect("it listens"))
+    }
+
+    /// What the proxy's `upstream.url` says.
+    pub fn url(&self) -> String {
+        format!("h2c://{}", self.0.local_addr().expect("it is bound"))
+    }
+
+    /// The next connection, its preface read and these SETTINGS sent.
+    pub async fn accept(&self, settings: &[(u16, u32)]) -> Http2 {
+        let accepted = soon("a connection", self.0.accept()).await;
+        let (mut stream, _) = accepted.expect("accepting works");
+        stream
+            .set_nodelay(true)
+            .expect("a live socket takes options");
+        let mut preface = [0; PREFACE.len()];
+        let read = soon("the preface", stream.read_exact(&mut preface)).await;
+        read.expect("a preface");
+        assert_eq!(preface, PREFACE);
+        stream
+            .write_all(&settings_frame(settings))
+            .await
+            .expect("the settings are taken");
+        Http2 {
+            serves: true,
+            ..Http2::over(stream)
+        }
+    }
+}
+
+/// A SETTINGS frame.
+pub fn settings_frame(settings: &[(u16, u32)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (id, value) in settings {
+        payload.extend(id.to_be_bytes());
+        payload.extend(value.to_be_bytes());
+    }
+    frame(SETTINGS, 0, 0, &payload)
 }
 
 impl Http2 {
@@ -136,13 +192,8 @@ impl Http2 {
         stream
             .set_nodelay(true)
             .expect("a live socket takes options");
-        let mut payload = Vec::new();
-        for (id, value) in settings {
-            payload.extend(id.to_be_bytes());
-            payload.extend(value.to_be_bytes());
-        }
         let mut bytes = PREFACE.to_vec();
-        bytes.extend(frame(SETTINGS, 0, 0, &payload));
+        bytes.extend(settings_frame(settings));
         stream
             .write_all(&bytes)
             .await
@@ -249,6 +300,50 @@ impl Http2 {
             }
         })
         .await
+    }
+
+    /// The next request, to its end: its stream, and its body.
+    pub async fn request(&mut self) -> (u32, Vec<u8>) {
+        let head = self.until("a request", |frame| frame.kind == HEADERS).await;
+        let (stream, mut body) = (head.stream, Vec::new());
+        let mut ended = head.flags & END_STREAM != 0;
+        while !ended {
+            let part = self.until("the rest of a request", |frame| {
+                frame.kind == DATA && frame.stream == stream
+            });
+            let part = part.await;
+            body.extend(&part.payload);
+            ended = part.flags & END_STREAM != 0;
+        }
+        (stream, body)
+    }
+
+    /// Sends the head of a 200.
+    pub async fn respond(&mut self, stream: u32, end: bool) {
+        let flags = END_HEADERS | if end { END_STREAM } else { 0 };
+        let head = block(&[(":status", b"200")]);
+        let _ = self.send(&frame(HEADERS, flags, stream, &head)).await;
+    }
+
+    /// Answers the next request with a small 200; returns its body.
+    pub async fn serve(&mut self) -> String {
+        let (stream, body) = self.request().await;
+        self.respond(stream, true).await;
+        String::from_utf8(body).expect("a text")
+    }
+
+    /// `RST_STREAM`.
+    pub async fn reset(&mut self, stream: u32, code: u32) {
+        let _ = self
+            .send(&frame(RST_STREAM, 0, stream, &code.to_be_bytes()))
+            .await;
+    }
+
+    /// Reads all that comes; returns how much that was and how it ended.
+    pub async fn drain(&mut self) -> (usize, Result<()>) {
+        let mut all = std::mem::take(&mut self.read);
+        let ended = self.stream.read_to_end(&mut all).await;
+        (all.len(), ended.map(drop))
     }
 
     /// Reads until it is known what became of `stream`.

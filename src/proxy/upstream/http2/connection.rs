@@ -1,0 +1,318 @@
+//! One HTTP/2 connection to the upstream: how many streams it has in use and may have, and the task
+//! that drives it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Ping, PingPong};
+use hyper_rustls::MaybeHttpsStream;
+use hyper_util::client::legacy::connect::Connection as _;
+use prometheus::IntGauge;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+
+use super::transport::{OpenedStreams, Transport};
+use super::{MAX_STREAMS, Shared, chain};
+use crate::proxy::upstream::socket::{ResetSwitch, Socket};
+
+/// How long the upstream may take to confirm that it has read what was sent. It has nothing else to
+/// do for that than to answer a PING, which RFC 9113, 6.7, asks to put before all else.
+const CONFIRM: Duration = Duration::from_secs(1);
+
+/// What is held of one response that its client does not read.
+const STREAM_WINDOW: u32 = 192 << 10;
+/// As much for each stream: clients that do not read hold nobody else's response up.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
+/// Of the head or the trailers of a response.
+pub(super) const HEADER_LIST: u32 = 16 << 10;
+/// What is held of one body that the upstream does not take, beside the piece in hand.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// What the pool, the exchanges and the driver of one connection share.
+pub(super) struct SharedConnection {
+    switch: ResetSwitch,
+    opened: OpenedStreams,
+    /// Changed under the pool's lock, but for [`Self::release`].
+    used: AtomicUsize,
+    /// As the upstream's SETTINGS have it now.
+    limit: AtomicUsize,
+    /// When its last stream was released. Short sections, never across an await.
+    idle_since: Mutex<Instant>,
+    pings: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    /// It takes no more streams.
+    retired: CancellationToken,
+}
+
+impl SharedConnection {
+    /// Takes one more stream, if the limit allows it.
+    pub(super) fn reserve(&self) -> bool {
+        let used = self.used.load(Ordering::Acquire);
+        let free = used < self.limit() && !self.retired.is_cancelled();
+        if free {
+            self.used.fetch_add(1, Ordering::AcqRel);
+        }
+        free
+    }
+
+    pub(super) fn release(&self) {
+        let mut idle_since = self
+            .idle_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *idle_since = Instant::now();
+        self.used.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn in_use(&self) -> bool {
+        self.used.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Whether the upstream has read all that was sent of a stream of which nothing more is queued.
+    /// Frames are read in their order, so the answer to a PING that is sent now says so.
+    pub(super) async fn confirms(&self, stream: u32) -> bool {
+        if !self.opened.surely(stream) {
+            // It waits inside the library, and the PING would overtake it.
+            return false;
+        }
+        let (tx, rx) = oneshot::channel();
+        if self.pings.send(tx).is_err() {
+            return false;
+        }
+        let answered = tokio::time::timeout(CONFIRM, rx).await;
+        answered.is_ok_and(|answered| answered.is_ok())
+    }
+
+    /// Resets the connection. `false`: it has been before.
+    pub(super) fn reset(&self) -> bool {
+        self.switch.throw()
+    }
+
+    /// Which streams have been written to the connection.
+    pub(super) fn opened(&self) -> &OpenedStreams {
+        &self.opened
+    }
+}
+
+/// The connection's task.
+pub(super) struct Driver {
+    connection: Arc<SharedConnection>,
+    h2: h2::client::Connection<Transport, Bytes>,
+    /// Tells when it takes no more streams, and keeps it open meanwhile.
+    probe: Option<SendRequest<Bytes>>,
+    pings: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+}
+
+/// Opens a connection, up to the upstream's first SETTINGS.
+///
+/// # Errors
+///
+/// With the causes, in one line.
+pub(super) async fn open(shared: &Shared) -> Result<(Driver, SendRequest<Bytes>), String> {
+    let settings = &shared.settings;
+    let stream = settings.connecting.clone().call(settings.uri.clone()).await;
+    let stream = stream.map_err(|error| chain(&*error))?;
+    let handshake = tokio::time::timeout(settings.connect_timeout, handshake(stream));
+    handshake.await.unwrap_or_else(|_| {
+        Err(format!(
+            "it has not said within {:?} that it takes HTTP/2 requests (SETTINGS)",
+            settings.connect_timeout
+        ))
+    })
+}
+
+async fn handshake(
+    stream: MaybeHttpsStream<Socket>,
+) -> Result<(Driver, SendRequest<Bytes>), String> {
+    let Some(switch) = ResetSwitch::of(&stream.connected()) else {
+        unreachable!("every socket comes with one")
+    };
+    let (tx, pings) = mpsc::unbounded_channel();
+    let connection = Arc::new(SharedConnection {
+        switch,
+        opened: OpenedStreams::default(),
+        used: AtomicUsize::new(0),
+        limit: AtomicUsize::new(0),
+        idle_since: Mutex::new(Instant::now()),
+        pings: tx,
+        retired: CancellationToken::new(),
+    });
+    let transport = Transport::new(stream, Arc::clone(&connection));
+    let built = h2::client::Builder::new()
+        // None before its SETTINGS have come: they may allow fewer than are assumed otherwise.
+        .initial_max_send_streams(0)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(16 << 10)
+        .max_header_list_size(HEADER_LIST)
+        .max_send_buffer_size(SEND_BUFFER)
+        .enable_push(false)
+        .handshake(transport)
+        .await;
+    let (mut sender, h2) = built.map_err(|error| chain(&error))?;
+    let mut driver = Driver {
+        connection,
+        h2,
+        probe: Some(sender.clone()),
+        pings,
+    };
+    poll_fn(|cx| match driver.poll(cx) {
+        Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(chain(&error))),
+        Poll::Pending if driver.connection.limit() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    })
+    .await?;
+    // One that has said goodbye already is none.
+    match poll_fn(|cx| Poll::Ready(sender.poll_ready(cx))).await {
+        Poll::Ready(Err(error)) => Err(chain(&error)),
+        Poll::Ready(Ok(())) | Poll::Pending => Ok((driver, sender)),
+    }
+}
+
+impl Driver {
+    pub(super) fn connection(&self) -> &Arc<SharedConnection> {
+        &self.connection
+    }
+
+    /// Advances the connection, and notes the limit that its upstream has set.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let polled = Pin::new(&mut self.h2).poll(cx);
+        let limit = self.h2.max_concurrent_send_streams();
+        let limit = limit.min(MAX_STREAMS as usize);
+        self.connection.limit.store(limit, Ordering::Release);
+        polled
+    }
+
+    /// Drives the connection to its end.
+    pub(super) async fn run(mut self, pool: &Arc<Shared>) {
+        let _counted = Counted::new(pool.settings.metrics.upstream_http2_connections());
+        let connection = Arc::clone(&self.connection);
+        let ping_pong = self.h2.ping_pong();
+        let (_, none) = mpsc::unbounded_channel();
+        let pings = std::mem::replace(&mut self.pings, none);
+        let mut confirming = std::pin::pin!(confirm(ping_pong, pings));
+        let mut limit = connection.limit();
+        loop {
+            let open = self.probe.is_some();
+            tokio::select! {
+                ended = poll_fn(|cx| self.poll_changes(cx, &mut limit)) => match ended {
+                    Change::Limit => pool.serve(),
+                    Change::NoMoreStreams => pool.retire(&connection),
+                    Change::Ended(ended) => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%error, "an HTTP/2 connection to the upstream broke");
+                        }
+                        break;
+                    }
+                },
+                () = connection.retired.cancelled(), if open => self.probe = None,
+                () = idle(&connection, pool), if open => pool.retire_idle(&connection),
+                () = &mut confirming => {}
+            }
+        }
+        pool.retire(&connection);
+    }
+
+    fn poll_changes(&mut self, cx: &mut Context<'_>, limit: &mut usize) -> Poll<Change> {
+        if let Poll::Ready(ended) = self.poll(cx) {
+            return Poll::Ready(Change::Ended(ended));
+        }
+        // An error after a GOAWAY, or when its numbers are used up.
+        if let Some(probe) = &mut self.probe
+            && matches!(probe.poll_ready(cx), Poll::Ready(Err(_)))
+        {
+            self.probe = None;
+            return Poll::Ready(Change::NoMoreStreams);
+        }
+        let now = self.connection.limit();
+        if std::mem::replace(limit, now) < now {
+            return Poll::Ready(Change::Limit);
+        }
+        Poll::Pending
+    }
+}
+
+/// What the pool has to know of.
+enum Change {
+    /// More streams are allowed than before.
+    Limit,
+    NoMoreStreams,
+    Ended(Result<(), h2::Error>),
+}
+
+/// Resolves when no stream has been in use for the pool's idle timeout.
+async fn idle(connection: &SharedConnection, pool: &Shared) {
+    loop {
+        let timeout = pool.idle_timeout();
+        let since = {
+            let since = connection.idle_since.lock();
+            *since.unwrap_or_else(PoisonError::into_inner)
+        };
+        let now = Instant::now();
+        if connection.in_use() {
+            tokio::time::sleep(timeout.max(Duration::from_secs(1))).await;
+        } else if since + timeout > now {
+            tokio::time::sleep_until(since + timeout).await;
+        } else {
+            return;
+        }
+    }
+}
+
+/// Sends a PING for those that ask, one at a time, and tells them when it was answered. One that asks
+/// while a PING is under way waits for the next one: it may have written since.
+async fn confirm(
+    ping_pong: Option<PingPong>,
+    mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+) {
+    let Some(mut ping_pong) = ping_pong else {
+        unreachable!("it is taken once")
+    };
+    while let Some(first) = asked.recv().await {
+        let mut asking = vec![first];
+        while let Ok(more) = asked.try_recv() {
+            asking.push(more);
+        }
+        if ping_pong.ping(Ping::opaque()).await.is_err() {
+            break;
+        }
+        for asking in asking {
+            let _ = asking.send(());
+        }
+    }
+    // The connection ends by itself, and everybody who asks until then is told nothing.
+    drop(asked);
+    std::future::pending::<()>().await;
+}
+
+/// An open connection in the metrics.
+struct Counted(IntGauge);
+
+impl Counted {
+    fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,331 @@
+//! One exchange on a reserved stream: the request's head and body, the response, and its giving up.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::super::response::{Fate, Hold, PendingResponse, SendError};
+use super::{Reservation, chain};
+use crate::proxy::body::{BoxError, UpstreamBody};
+
+impl Reservation {
+    /// Sends the request on the reserved stream.
+    pub(crate) fn send(mut self, request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
+        let (mut head, body) = request.into_parts();
+        let ended = body.is_end_stream();
+        // As an HTTP/1 request would say it (RFC 9110, 8.6).
+        let length = body.size_hint().exact();
+        let length = length.filter(|length| *length > 0 || expects_content(&head.method));
+        if let Some(length) = length {
+            head.headers
+                .entry(CONTENT_LENGTH)
+                .or_insert_with(|| length.into());
+        }
+        // Dropped at once: it may keep the stream alive.
+        let sent = self
+            .sender
+            .take()
+            .map(|mut sender| sender.send_request(Request::from_parts(head, ()), ended));
+        let Some(sent) = sent else {
+            unreachable!("it is taken here, and a reservation is used once")
+        };
+        let (response, stream) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                // No stream was opened.
+                let failed = SendError::NotSent(chain(&error));
+                return (PendingResponse::Http2(Err(failed)), Hold::none());
+            }
+        };
+        let number = response.stream_id().as_u32();
+        let (reservation, stop) = (Arc::new(self), CancellationToken::new());
+        let upload = if ended {
+            // Says that all of the request was handed over.
+            drop(body);
+            Uploading::Ended(stream)
+        } else {
+            let shared = Arc::clone(&reservation);
+            Uploading::Running(tokio::spawn(send_body(body, stream, stop.clone(), shared)))
+        };
+        let pending = Http2Response {
+            response,
+            stop: stop.clone().drop_guard(),
+            reservation: Arc::clone(&reservation),
+        };
+        let exchange = Http2Exchange {
+            number,
+            upload,
+            stop,
+            reservation,
+        };
+        (PendingResponse::Http2(Ok(pending)), Hold::http2(exchange))
+    }
+}
+
+/// Whether a request without content is to say so.
+fn expects_content(method: &Method) -> bool {
+    !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT
+    )
+}
+
+/// Hands the body over as the upstream's windows let it, and resets the stream if it does not get to
+/// the body's end. Returns the stream, whose reservation it holds meanwhile.
+async fn send_body(
+    mut body: UpstreamBody,
+    mut stream: SendStream<Bytes>,
+    stop: CancellationToken,
+    _reservation: Arc<Reservation>,
+) -> SendStream<Bytes> {
+    let sent = tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        sent = pour(&mut body, &mut stream) => sent,
+    };
+    if !sent {
+        stream.send_reset(Reason::CANCEL);
+    }
+    stream
+}
+
+/// `false`: the body broke off. Where the upstream has reset the stream there is nothing left to do.
+async fn pour(body: &mut UpstreamBody, stream: &mut SendStream<Bytes>) -> bool {
+    loop {
+        let frame = poll_fn(|cx| {
+            if stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut *body).poll_frame(cx).map(Some)
+        });
+        let frame = match frame.await {
+            None => return true,
+            Some(None) => return stream.send_data(Bytes::new(), true).is_ok(),
+            Some(Some(Err(_))) => return false,
+            Some(Some(Ok(frame))) => frame,
+        };
+        let taken = match frame.into_data() {
+            Ok(data) => {
+                let last = body.is_end_stream();
+                if !data.is_empty() && !room(stream).await {
+                    return true;
+                }
+                if stream.send_data(data, last).is_ok() && !last {
+                    continue;
+                }
+                true
+            }
+            Err(frame) => match frame.into_trailers() {
+                Ok(trailers) => stream.send_trailers(trailers).is_ok(),
+                Err(_) => continue,
+            },
+        };
+        return taken;
+    }
+}
+
+/// Waits until the upstream's window has room for a byte; h2 keeps what goes beyond it. `false`: the
+/// stream is closed.
+async fn room(stream: &mut SendStream<Bytes>) -> bool {
+    // No more than a byte, and only once there is something to send: a reservation is taken from
+    // the connection's window, which the other streams share.
+    stream.reserve_capacity(1);
+    poll_fn(|cx| {
+        while stream.capacity() == 0 {
+            match ready!(stream.poll_capacity(cx)) {
+                Some(Ok(0)) => {}
+                Some(Ok(_)) => break,
+                Some(Err(_)) | None => return Poll::Ready(false),
+            }
+        }
+        Poll::Ready(true)
+    })
+    .await
+}
+
+/// The response to come. Dropped, it ends the stream.
+pub(crate) struct Http2Response {
+    response: ResponseFuture,
+    /// Ends the upload.
+    stop: DropGuard,
+    reservation: Arc<Reservation>,
+}
+
+impl Http2Response {
+    pub(in crate::proxy::upstream) async fn response(
+        self,
+    ) -> Result<Response<Http2Body>, SendError> {
+        let Self {
+            response,
+            stop,
+            reservation,
+        } = self;
+        let response = response.await.map_err(|error| {
+            let why = chain(&error);
+            if unprocessed(&error) {
+                SendError::Refused(why)
+            } else {
+                SendError::Broken(why)
+            }
+        })?;
+        let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
+        let length = lengths
+            .next()
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        Ok(response.map(|stream| Http2Body {
+            left: if stream.is_end_stream() {
+                Some(0)
+            } else {
+                length
+            },
+            stream,
+            data_ended: false,
+            stop: Some(stop),
+            _reservation: reservation,
+        }))
+    }
+}
+
+/// Whether the upstream says that it has not processed the request, and will not: its stream was
+/// refused (RFC 9113, 8.7), or a GOAWAY names an earlier one as the last that it may process (6.8).
+fn unprocessed(error: &h2::Error) -> bool {
+    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    // h2 gives a GOAWAY of the upstream's to the streams that it excludes, and to no others.
+    error.is_remote() && (refused || error.is_go_away())
+}
+
+/// The exchange, as far as it concerns its connection.
+pub(crate) struct Http2Exchange {
+    /// Its stream's.
+    number: u32,
+    upload: Uploading,
+    stop: CancellationToken,
+    reservation: Arc<Reservation>,
+}
+
+/// The request's body, and with it the stream.
+enum Uploading {
+    Running(JoinHandle<SendStream<Bytes>>),
+    Ended(SendStream<Bytes>),
+}
+
+impl Http2Exchange {
+    /// See [`Hold::give_up`].
+    pub(in crate::proxy::upstream) async fn give_up(&mut self) -> Fate {
+        self.stop.cancel();
+        let ended = match &mut self.upload {
+            Uploading::Running(upload) => Some(upload.await),
+            Uploading::Ended(_) => None,
+        };
+        match ended {
+            Some(Ok(stream)) => self.upload = Uploading::Ended(stream),
+            Some(Err(_)) => return self.reset(),
+            None => {}
+        }
+        if let Uploading::Ended(stream) = &mut self.upload {
+            // h2 drops what it has queued of it.
+            stream.send_reset(Reason::CANCEL);
+        }
+        if self.reservation.connection.confirms(self.number).await {
+            return Fate::Unknown;
+        }
+        self.reset()
+    }
+
+    /// Resets the connection, and so all that share it.
+    pub(in crate::proxy::upstream) fn reset(&self) -> Fate {
+        self.stop.cancel();
+        let connection = &self.reservation.connection;
+        if connection.reset() {
+            tracing::warn!(
+                "an HTTP/2 connection to the upstream is reset: a request on it was given up, and \
+                 the upstream has not confirmed that it has read what was sent"
+            );
+        }
+        if connection.opened().possibly(self.number) {
+            Fate::Unknown
+        } else {
+            Fate::WithoutEffect
+        }
+    }
+}
+
+/// The body of a response. It is whole only with the end of the stream (RFC 9113, 8.1): a reset
+/// before that breaks it, whatever its reason.
+pub(crate) struct Http2Body {
+    stream: RecvStream,
+    /// What the upstream has announced and not sent yet.
+    left: Option<u64>,
+    data_ended: bool,
+    /// Ends the upload with a body that is dropped before its end.
+    stop: Option<DropGuard>,
+    _reservation: Arc<Reservation>,
+}
+
+impl Http2Body {
+    /// The response is whole; the upload may go on.
+    fn ended(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop.disarm();
+        }
+    }
+}
+
+impl Drop for Http2Body {
+    fn drop(&mut self) {
+        if self.stream.is_end_stream() {
+            self.ended();
+        }
+    }
+}
+
+impl Body for Http2Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if !this.data_ended {
+            match ready!(this.stream.poll_data(cx)) {
+                Some(Ok(data)) => {
+                    // The upstream may send as much again. An error: the stream is over.
+                    let _ = this.stream.flow_control().release_capacity(data.len());
+                    this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => this.data_ended = true,
+            }
+        }
+        match ready!(this.stream.poll_trailers(cx)) {
+            Ok(Some(trailers)) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+            Ok(None) => {
+                this.ended();
+                Poll::Ready(None)
+            }
+            Err(error) => Poll::Ready(Some(Err(error.into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

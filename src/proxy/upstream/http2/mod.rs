@@ -1,0 +1,297 @@
+//! HTTP/2 to the upstream: [connections](connection), each with the streams that its upstream allows,
+//! and the [exchanges](exchange) on them.
+//!
+//! hyper's and h2's own way is to queue a request inside the library where the upstream allows no
+//! more streams. There it outlives its caller, its permit and even its settling, and goes upstream
+//! once a stream is free. So a stream is [reserved](Http2Pool::reserve) first, per connection, against
+//! the limit that this connection's SETTINGS say. Where none is free another connection is opened, up
+//! to `upstream.http2_connections`. A request that waits for a stream has not been handed to anybody.
+
+mod connection;
+mod exchange;
+mod transport;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Uri;
+use tokio::sync::oneshot;
+
+use self::connection::{Driver, SharedConnection};
+pub(super) use self::exchange::{Http2Body, Http2Exchange, Http2Response};
+use super::connect::Connecting;
+use super::{ReserveError, chain};
+use crate::metrics::{Limit, Metrics};
+
+/// Streams at once over one connection, where the upstream allows more: a connection is one task, and
+/// so one core's work, and one that has to be reset takes all of them with it. RFC 9113, 6.5.2, asks
+/// servers to allow no fewer.
+const MAX_STREAMS: u32 = 100;
+
+/// What [`Http2Pool::new`] takes.
+pub(super) struct PoolSettings {
+    pub connecting: Connecting,
+    pub uri: Uri,
+    /// How many connections may take new streams at once.
+    pub connections: usize,
+    /// For the handshakes: TCP and TLS, and after them HTTP/2's.
+    pub connect_timeout: Duration,
+    pub idle_timeout: Duration,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Connections of one kind, and the requests that wait for a stream. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Http2Pool(Arc<Shared>);
+
+struct Shared {
+    settings: PoolSettings,
+    /// Short sections, never across an await.
+    state: Mutex<PoolState>,
+}
+
+struct PoolState {
+    /// Those that take new streams, the oldest first.
+    connections: Vec<Member>,
+    /// How many are being opened.
+    opening: usize,
+    /// How many streams the latest one allowed at first: what another one is likely to allow.
+    expected: usize,
+    /// In the order of their coming.
+    waiting: VecDeque<oneshot::Sender<Result<Reservation, ReserveError>>>,
+    /// No connection is kept that is idle.
+    retired: bool,
+}
+
+struct Member {
+    connection: Arc<SharedConnection>,
+    /// Keeps the connection open while it is idle.
+    sender: SendRequest<Bytes>,
+}
+
+/// A stream that is reserved on a connection, from before the request's permit begins until both
+/// directions of the stream have ended.
+pub(crate) struct Reservation {
+    pool: Arc<Shared>,
+    connection: Arc<SharedConnection>,
+    /// `None`: the request has been sent.
+    sender: Option<SendRequest<Bytes>>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.connection.release();
+        self.pool.serve();
+    }
+}
+
+impl Http2Pool {
+    pub(super) fn new(settings: PoolSettings) -> Self {
+        Self(Arc::new(Shared {
+            settings,
+            state: Mutex::new(PoolState {
+                connections: Vec::new(),
+                opening: 0,
+                expected: MAX_STREAMS as usize,
+                waiting: VecDeque::new(),
+                retired: false,
+            }),
+        }))
+    }
+
+    /// Waits for a stream, at most `within`, behind those that wait already.
+    pub(super) async fn reserve(&self, within: Duration) -> Result<Reservation, ReserveError> {
+        let waiting = {
+            let mut state = self.0.lock();
+            let free = if state.waiting.is_empty() {
+                self.0.take(&state)
+            } else {
+                None
+            };
+            if let Some(reservation) = free {
+                return Ok(reservation);
+            }
+            let (tx, rx) = oneshot::channel();
+            state.waiting.push_back(tx);
+            if !self.0.open_more(&mut state) && state.opening == 0 {
+                self.0.settings.metrics.limit(Limit::UpstreamStreams);
+            }
+            rx
+        };
+        match tokio::time::timeout(within, waiting).await {
+            Ok(Ok(reserved)) => reserved,
+            Ok(Err(_)) => Err(ReserveError::Retired),
+            Err(_) => Err(ReserveError::Full),
+        }
+    }
+
+    /// Refuses the requests that wait, and closes what is idle. A request that comes later, under
+    /// settings that were in force when it was judged, is still served.
+    pub(super) fn retire(&self) {
+        let (waiting, idle) = {
+            let mut state = self.0.lock();
+            state.retired = true;
+            let waiting = std::mem::take(&mut state.waiting);
+            let idle = |member: &mut Member| !member.connection.in_use();
+            let idle: Vec<Member> = state.connections.extract_if(.., idle).collect();
+            (waiting, idle)
+        };
+        for waiter in waiting {
+            let _ = waiter.send(Err(ReserveError::Retired));
+        }
+        for member in idle {
+            member.connection.retire();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves a stream, if one is free: on the oldest connection that has one, so that the others
+    /// become idle when there is less to do.
+    fn take(self: &Arc<Self>, state: &PoolState) -> Option<Reservation> {
+        let mut members = state.connections.iter();
+        let free = members.find(|member| member.connection.reserve())?;
+        Some(Reservation {
+            pool: Arc::clone(self),
+            connection: Arc::clone(&free.connection),
+            sender: Some(free.sender.clone()),
+        })
+    }
+
+    /// Gives free streams to those that wait.
+    fn serve(self: &Arc<Self>) {
+        loop {
+            let (waiter, reservation) = {
+                let mut state = self.lock();
+                while state
+                    .waiting
+                    .front()
+                    .is_some_and(oneshot::Sender::is_closed)
+                {
+                    state.waiting.pop_front();
+                }
+                if state.waiting.is_empty() {
+                    return;
+                }
+                let Some(reservation) = self.take(&state) else {
+                    self.open_more(&mut state);
+                    return;
+                };
+                let Some(waiter) = state.waiting.pop_front() else {
+                    unreachable!("it was not empty, under the same lock")
+                };
+                (waiter, reservation)
+            };
+            // One that has left meanwhile gives its stream back, to the next round of this loop.
+            let _ = waiter.send(Ok(reservation));
+        }
+    }
+
+    /// Opens as many connections as those that wait are likely to need. `false`: no more may be
+    /// opened. Each in a task of its own, so that none is abandoned halfway by a request that leaves.
+    fn open_more(self: &Arc<Self>, state: &mut PoolState) -> bool {
+        let wanted = state.waiting.len().div_ceil(state.expected);
+        let open = state.connections.len() + state.opening;
+        let room = self.settings.connections.saturating_sub(open);
+        for _ in state.opening..wanted.min(state.opening + room) {
+            state.opening += 1;
+            tokio::spawn(Arc::clone(self).open());
+        }
+        room > 0
+    }
+
+    /// Opens a connection, and drives it to its end.
+    async fn open(self: Arc<Self>) {
+        let opening = CountedOpening(&self);
+        match connection::open(&self).await {
+            Ok((driver, sender)) => {
+                opening.done(&driver, sender);
+                driver.run(&self).await;
+            }
+            Err(why) => opening.failed(&why),
+        }
+    }
+
+    /// A connection takes no more streams. Those that it has come to their end.
+    fn retire(self: &Arc<Self>, connection: &Arc<SharedConnection>) {
+        let member = {
+            let mut state = self.lock();
+            let same = |member: &Member| Arc::ptr_eq(&member.connection, connection);
+            let found = state.connections.iter().position(same);
+            found.map(|at| state.connections.remove(at))
+        };
+        drop(member);
+        connection.retire();
+        self.serve();
+    }
+
+    /// As [`Self::retire`], if the connection is idle.
+    fn retire_idle(self: &Arc<Self>, connection: &Arc<SharedConnection>) {
+        let member = {
+            let mut state = self.lock();
+            let same = |member: &Member| Arc::ptr_eq(&member.connection, connection);
+            let found = state.connections.iter().position(same);
+            // Nobody reserves a stream without this lock.
+            let found = found.filter(|_| !connection.in_use());
+            found.map(|at| state.connections.remove(at))
+        };
+        if member.is_some() {
+            drop(member);
+            connection.retire();
+        }
+    }
+
+    /// For how long a connection may be idle.
+    fn idle_timeout(&self) -> Duration {
+        if self.lock().retired {
+            Duration::ZERO
+        } else {
+            self.settings.idle_timeout
+        }
+    }
+}
+
+/// Counts as being opened. Dropped (by a panic, too), it counts no more.
+struct CountedOpening<'a>(&'a Arc<Shared>);
+
+impl CountedOpening<'_> {
+    fn done(self, driver: &Driver, sender: SendRequest<Bytes>) {
+        let connection = Arc::clone(driver.connection());
+        let shared = self.0;
+        {
+            let mut state = shared.lock();
+            state.expected = connection.limit().max(1);
+            state.connections.push(Member { connection, sender });
+        }
+        drop(self);
+        shared.serve();
+    }
+
+    /// Those that wait have nothing to wait for, unless another connection is there or on its way.
+    fn failed(self, why: &str) {
+        let waiting = {
+            let mut state = self.0.lock();
+            if state.opening > 1 || !state.connections.is_empty() {
+                return;
+            }
+            std::mem::take(&mut state.waiting)
+        };
+        for waiter in waiting {
+            let _ = waiter.send(Err(ReserveError::Unreachable(why.to_owned())));
+        }
+    }
+}
+
+impl Drop for CountedOpening<'_> {
+    fn drop(&mut self) {
+        // Where it has failed, no other one is tried before a request comes or a stream is free.
+        self.0.lock().opening -= 1;
+    }
+}

@@ -1,0 +1,230 @@
+//! What lies below HTTP/2 on a connection to the upstream: it keeps malformed trailers from passing
+//! ([`FrameFilter`]), notes which streams have been opened, and resets the connection if it is dropped
+//! with streams in use.
+//!
+//! A stream is opened by its HEADERS frame. h2 may keep one back (the upstream has lowered its limit
+//! since the stream was reserved), and does not say so. So the frames' heads are read as they are
+//! written (RFC 9113, 4.1); client streams are numbered in the order in which they are opened (5.1.1).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+
+use hyper_rustls::MaybeHttpsStream;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::connection::{HEADER_LIST, SharedConnection};
+use crate::proxy::frames::FrameFilter;
+use crate::proxy::upstream::socket::Socket;
+
+/// The length of the preface (RFC 9113, 3.4), which precedes the first frame.
+const PREFACE: usize = 24;
+const HEADERS: u8 = 1;
+
+/// The newest stream that has been opened.
+#[derive(Debug, Default)]
+pub(super) struct OpenedStreams {
+    /// Noted before the write.
+    possibly: AtomicU32,
+    /// Noted after it.
+    surely: AtomicU32,
+}
+
+impl OpenedStreams {
+    /// Whether the head of this stream's HEADERS may have been written.
+    pub(super) fn possibly(&self, stream: u32) -> bool {
+        self.possibly.load(Ordering::Acquire) >= stream
+    }
+
+    /// Whether it has been.
+    pub(super) fn surely(&self, stream: u32) -> bool {
+        self.surely.load(Ordering::Acquire) >= stream
+    }
+}
+
+/// The stream of bytes below HTTP/2.
+pub(super) struct Transport {
+    stream: TokioIo<MaybeHttpsStream<Socket>>,
+    connection: Arc<SharedConnection>,
+    filter: FrameFilter,
+    heads: FrameHeads,
+}
+
+impl Transport {
+    pub(super) fn new(stream: MaybeHttpsStream<Socket>, connection: Arc<SharedConnection>) -> Self {
+        Self {
+            stream: TokioIo::new(stream),
+            connection,
+            filter: FrameFilter::of_server(HEADER_LIST as usize),
+            heads: FrameHeads::default(),
+        }
+    }
+
+    /// These bytes may be written.
+    fn before<'a>(&self, bufs: impl IntoIterator<Item = &'a [u8]>) {
+        let mut ahead = self.heads;
+        for buf in bufs {
+            ahead.feed(buf);
+        }
+        let opened = &self.connection.opened().possibly;
+        opened.fetch_max(ahead.opened, Ordering::AcqRel);
+    }
+
+    /// So many of them have been.
+    fn after<'a>(&mut self, bufs: impl IntoIterator<Item = &'a [u8]>, mut written: usize) {
+        for buf in bufs {
+            let now = written.min(buf.len());
+            self.heads.feed(&buf[..now]);
+            self.filter.wrote(&buf[..now]);
+            written -= now;
+        }
+        let opened = &self.connection.opened().surely;
+        opened.store(self.heads.opened, Ordering::Release);
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // What the kernel has not sent yet, it would go on sending.
+        if self.connection.in_use() {
+            let _ = self.connection.reset();
+        }
+    }
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.filter.poll_read(&mut this.stream, cx, buf)
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.before([buf]);
+        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
+        this.after([buf], written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.before(bufs.iter().map(|buf| &**buf));
+        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
+        this.after(bufs.iter().map(|buf| &**buf), written);
+        Poll::Ready(Ok(written))
+    }
+}
+
+/// Reads the heads of the frames that are written.
+#[derive(Clone, Copy, Debug)]
+struct FrameHeads {
+    /// So many bytes belong to no head.
+    skip: usize,
+    head: [u8; 9],
+    /// How much of it has come.
+    have: usize,
+    /// The newest stream with HEADERS. Its trailers have the same number.
+    opened: u32,
+}
+
+impl Default for FrameHeads {
+    fn default() -> Self {
+        Self {
+            skip: PREFACE,
+            head: [0; 9],
+            have: 0,
+            opened: 0,
+        }
+    }
+}
+
+impl FrameHeads {
+    fn feed(&mut self, mut bytes: &[u8]) {
+        loop {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            if bytes.is_empty() {
+                return;
+            }
+            let taken = bytes.len().min(self.head.len() - self.have);
+            self.head[self.have..][..taken].copy_from_slice(&bytes[..taken]);
+            self.have += taken;
+            bytes = &bytes[taken..];
+            if self.have == self.head.len() {
+                self.have = 0;
+                let [a, b, c, kind, _, stream @ ..] = self.head;
+                self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                if kind == HEADERS {
+                    let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
+                    self.opened = self.opened.max(stream);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_opened_by_the_head_of_its_headers() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        // SETTINGS with a payload that looks like HEADERS, HEADERS of 1, an empty DATA, HEADERS of 3,
+        // trailers of 1.
+        bytes.extend(b"\0\0\x09\x04\0\0\0\0\0\0\0\0\x01\x05\0\0\0\x07");
+        bytes.extend(b"\0\0\x02\x01\x04\0\0\0\x01ab");
+        bytes.extend(b"\0\0\0\0\x01\0\0\0\x01");
+        bytes.extend(b"\0\0\0\x01\x05\0\0\0\x03");
+        bytes.extend(b"\0\0\0\x01\x05\0\0\0\x01");
+        let mut whole = FrameHeads::default();
+        whole.feed(&bytes);
+        assert_eq!(whole.opened, 3);
+        let mut piecewise = FrameHeads::default();
+        let mut opened = Vec::new();
+        for byte in &bytes {
+            piecewise.feed(&[*byte]);
+            opened.push(piecewise.opened);
+        }
+        // With the last byte of the head, and not before.
+        let at = |stream| {
+            opened
+                .iter()
+                .position(|seen| *seen == stream)
+                .expect("opened")
+        };
+        assert_eq!(at(1), 24 + 18 + 8);
+        assert_eq!(at(3), 24 + 18 + 11 + 9 + 8);
+        assert_eq!((piecewise.skip, piecewise.have), (0, 0));
+    }
+}

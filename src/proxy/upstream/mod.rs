@@ -1,0 +1,322 @@
+//! The way to the upstream: [sockets](socket) that look at the lease before every write, and the
+//! connections over them.
+//!
+//! There are two sets of connections. The *fenced* one writes only under the lease of the generation
+//! its connection was opened in: an instance that was stopped in the middle of a body, and wakes up
+//! after its peers have declared it dead, finds the lease lapsed at the very next write, and the
+//! connection is reset instead. The *plain* one carries what nobody fences, and works without a lease.
+//!
+//! A request is sent in two steps. [`Upstream::reserve`] waits until the request can go at once; over
+//! HTTP/2 that takes a free stream. Only then its permit begins, and [`Reserved::send`] hands the
+//! request over. So no fenced request waits in a queue that outlives its permit.
+//!
+//! Over HTTP/1, hyper-util's pool sends a request again that hyper hands back as never begun (a
+//! kept-alive connection that the upstream closed in the meantime). That is the one retry there is,
+//! and it happens under the same permit. A request of which a byte may have been written is never
+//! sent again (G5).
+
+mod connect;
+mod http2;
+mod response;
+mod socket;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use self::connect::{Connecting, Connector, Tls};
+use self::http2::{Http2Pool, Reservation};
+pub(crate) use self::response::{Fate, Hold, PendingResponse, ResponseBody, SendError};
+use self::socket::LeaseGuard;
+pub(crate) use self::socket::ResetSwitch;
+use super::body::UpstreamBody;
+use super::watched::Watch;
+use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
+use crate::marks::lease::Lease;
+use crate::metrics::Metrics;
+
+/// Why the upstream cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    #[error("upstream.url: {0} is not an authority: {1}")]
+    Authority(String, http::uri::InvalidUri),
+    #[error(
+        "the system's root certificates cannot be read: {0}; upstream.tls.ca_file names others"
+    )]
+    Roots(io::Error),
+}
+
+/// Why a request cannot be sent. Nothing of it was.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReserveError {
+    #[error("{0}")]
+    Unreachable(String),
+    #[error("the lease under which this request was admitted has ended")]
+    Ended,
+    /// All streams of all connections that may be opened were in use for as long as the request may
+    /// wait.
+    #[error("no HTTP/2 stream was free in time")]
+    Full,
+    /// The configuration was read again while the request waited.
+    #[error("the connections of this configuration take no more requests")]
+    Retired,
+}
+
+/// What hyper may hold of one HTTP/1 connection in each direction, and so the longest head of a
+/// response, and the longest piece of one.
+const BUFFER: usize = 64 << 10;
+
+type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
+
+/// The connections of one kind.
+#[derive(Clone)]
+enum Connections {
+    Http1(Arc<HttpClient>),
+    Http2(Http2Pool),
+}
+
+impl Connections {
+    async fn reserve(&self, within: Duration) -> Result<Reserved, ReserveError> {
+        match self {
+            Self::Http1(client) => Ok(Reserved::Http1(Arc::clone(client))),
+            Self::Http2(pool) => pool.reserve(within).await.map(Reserved::Http2),
+        }
+    }
+
+    fn retire(&self) {
+        // hyper-util's pool closes what is idle when its last client is dropped.
+        if let Self::Http2(pool) = self {
+            pool.retire();
+        }
+    }
+}
+
+/// The right to send one request at once.
+#[must_use = "over HTTP/2 it holds a stream"]
+pub(crate) enum Reserved {
+    Http1(Arc<HttpClient>),
+    Http2(Reservation),
+}
+
+impl Reserved {
+    /// Hands the request over. [`PendingResponse`] is to be polled for the response; [`Hold`] says
+    /// what becomes of the connection.
+    pub(crate) fn send(self, mut request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
+        match self {
+            Self::Http1(client) => {
+                let hold = Hold::http1(capture_connection(&mut request));
+                (PendingResponse::Http1(client.request(request)), hold)
+            }
+            Self::Http2(reservation) => reservation.send(request),
+        }
+    }
+}
+
+/// The upstream, and the two ways to reach it.
+pub(crate) struct Upstream {
+    scheme: Scheme,
+    authority: Authority,
+    /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of Host.
+    pub h2: bool,
+    host: HostPolicy,
+    setup: Setup,
+    lease: Arc<Lease>,
+    /// For requests with a permit: of the generation beside it. Short sections, never across an await.
+    fenced: Mutex<(u64, Connections)>,
+    /// For what is not fenced.
+    plain: Connections,
+}
+
+/// What connections are made of.
+struct Setup {
+    /// `None`: no TLS.
+    tls: Option<Tls>,
+    h2: bool,
+    uri: Uri,
+    socket: Option<PathBuf>,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    undelivered: Duration,
+    http2_connections: usize,
+    metrics: Arc<Metrics>,
+}
+
+impl Setup {
+    /// `fence`: the lease, and the generation of the permits that these connections are for.
+    fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> Connections {
+        let guard =
+            fence.map(|(lease, generation)| LeaseGuard::new(lease, generation, self.undelivered));
+        let sockets = Connector {
+            socket: self.socket.clone(),
+            guard,
+        };
+        let connecting = Connecting::new(sockets, self.tls.as_ref(), self.connect_timeout);
+        if self.h2 {
+            return Connections::Http2(Http2Pool::new(http2::PoolSettings {
+                connecting,
+                uri: self.uri.clone(),
+                connections: self.http2_connections,
+                connect_timeout: self.connect_timeout,
+                idle_timeout: self.idle_timeout,
+                metrics: Arc::clone(&self.metrics),
+            }));
+        }
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(self.idle_timeout)
+            // There are services that know `Content-Type` and not `content-type`.
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
+            .http1_max_buf_size(BUFFER)
+            // Only what hyper hands back as never begun; see the module's page.
+            .retry_canceled_requests(true)
+            .build(Watch::new(connecting));
+        Connections::Http1(Arc::new(client))
+    }
+}
+
+impl Upstream {
+    pub(crate) fn new(
+        settings: &UpstreamSettings,
+        lease: &Arc<Lease>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, UpstreamError> {
+        let (scheme, authority, h2, socket) = match &settings.url {
+            UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false, None),
+            UpstreamUrl::Https(authority) => {
+                (Scheme::HTTPS, authority.as_str(), settings.http2, None)
+            }
+            UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true, None),
+            UpstreamUrl::Unix(path) => (Scheme::HTTP, "localhost", false, Some(path.clone())),
+        };
+        let authority: Authority = authority
+            .parse()
+            .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
+        let config = (scheme == Scheme::HTTPS)
+            .then(|| settings.tls.client_config())
+            .transpose()
+            .map_err(UpstreamError::Roots)?;
+        let tls = config.map(|config| Tls {
+            config,
+            server_name: settings.tls.server_name.clone(),
+            h2,
+        });
+        let root = PathAndQuery::from_static("/");
+        let setup = Setup {
+            tls,
+            h2,
+            uri: uri(&scheme, &authority, root),
+            socket,
+            connect_timeout: settings.connect_timeout,
+            idle_timeout: settings.idle_timeout,
+            undelivered: settings.undelivered,
+            http2_connections: settings.http2_connections,
+            metrics: Arc::clone(metrics),
+        };
+        let generation = lease.generation();
+        let fenced = setup.connections(Some((lease, generation)));
+        let plain = setup.connections(None);
+        Ok(Self {
+            scheme,
+            authority,
+            h2,
+            host: settings.host.clone(),
+            setup,
+            lease: Arc::clone(lease),
+            fenced: Mutex::new((generation, fenced)),
+            plain,
+        })
+    }
+
+    /// Waits, at most `within`, until a request with a permit of `generation` can be sent.
+    pub(crate) async fn reserve(
+        &self,
+        generation: u64,
+        within: Duration,
+    ) -> Result<Reserved, ReserveError> {
+        let fenced = self.fenced(generation)?;
+        fenced.reserve(within).await
+    }
+
+    /// As [`Self::reserve`], for a request that nobody fences.
+    pub(crate) async fn reserve_plain(&self, within: Duration) -> Result<Reserved, ReserveError> {
+        self.plain.reserve(within).await
+    }
+
+    /// The connections for permits of `generation`. After a rejoin those of the generation before can
+    /// carry nothing new, so there are new ones; and a permit of the generation before gets none at
+    /// all, since the sockets of the new one would let it write.
+    fn fenced(&self, generation: u64) -> Result<Connections, ReserveError> {
+        let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+        if fenced.0 > generation {
+            return Err(ReserveError::Ended);
+        }
+        if fenced.0 < generation {
+            let connections = self.setup.connections(Some((&self.lease, generation)));
+            let old = std::mem::replace(&mut *fenced, (generation, connections));
+            old.1.retire();
+        }
+        Ok(fenced.1.clone())
+    }
+
+    /// Other settings have taken the place of these. Requests that wait for a stream are refused, idle
+    /// connections are closed, and what was sent comes to its end. A request that was judged under
+    /// these settings may still be sent.
+    pub(crate) fn retire(&self) {
+        let fenced = {
+            let fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+            fenced.1.clone()
+        };
+        fenced.retire();
+        self.plain.retire();
+    }
+
+    /// The URI of a request whose target is `target`, byte for byte.
+    pub(crate) fn uri(&self, target: PathAndQuery) -> Uri {
+        uri(&self.scheme, &self.authority, target)
+    }
+
+    /// The Host that the upstream sees, given the client's.
+    pub(crate) fn host(&self, client: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let rewritten = || HeaderValue::from_str(self.authority.as_str()).ok();
+        match &self.host {
+            HostPolicy::Preserve => client.cloned().or_else(rewritten),
+            HostPolicy::Rewrite => rewritten(),
+            HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),
+        }
+    }
+}
+
+fn uri(scheme: &Scheme, authority: &Authority, target: PathAndQuery) -> Uri {
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = Some(scheme.clone());
+    parts.authority = Some(authority.clone());
+    parts.path_and_query = Some(target);
+    Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("all three parts are there"))
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Bytes that the kernel holds when a proxy dies or is stopped, or a tunnel ends: they never arrive (guarantee G2).
+//! The way to the upstream is stuck in each: the upstream does not read, and its kernel takes only some kilobytes.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::support::wire::{Io, Wire};
+use crate::support::{Config, Proxy, Step, Store, get, put, soon};
+
+/// An upstream that does what the test does.
+struct Narrow(TcpListener);
+
+impl Narrow {
+    fn start() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("an option");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(any).expect("the loopback has free ports");
+        Self(socket.listen(16).expect("it listens"))
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.0.local_addr().expect("it is bound")
+    }
+
+    async fn accept(&self) -> TcpStream {
+        let accepted = soon("a connection", self.0.accept()).await;
+        accepted.expect("accepting works").0
+    }
+
+    /// Answers the next request, over a connection of its own; returns its token.
+    async fn serve(&self) -> Option<String> {
+        let mut wire = Wire::new(Io::Tcp(self.accept().await));
+        let head = soon("a request", wire.head()).await;
+        let head = head.expect("a request").expect("a head");
+        let Step::Send(answer) = Step::ok() else {
+            unreachable!("a whole response")
+        };
+        wire.send(&answer).await.expect("taken");
+        head.get("x-fencing-token").map(str::to_owned)
+    }
+}
+
+/// The way is free again: no more comes than what had arrived, and the connection is not ended as if it were whole.
+async fn nothing_more_comes(mut stuck: TcpStream) {
+    let mut read = Vec::new();
+    let ended = soon("the end", stuck.read_to_end(&mut read)).await;
+    let error = ended.expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(read.len() < 32 << 10, "{}", read.len());
+}
+
+/// 200 kB of 41 are under way.
+async fn stuck(proxy: &Proxy, upstream: &Narrow) -> TcpStream {
+    let request = put("/orders/7").token(41).body(vec![b'x'; 200_000]);
+    let to = proxy.data();
+    tokio::spawn(async move { request.attempt(to).await.ok() });
+    let stuck = upstream.accept().await;
+    let mut first = [0];
+    soon("the first byte", stuck.peek(&mut first))
+        .await
+        .expect("it comes");
+    // Whatever is written is written at once; there is no more to see from outside.
+    proxy
+        .until_metric("fencepost_in_flight", &[], |count| count > 0.0)
+        .await;
+    stuck
+}
+
+#[tokio::test]
+async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
+    let upstream = Narrow::start();
+    let url = format!("http://{}", upstream.address());
+    // The user timeout has nothing to do with it.
+    let config = Config::to(&url, &Store::sqlite())
+        .with("{ upstream: { undelivered: 600s }, barrier: { wait: 25s, settle: 1s } }");
+    let mut proxy = Proxy::start(&config).await;
+    let stuck = stuck(&proxy, &upstream).await;
+    proxy.kill9();
+    drop(proxy);
+    nothing_more_comes(stuck).await;
+}
+
+#[tokio::test]
+async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settled() {
+    let Some(store) = Store::postgres("what_a_stopped_proxy_has_not_delivered_…").await else {
+        return;
+    };
+    let upstream = Narrow::start();
+    let url = format!("http://{}", upstream.address());
+    let config = Config::to(&url, &store)
+        .with("{ upstream: { undelivered: 1s }, barrier: { wait: 25s, settle: 1s } }");
+    let a = Proxy::start(&config.clone().with("store: { lease: 1s }")).await;
+    let b = Proxy::start(&config.with("store: { lease: 20s }")).await;
+    let stuck = stuck(&a, &upstream).await;
+    a.pause().await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    nothing_more_comes(stuck).await;
+    a.resume();
+}
+
+/// The upstream ends its side of a tunnel; what its client has sent meanwhile lies in the kernel.
+#[tokio::test]
+async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_ended_it() {
+    let upstream = Narrow::start();
+    let url = format!("http://{}", upstream.address());
+    let config = Config::to(&url, &Store::sqlite())
+        .with("barrier: { wait: 25s, settle: 300s }")
+        .route("upgrade: allow");
+    let proxy = Proxy::start(&config).await;
+    let opening = get("/orders/7")
+        .token(41)
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket");
+    let mut client = proxy.begin(&opening, b"").await;
+    let mut tunnel = upstream.accept().await;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(soon("a head", tunnel.read_u8()).await.expect("a head"));
+    }
+    tunnel
+        .write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+        .await
+        .expect("taken");
+    let switched = client.any_head().await;
+    assert_eq!(switched.word(1), "101");
+    // All that the way takes: the proxy holds some of it, too.
+    let more = vec![b'x'; 64 << 20];
+    let filled = tokio::time::timeout(Duration::from_secs(1), client.wire.send(&more));
+    assert!(filled.await.is_err(), "it is stuck");
+    tunnel.shutdown().await.expect("open");
+    // That is the tunnel's end, and it has settled.
+    let newer = proxy.start_request(put("/orders/7").token(42));
+    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    nothing_more_comes(tunnel).await;
+}
