@@ -166,7 +166,7 @@ impl Tally {
     }
 }
 
-const REFUSALS: [&str; 11] = [
+const REFUSALS: [&str; 12] = [
     "stale-token",
     "token-required",
     "malformed-token",
@@ -176,6 +176,7 @@ const REFUSALS: [&str; 11] = [
     "content-too-large",
     "store-unavailable",
     "older-in-flight",
+    "overloaded",
     "upstream-unreachable",
     "outcome-unknown",
 ];

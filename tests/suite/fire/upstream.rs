@@ -106,7 +106,9 @@ impl Desk {
             .expect("a live socket takes options");
         match self.plan.transport {
             Transport::Http1 => self.http1(stream).await,
-            Transport::Http2 { streams, goodbye } => self.http2(stream, streams, goodbye).await,
+            Transport::Http2 {
+                streams, goodbye, ..
+            } => self.http2(stream, streams, goodbye).await,
         }
     }
 
