@@ -135,8 +135,17 @@ pub(super) struct Own {
     /// When the last walk began.
     began: Instant,
     walk: Option<Walk>,
-    /// The shard of the ledger that the check has come to.
-    check: Option<usize>,
+    /// The check that is under way, if any.
+    check: Option<Check>,
+    /// No check begins before this moment: they take no more than half of the time.
+    checks_from: Instant,
+}
+
+/// A check that is under way.
+struct Check {
+    /// The shard of the ledger that it has come to.
+    shard: usize,
+    began: Instant,
 }
 
 /// A walk that is under way.
@@ -161,6 +170,7 @@ impl Own {
             began: Instant::now(),
             walk: None,
             check: None,
+            checks_from: Instant::now(),
         }
     }
 
@@ -170,7 +180,7 @@ impl Own {
             let hints = self.next_hints();
             let done = if !hints.is_empty() {
                 self.hinted(hints).await
-            } else if let Some(shard) = self.next_check() {
+            } else if let Some(shard) = self.next_shard() {
                 self.check(shard).await
             } else {
                 match self.next_page() {
@@ -186,7 +196,7 @@ impl Own {
                 }
             };
             match done {
-                Ok(()) => self.meters.answered(),
+                Ok(()) => {}
                 Err(Left::Store(error)) => {
                     self.meters.failed(&error);
                     tracing::debug!(%error, "own rows could not be read yet");
@@ -199,8 +209,12 @@ impl Own {
 
     /// Waits for the next wish, or until `at`.
     async fn wait(&self, at: Option<Instant>) {
-        let hints = (!self.desk.lock().hints.is_empty()).then_some(self.hints_from);
-        let at = at.into_iter().chain(hints).min();
+        let (hints, check) = {
+            let wishes = self.desk.lock();
+            let hints = (!wishes.hints.is_empty()).then_some(self.hints_from);
+            (hints, wishes.check.then_some(self.checks_from))
+        };
+        let at = at.into_iter().chain(hints).chain(check).min();
         tokio::select! {
             () = self.desk.bell.notified() => {}
             () = tokio::time::sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
@@ -219,11 +233,19 @@ impl Own {
         next
     }
 
-    fn next_check(&mut self) -> Option<usize> {
-        if std::mem::take(&mut self.desk.lock().check) {
-            self.check = Some(0);
+    fn next_shard(&mut self) -> Option<usize> {
+        if let Some(check) = &self.check {
+            // What is wished for meanwhile takes another one: this one has been at the first of them already.
+            return Some(check.shard);
         }
-        self.check.filter(|shard| *shard < self.ledger.shards())
+        let mut wishes = self.desk.lock();
+        let began = Instant::now();
+        if !wishes.check || self.checks_from > began {
+            return None;
+        }
+        wishes.check = false;
+        self.check = Some(Check { shard: 0, began });
+        Some(0)
     }
 
     fn next_page(&mut self) -> Due {
@@ -263,6 +285,7 @@ impl Own {
         let (by, era) = (self.lease.identity(), self.ledger.era());
         match self.store.own_of(&by.instance, &keys).await {
             Ok(rows) => {
+                self.meters.answered();
                 if !self.taken(rows, era).await? {
                     self.hints_from = Instant::now() + AFTER_FALSE;
                 }
@@ -285,6 +308,7 @@ impl Own {
         let began = Instant::now();
         let page = self.store.own(&by.instance, walk.after.as_ref(), PAGE);
         let rows = page.await.map_err(Left::Store)?;
+        self.meters.answered();
         let pause = if walk.slow { PAUSES.0 } else { PAUSES.1 };
         walk.next = Instant::now() + began.elapsed() * pause;
         let last = rows
@@ -332,6 +356,7 @@ impl Own {
                 .into_iter()
                 .map(|(row, _)| row)
                 .collect();
+            self.meters.answered();
             let missing = rows.iter().filter(|row| !found.contains(row));
             let missing: Vec<EpochRow> = missing.cloned().collect();
             if !missing.is_empty() {
@@ -340,7 +365,13 @@ impl Own {
                     .await?;
             }
         }
-        self.check = Some(shard + 1);
+        if let Some(check) = &mut self.check {
+            check.shard = shard + 1;
+            if check.shard == self.ledger.shards() {
+                self.checks_from = Instant::now() + check.began.elapsed();
+                self.check = None;
+            }
+        }
         Ok(())
     }
 

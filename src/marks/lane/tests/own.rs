@@ -189,3 +189,28 @@ async fn a_walk_that_fails_goes_on_where_it_was_and_holds_nobody_up() {
     assert!(open(&rig, "b", 5).await.is_ok());
     assert!(open(&rig, "b", 6).await.is_ok());
 }
+
+/// A new connection each second, say: a check that begins again each time would never come to the end.
+#[tokio::test(start_paused = true)]
+async fn a_check_that_is_asked_for_again_and_again_comes_to_its_end() {
+    let (store, rig) = alone().await;
+    for n in 0..20 {
+        assert!(open(&rig, &format!("r{n}"), 5).await.is_ok());
+    }
+    store.state().epochs.clear();
+    let parts = 0..rig.ledger.shards();
+    let parts = parts.filter(|shard| !rig.ledger.open_rows(*shard, 0).is_empty());
+    for asked in 1..=parts.count() {
+        let go = Arc::new(Notify::new());
+        store.plan("own_of", Act::Hold(Arc::clone(&go)));
+        rig.lane.reconcile();
+        store.arrived("own_of", asked).await;
+        go.notify_one();
+    }
+    tokio::task::yield_now().await;
+    store.plan("own_of", Act::Hold(Arc::new(Notify::new())));
+    for n in 0..20 {
+        let barred = look(&rig, &format!("r{n}"), 5);
+        assert!(matches!(barred, Look::Barred(_)), "r{n}: {barred:?}");
+    }
+}
