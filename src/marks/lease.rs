@@ -165,11 +165,16 @@ impl Lease {
     }
 
     /// The store is not to be trusted again in this run: nothing is written upstream any more, whatever renewals are
-    /// still answered.
+    /// still answered. What still runs is cut at once: whoever serves the path now reckons with none of it.
     pub fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
         self.ends
             .fetch_min(nanos(self.clock.now()), Ordering::AcqRel);
+        let mut state = self.state();
+        state.identity.cutoff.cancel();
+        for (_, cutoff) in state.earlier.drain(..) {
+            cutoff.cancel();
+        }
     }
 
     #[must_use]

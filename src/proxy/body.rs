@@ -381,7 +381,8 @@ impl Body for UpstreamBody {
                 flow.moved();
             }
             if this.pieces.is_empty() && this.rest.is_none() {
-                this.finish();
+                // It is not sent before it has been taken: the next look, or the drop, says so.
+                this.ended = true;
             }
             return Poll::Ready(Some(Ok(frame)));
         }

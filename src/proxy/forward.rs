@@ -209,11 +209,13 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     let mut finished = false;
     let early = !sent.is_cancelled();
     if whole && early {
-        (whole, finished) = upload_ends(&sent, &cuts, finish.as_mut()).await;
+        (whole, finished) = upload_ends(&sent, &cuts, limits, finish.as_mut()).await;
     }
     if whole && doubt.is_none() {
         hold.disarm();
         sending.settled();
+        // Its stream is free before its client has taken the answer.
+        drop(body);
     } else {
         drop((body, upload));
         if whole && !early {
@@ -263,19 +265,23 @@ async fn through(
 }
 
 /// The upstream has answered early and the client still uploads: the connection still carries bytes of this
-/// request. The client gets the whole answer meanwhile: it may send no more until it has read it. Says
-/// whether the upload has ended by itself, and whether the client has its answer.
+/// request. The client gets the whole answer meanwhile: it may send no more until it has read it. An upstream
+/// that takes no more of it has the time that an answer may take. Says whether the upload has ended by
+/// itself, and whether the client has its answer.
 async fn upload_ends(
     sent: &CancellationToken,
     cuts: &Cuts,
+    limits: Limits,
     mut finish: Pin<&mut impl Future<Output = ()>>,
 ) -> (bool, bool) {
     let mut cut = std::pin::pin!(cuts.due());
+    let mut late = std::pin::pin!(tokio::time::sleep(limits.upload + limits.timeout));
     let mut finished = false;
     loop {
         tokio::select! {
             () = sent.cancelled() => return (true, finished),
             _ = &mut cut => return (false, finished),
+            () = &mut late => return (false, finished),
             () = &mut finish, if !finished => finished = true,
         }
     }

@@ -115,15 +115,23 @@ async fn pour(body: &mut UpstreamBody, stream: &mut SendStream<Bytes>) -> bool {
             Some(Some(Ok(frame))) => frame,
         };
         let taken = match frame.into_data() {
-            Ok(data) => {
+            Ok(mut data) => {
                 let last = body.is_end_stream();
-                if !data.is_empty() && !room(stream).await {
-                    return true;
+                // Piece by piece, as the windows let it: nothing is left in the library's queue.
+                while !data.is_empty() {
+                    let Some(room) = room(stream, data.len()).await else {
+                        return true;
+                    };
+                    let piece = data.split_to(room);
+                    let ends = last && data.is_empty();
+                    if stream.send_data(piece, ends).is_err() || ends {
+                        return true;
+                    }
                 }
-                if stream.send_data(data, last).is_ok() && !last {
+                if !last {
                     continue;
                 }
-                true
+                stream.send_data(Bytes::new(), true).is_ok()
             }
             Err(frame) => match frame.into_trailers() {
                 Ok(trailers) => stream.send_trailers(trailers).is_ok(),
@@ -134,21 +142,24 @@ async fn pour(body: &mut UpstreamBody, stream: &mut SendStream<Bytes>) -> bool {
     }
 }
 
-/// Waits until the upstream's window has room for a byte; h2 keeps what goes beyond it. `false`: the
-/// stream is closed.
-async fn room(stream: &mut SendStream<Bytes>) -> bool {
-    // No more than a byte, and only once there is something to send: a reservation is taken from
-    // the connection's window, which the other streams share.
-    stream.reserve_capacity(1);
+/// The most that is reserved at once: the least that a frame of any peer may have (RFC 9113, 4.2).
+const PIECE: usize = 16 << 10;
+
+/// Waits until the upstream's windows have room for some of `wanted` bytes; how many. `None`: the stream
+/// is closed.
+async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Option<usize> {
+    // Only once there is something to send: a reservation is taken from the connection's window,
+    // which the other streams share.
+    stream.reserve_capacity(wanted.min(PIECE));
     poll_fn(|cx| {
         while stream.capacity() == 0 {
             match ready!(stream.poll_capacity(cx)) {
                 Some(Ok(0)) => {}
                 Some(Ok(_)) => break,
-                Some(Err(_)) | None => return Poll::Ready(false),
+                Some(Err(_)) | None => return Poll::Ready(None),
             }
         }
-        Poll::Ready(true)
+        Poll::Ready(Some(stream.capacity().min(wanted)))
     })
     .await
 }
@@ -196,12 +207,14 @@ impl Http2Response {
     }
 }
 
-/// Whether the upstream says that it has not processed the request, and will not: its stream was
-/// refused (RFC 9113, 8.7), or a GOAWAY names an earlier one as the last that it may process (6.8).
+/// Whether the upstream says that it has not processed the request, and will not: a GOAWAY names an
+/// earlier stream as the last that it may process (RFC 9113, 6.8).
+///
+/// `REFUSED_STREAM` says the same (8.7), but not of what stands behind the upstream. HAProxy refuses
+/// a stream whose server has read the request and closed without an answer.
 fn unprocessed(error: &h2::Error) -> bool {
-    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
     // h2 gives a GOAWAY of the upstream's to the streams that it excludes, and to no others.
-    error.is_remote() && (refused || error.is_go_away())
+    error.is_remote() && error.is_go_away()
 }
 
 /// The exchange, as far as it concerns its connection.
