@@ -346,7 +346,7 @@ async fn what_the_upstream_has_not_processed_has_settled() {
     assert_eq!(held.finish().await.text(), "end");
 }
 
-/// A reset says nothing of the kind, and a response is whole only with the end of its stream. HAProxy refuses a
+/// A reset says nothing of the kind, and a response is whole only with the end of its stream. `HAProxy` refuses a
 /// stream (`REFUSED_STREAM`) whose server has read the request and closed without an answer.
 #[tokio::test]
 async fn what_the_upstream_resets_is_unknown() {

@@ -210,7 +210,7 @@ impl Http2Response {
 /// Whether the upstream says that it has not processed the request, and will not: a GOAWAY names an
 /// earlier stream as the last that it may process (RFC 9113, 6.8).
 ///
-/// `REFUSED_STREAM` says the same (8.7), but not of what stands behind the upstream. HAProxy refuses
+/// `REFUSED_STREAM` says the same (8.7), but not of what stands behind the upstream. `HAProxy` refuses
 /// a stream whose server has read the request and closed without an answer.
 fn unprocessed(error: &h2::Error) -> bool {
     // h2 gives a GOAWAY of the upstream's to the streams that it excludes, and to no others.
