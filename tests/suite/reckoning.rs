@@ -121,7 +121,7 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     let Some(pair) = Pair::mortal_a("what_a_slow_path_still_holds_…", &more).await else {
         return;
     };
-    let older = put("/orders/7").token(41).body(vec![b'x'; 40_000]);
+    let older = put("/orders/7").token(41).body(vec![b'x'; BODY]);
     let to = pair.a.data();
     tokio::spawn(async move { older.attempt(to).await.ok() });
     let taken = takes_slowly(&upstream).await;
@@ -149,17 +149,20 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     assert!(landed >= last + SETTLE, "{:?}", landed - last);
 }
 
-/// Takes what comes over the next connection, a little at a time. Says whether that was the whole request, and
+/// What the proxy's kernel takes at once, and the upstream in eight seconds.
+const BODY: usize = 100_000;
+
+/// Takes what comes over the next connection, a little at a time, and so often that no user timeout passes. Says whether that was the whole request, and
 /// when the last of it came.
 async fn takes_slowly(upstream: &TcpListener) -> JoinHandle<(bool, Instant)> {
     let (mut stream, _) = soon("41", upstream.accept()).await.expect("it comes");
     tokio::spawn(async move {
         let (mut count, mut last) = (0, Instant::now());
-        let mut piece = [0; 1024];
+        let mut piece = [0; 1200];
         while let Ok(read @ 1..) = stream.read(&mut piece).await {
             (count, last) = (count + read, Instant::now());
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        (count > 40_000, last)
+        (count > BODY, last)
     })
 }
