@@ -15,6 +15,9 @@ use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 /// So many syncs of one thread succeed, and so many fail then.
 const FAULT: &str = "inject=fdatasync,fsync:error=EIO:when=60..61";
 
+/// So many syncs of one thread succeed, and the process does not outlive the next.
+const DEADLY_FAULT: &str = "inject=fdatasync,fsync:error=EIO:signal=KILL:when=60";
+
 /// One file: as it is read, and as it is on the disk.
 #[derive(Default)]
 struct File {
@@ -101,6 +104,13 @@ fn disk_after(trace: &str) -> BTreeMap<String, Vec<u8>> {
                     found.synced(rest.ends_with("= 0"));
                 }
             }
+            // Who dies in a sync learns of no success.
+            _ if call.starts_with("+++ killed") => {
+                let file = syncing.remove(pid).unwrap_or_default();
+                if let Some(found) = files.get_mut(&file) {
+                    found.synced(false);
+                }
+            }
             _ if call.starts_with("<... fdatasync") || call.starts_with("<... fsync") => {
                 let file = syncing.remove(pid).unwrap_or_default();
                 if let Some(found) = files.get_mut(&file) {
@@ -116,31 +126,60 @@ fn disk_after(trace: &str) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// strace, with these expressions, writing to `trace`.
-fn strace(trace: &Path, expressions: &[&str]) -> Option<Command> {
+/// strace, with these faults, writing to `trace`.
+fn strace(trace: &Path, faults: &[&str]) -> Option<Command> {
     let strace = program("strace").filter(|strace| may_trace(strace))?;
     let mut runner = Command::new(strace);
     runner.args(["-D", "-f", "-y", "-xx", "-s", "2000000", "-o"]);
     runner.arg(trace);
-    for expression in expressions {
-        runner.args(["-e", expression]);
+    runner.args(["-e", "trace=pwrite64,ftruncate,unlink,fdatasync,fsync"]);
+    for fault in faults {
+        runner.args(["-e", fault]);
     }
     Some(runner)
 }
 
+/// A proxy whose syncs fail like this, and the trace of what it does.
+async fn start_traced(config: &Config, trace: &Path, faults: &[&str]) -> Option<Proxy> {
+    let Some(runner) = strace(trace, faults) else {
+        eprintln!("skipped: disk::no_mark_is_lost_… (no strace, or not allowed)");
+        return None;
+    };
+    Some(Proxy::start_under(config, runner).await)
+}
+
+/// All that strace has written, once the proxy is dead.
+async fn whole(trace: &Path) -> String {
+    eventually("the trace's end", || async {
+        let text = std::fs::read_to_string(trace).ok()?;
+        let ended = text.lines().last()?.contains("+++ killed by SIGKILL +++");
+        ended.then_some(text)
+    })
+    .await
+}
+
+/// Starts a proxy with what the disk has after this trace, and asks it for the mark.
+async fn mark_after(trace: &str, resource: &str, upstream: &Upstream) -> Option<u64> {
+    let after = Store::sqlite();
+    for (name, content) in disk_after(trace) {
+        std::fs::write(after.path().with_file_name(name), content).expect("it is writable");
+    }
+    let survivor = Proxy::start(&Config::new(upstream, &after)).await;
+    survivor.token(resource).await
+}
+
+/// Nothing of these tests waits for a settled request.
+const PATIENT: &str = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s } }";
+
 #[tokio::test]
 async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
-    let (dir, after) = (TempDir::new().expect("a directory"), Store::sqlite());
+    let dir = TempDir::new().expect("a directory");
     let trace = dir.path().join("trace");
-    let calls = "trace=pwrite64,ftruncate,unlink,fdatasync,fsync";
-    let Some(runner) = strace(&trace, &[calls, FAULT]) else {
-        eprintln!("skipped: no_mark_is_lost_to_a_sync_that_failed_… (no strace, or not allowed)");
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let config = Config::new(&upstream, &store).with(PATIENT);
+    let Some(mut proxy) = start_traced(&config, &trace, &[FAULT]).await else {
         return;
     };
-    let (upstream, store) = (Upstream::start().await, Store::sqlite());
-    let patient = "{ store: { lease: 200s }, barrier: { wait: 200ms, settle: 300s } }";
-    let config = Config::new(&upstream, &store).with(patient);
-    let mut proxy = Proxy::start_under(&config, runner).await;
     let mut refused = Vec::new();
     for token in 1..=150 {
         let answer = proxy.send(put("/orders/7").token(token)).await;
@@ -150,11 +189,7 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
         }
     }
     proxy.kill9();
-    let text = eventually("the trace's end", || async {
-        let text = std::fs::read_to_string(&trace).ok()?;
-        text.contains("+++ killed by SIGKILL +++").then_some(text)
-    })
-    .await;
+    let text = whole(&trace).await;
     assert!(text.contains("EIO"), "no sync failed");
     let seen = upstream.tokens("order:7");
     assert!(
@@ -162,14 +197,48 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
         "{refused:?} of {seen:?}"
     );
     let newest = *seen.last().expect("something arrived");
-
-    for (name, content) in disk_after(&text) {
-        std::fs::write(after.path().with_file_name(name), content).expect("it is writable");
-    }
-    let survivor = Proxy::start(&Config::new(&upstream, &after)).await;
-    let mark = survivor.token("order:7").await;
+    let mark = mark_after(&text, "order:7", &upstream).await;
     assert!(
         mark >= Some(newest),
         "the disk has {mark:?}, and {newest} was sent"
     );
+}
+
+/// The next run finds what the failed sync has left in the log, and no connection of the run before has closed it.
+#[tokio::test]
+async fn no_mark_is_lost_to_a_sync_that_failed_as_its_proxy_died() {
+    let dir = TempDir::new().expect("a directory");
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let config = Config::new(&upstream, &store).with(PATIENT);
+    let Some(mut proxy) = start_traced(&config, &first, &[DEADLY_FAULT]).await else {
+        return;
+    };
+    let mut token = 0;
+    loop {
+        token += 1;
+        assert!(token < 150, "no sync failed");
+        let Ok(answer) = put("/orders/7").token(token).attempt(proxy.data()).await else {
+            break;
+        };
+        assert_eq!(answer.status(), 200);
+    }
+    proxy.kill9();
+    let mut text = whole(&first).await;
+    let Some(mut proxy) = start_traced(&config, &second, &[]).await else {
+        return;
+    };
+    for token in 1..=20 {
+        let answer = proxy.send(put("/orders/8").token(token)).await;
+        assert_eq!(answer.status(), 200);
+    }
+    proxy.kill9();
+    text += &whole(&second).await;
+    let mark = mark_after(&text, "order:8", &upstream).await;
+    assert_eq!(mark, Some(20), "the disk has {mark:?}, and 20 was sent");
+    let (sent, mark) = (
+        upstream.tokens("order:7").last().copied(),
+        mark_after(&text, "order:7", &upstream).await,
+    );
+    assert!(mark >= sent, "the disk has {mark:?}, and {sent:?} was sent");
 }
