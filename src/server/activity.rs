@@ -215,7 +215,7 @@ pub(super) async fn drive(
                 if let Poll::Ready(ended) = futures_util::poll!(connection.as_mut()) {
                     return ended;
                 }
-                if activity.is_at_work() || presence.talk.is_reading() {
+                if activity.is_at_work() || presence.talk.is_under_way() {
                     presence.stays();
                     continue;
                 }

@@ -177,6 +177,14 @@ impl<S> Guarded<S> {
         count > 0
     }
 
+    /// What a write has come to.
+    fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.talk.writing(written.is_pending());
+        let count = ready!(written)?;
+        self.active = Instant::now();
+        Poll::Ready(Ok(count))
+    }
+
     /// Nothing can be read at the moment: whether the client may take its time. `Ready`: it may not, and
     /// [`Self::end`] is set.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -345,9 +353,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, buf))?;
-        self.active = Instant::now();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.written(written)
     }
 
     fn poll_write_vectored(
@@ -355,9 +362,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bufs))?;
-        self.active = Instant::now();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -434,10 +440,58 @@ fn stand_in(refused: &[u8]) -> &'static [u8] {
     }
 }
 
-#[test]
-fn a_head_that_is_refused_is_answered_as_one() {
-    assert_eq!(stand_in(b"HEAD / HTTP/1.1\nHost"), STAND_IN_FOR_HEAD);
-    assert_eq!(stand_in(b"\r\nHEAD  / "), STAND_IN_FOR_HEAD);
-    assert_eq!(stand_in(b"HEADER / "), STAND_IN);
-    assert_eq!(stand_in(b""), STAND_IN);
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[test]
+    fn a_head_that_is_refused_is_answered_as_one() {
+        assert_eq!(stand_in(b"HEAD / HTTP/1.1\nHost"), STAND_IN_FOR_HEAD);
+        assert_eq!(stand_in(b"\r\nHEAD  / "), STAND_IN_FOR_HEAD);
+        assert_eq!(stand_in(b"HEADER / "), STAND_IN);
+        assert_eq!(stand_in(b""), STAND_IN);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_request_or_of_a_response_is_under_way() {
+        let limits = LimitSettings {
+            in_flight: 1,
+            connections: 1,
+            connections_per_peer: None,
+            http2_streams: 1,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            header_bytes: 1000,
+            header_count: 10,
+            target_bytes: 100,
+            body_memory: 1,
+        };
+        let (mut client, near) = duplex(64);
+        let (talk, metrics) = (Arc::new(Talk::default()), Arc::new(Metrics::new(&[])));
+        let mut guarded = Guarded::new(near, &limits, Arc::clone(&talk), metrics);
+        let mut buf = [0; 4096];
+        let request = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
+        for (piece, under_way) in [
+            (&request[..0], false),
+            (&request[..20], true),
+            (&request[20..request.len() - 1], true),
+            (&request[request.len() - 1..], false),
+        ] {
+            client.write_all(piece).await.expect("room");
+            while poll!(Box::pin(guarded.read(&mut buf))).is_ready() {}
+            assert_eq!(talk.is_under_way(), under_way, "{}", piece.escape_ascii());
+        }
+        let response = [b'x'; 100];
+        assert!(poll!(Box::pin(guarded.write(&response))).is_ready());
+        assert!(!talk.is_under_way());
+        assert!(poll!(Box::pin(guarded.write(&response[64..]))).is_pending());
+        assert!(talk.is_under_way(), "the client has taken nothing");
+        client.read_exact(&mut buf[..64]).await.expect("a part");
+        assert!(poll!(Box::pin(guarded.write(&response[64..]))).is_ready());
+        assert!(!talk.is_under_way());
+    }
 }

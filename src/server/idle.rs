@@ -1,8 +1,9 @@
 //! Idle connections under pressure: where there is no place for a new connection, the one that has
 //! been without a request for the longest time makes room.
 //!
-//! A connection is idle while no request is under way on it and no byte of one has come. It is closed
-//! by its own task, which reads once more before it does: what has begun by then is served.
+//! A connection is idle while no request is under way on it, no byte of one has come, and the client has
+//! made room for all of the last answer. It is closed by its own task, which reads once more before it
+//! does: what has begun by then is served.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +53,7 @@ impl Presence {
     fn since(&self) -> Option<Instant> {
         self.activity
             .idle_since()
-            .filter(|_| !self.talk.is_reading())
+            .filter(|_| !self.talk.is_under_way())
     }
 
     /// It is to make room.
@@ -172,11 +173,15 @@ mod tests {
         };
         assert!(!all.close_longest(Instant::now()), "all are new");
         tokio::time::sleep(AT_LEAST).await;
-        // The first has a request under way, the second the beginning of one.
+        // The first has a request under way, the second the beginning of one; the fourth's client does
+        // not take the end of its answer.
         let at_work = open[0].1.activity.begin(Version::HTTP_11);
         open[1].1.talk.reading(true);
+        open[3].1.talk.writing(true);
         assert!(all.close_longest(Instant::now()));
         assert_eq!(told(), [false, false, true, false]);
+        assert!(!all.close_longest(Instant::now()), "nobody else is idle");
+        open[3].1.talk.writing(false);
         assert!(all.close_longest(Instant::now()));
         assert!(
             !all.close_longest(Instant::now()),

@@ -23,6 +23,8 @@ pub(super) struct Talk {
     switched: AtomicBool,
     /// A request has begun to come and is not whole.
     reading: AtomicBool,
+    /// A write waits for the client to take what was written before.
+    writing: AtomicBool,
     /// Wakes the guard when a request is answered.
     guard: AtomicWaker,
     /// The request that ended the trust in the connection. Hyper was given another in its place.
@@ -53,8 +55,14 @@ impl Talk {
         self.reading.store(reading, Ordering::Release);
     }
 
-    pub(super) fn is_reading(&self) -> bool {
-        self.reading.load(Ordering::Acquire)
+    /// Whether there is a part of a response that the client has not made room for.
+    pub(super) fn writing(&self, writing: bool) {
+        self.writing.store(writing, Ordering::Release);
+    }
+
+    /// Whether a part of a request has come, or a part of a response has not gone.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.reading.load(Ordering::Acquire) || self.writing.load(Ordering::Acquire)
     }
 
     /// How many responses are over, to their last byte or not.
