@@ -443,7 +443,7 @@ fn stand_in(refused: &[u8]) -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use futures_util::poll;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt as _, duplex};
 
     use super::*;
 
@@ -482,7 +482,7 @@ mod tests {
             (&request[request.len() - 1..], false),
         ] {
             client.write_all(piece).await.expect("room");
-            while poll!(Box::pin(guarded.read(&mut buf))).is_ready() {}
+            while poll!(Box::pin(AsyncReadExt::read(&mut guarded, &mut buf))).is_ready() {}
             assert_eq!(talk.is_under_way(), under_way, "{}", piece.escape_ascii());
         }
         let response = [b'x'; 100];

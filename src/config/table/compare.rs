@@ -5,7 +5,7 @@
 //! claims, since they forward nothing; requests that both tables refuse; and whether more is refused
 //! than before, since a refusal lets nothing past a mark.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::witness::{Pair, Sample, Sampler, Style};
@@ -114,25 +114,32 @@ impl RouteTable {
         findings
     }
 
-    /// How this table differs from what version 0.1.0 has recorded: paths and templates, and no more.
-    /// A path is compared with the route of the same path, whatever the names in it.
+    /// The requests that get another key by this table than by what version 0.1.0 has recorded. That is
+    /// paths and templates, and no more: of a route that has gone, or of what is not fenced any more, it
+    /// says nothing. A path that it has under two names of a capture counts with the template of each.
     #[must_use]
     pub fn changes_from_templates(&self, recorded: &[(String, String)]) -> Vec<Finding> {
-        let mut findings = Vec::new();
+        let mut by_shape: BTreeMap<String, Vec<Rule>> = BTreeMap::new();
         for (path, template) in recorded {
-            let Ok(old) = Self::of_template(path, template) else {
-                continue;
+            if let Ok(rule) = Rule::of_template(path, template) {
+                let shape = rule.pattern.shape();
+                by_shape.entry(shape).or_default().push(rule);
+            }
+        }
+        let most = by_shape.values().map(Vec::len).max().unwrap_or(0);
+        let mut findings = Vec::new();
+        for at in 0..most {
+            let rules = by_shape.values();
+            let rules = rules.filter_map(|rules| rules.get(at).or(rules.last()));
+            let old = Self {
+                routes: rules.cloned().collect(),
+                unmatched: Unmatched::SafeOnly,
             };
-            let shape = old.routes.first().map(|rule| rule.pattern.shape());
-            let same = |rule: &&Rule| Some(rule.pattern.shape()) == shape;
-            let Some(rule) = self.routes.iter().find(same) else {
-                continue;
-            };
-            let Some(key) = &rule.key else { continue };
-            let Ok(new) = Self::of_template(&rule.pattern.to_string(), key.as_str()) else {
-                continue;
-            };
-            findings.extend(old.changes_to(&new));
+            for finding in old.changes_to(self) {
+                if finding.change == Change::Key && !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+            }
         }
         findings
     }

@@ -97,10 +97,12 @@ impl RouteTable {
         })?;
         Ok(table)
     }
+}
 
-    /// The table of one route, of which only the path and the template are known (version 0.1.0).
+impl Rule {
+    /// A route of which only the path and the template are known (version 0.1.0).
     pub(super) fn of_template(path: &str, template: &str) -> Result<Self, DocumentError> {
-        let rule = Rule::read(RouteDocument {
+        Self::read(RouteDocument {
             path: path.to_owned(),
             mode: Mode::Enforce,
             methods: None,
@@ -109,15 +111,9 @@ impl RouteTable {
             token_format: TokenFormat::default().as_str().to_owned(),
             reuse: Reuse::Allow,
             allow: Vec::new(),
-        })?;
-        Ok(Self {
-            routes: vec![rule],
-            unmatched: Unmatched::SafeOnly,
         })
     }
-}
 
-impl Rule {
     fn read(document: RouteDocument) -> Result<Self, DocumentError> {
         let pattern = Pattern::parse(&document.path).map_err(|error| error.to_string())?;
         let key = document.resource.as_deref();
