@@ -120,7 +120,7 @@ else
     # ones each time, so that a change is judged by itself.
     threads=$(($(nproc) * 2))
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$((threads < 16 ? threads : 16)) \
-        cargo test --locked -- --skip fire:: --skip image::
+        tests/again.sh --locked -- --skip fire:: --skip image::
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing, the same each time too; docs/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
@@ -133,7 +133,7 @@ else
     # That was to compile it; how it ended is told by its tests.
     wait "$image" || true
     image=
-    cargo test --locked --test suite -- image::
+    tests/again.sh --locked --test suite -- image::
     # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
     cargo test --locked --test suite -- fire::
 fi

@@ -4,6 +4,7 @@
 mod support;
 
 mod admission;
+mod again;
 mod barrier;
 mod broken;
 mod chart;

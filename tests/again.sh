@@ -1,0 +1,46 @@
+#!/bin/sh
+# Runs `cargo test` with these arguments. A test that fails beside others is run again once, alone, and both outcomes
+# are printed: on a machine that others use too, a deadline may pass that is long enough otherwise.
+#
+#   tests/again.sh --locked -- --skip fire::
+#
+# Not run again: a test that catches a mutant or plays with crashes, since it may have seen a broken guarantee; and
+# every test where more than five fail.
+set -eu
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Which tests show guarantees: beginnings of their names, one per line.
+guarantees() {
+    printf '%s\n' concurrency:: crash:: failover:: fire:: operator:: rolling::
+    sed -n 's/^# caught by: //p' tests/mutants/*.patch | tr -s ', ' '\n\n'
+}
+
+# A pipe has the status of its last command, so cargo's goes along in the text.
+{ cargo test --no-fail-fast "$@" && echo "status: 0" || echo "status: 1"; } 2>&1 | tee "$log" | sed '/^status: [01]$/d'
+[ "$(tail -n 1 "$log")" != "status: 0" ] || exit 0
+
+failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
+told=$(sed -n 's/^test result: FAILED\. .* \([0-9]*\) failed;.*/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
+# shellcheck disable=SC2086 # a list
+set -- $failed
+if [ $# -eq 0 ] || [ $# -ne "$told" ] || [ $# -gt 5 ]; then
+    echo "tests/again.sh: failed tests: $told; none is run again" >&2
+    exit 1
+fi
+end=0
+for name in "$@"; do
+    if guarantees | awk -v name="$name" '$0 != "" && index(name, $0) == 1 { found = 1 } END { exit !found }'; then
+        echo "tests/again.sh: $name failed; it shows that a guarantee holds, so it is not run again" >&2
+        end=1
+    elif cargo test --locked -- --exact "$name" >"$log" 2>&1 && grep -q '^test result: ok\. 1 passed' "$log"; then
+        echo "tests/again.sh: $name failed beside others, and passed alone" >&2
+    else
+        cat "$log"
+        echo "tests/again.sh: $name failed beside others, and failed alone" >&2
+        end=1
+    fi
+done
+exit $end
