@@ -18,7 +18,9 @@
 
 pub mod chunked;
 pub mod config;
+pub mod frames;
 pub mod headers;
+pub mod hpack;
 pub mod json;
 pub mod key;
 pub mod message;
@@ -69,6 +71,8 @@ pub const TARGETS: &[Target] = &[
     response::TARGET,
     chunked::TARGET,
     stream::TARGET,
+    hpack::TARGET,
+    frames::TARGET,
 ];
 
 /// For the binaries of cargo-fuzz: panics if a promise is broken.

@@ -128,7 +128,7 @@ macro_rules! targets {
     };
 }
 
-targets!(token path route query key resource json headers config request response chunked stream);
+targets!(token path route query key resource json headers config request response chunked stream hpack frames);
 
 fn target(name: &str) -> &'static Target {
     TARGETS
