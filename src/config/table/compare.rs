@@ -115,15 +115,21 @@ impl RouteTable {
     }
 
     /// The requests that get another key by this table than by what version 0.1.0 has recorded. That is
-    /// paths and templates, and no more: of a route that has gone, or of what is not fenced any more, it
-    /// says nothing. A path that it has under two names of a capture counts with the template of each.
+    /// paths and templates, and no more; and of a route whose path is not in this table it cannot be
+    /// told when it went, so that it counts for nothing. A path that is on record under two names of a
+    /// capture counts with the template of each.
     #[must_use]
     pub fn changes_from_templates(&self, recorded: &[(String, String)]) -> Vec<Finding> {
-        let mut by_shape: BTreeMap<String, Vec<Rule>> = BTreeMap::new();
+        let shapes = self
+            .routes
+            .iter()
+            .map(|rule| (rule.pattern.shape(), Vec::new()));
+        let mut by_shape: BTreeMap<String, Vec<Rule>> = shapes.collect();
         for (path, template) in recorded {
-            if let Ok(rule) = Rule::of_template(path, template) {
-                let shape = rule.pattern.shape();
-                by_shape.entry(shape).or_default().push(rule);
+            if let Ok(rule) = Rule::of_template(path, template)
+                && let Some(rules) = by_shape.get_mut(&rule.pattern.shape())
+            {
+                rules.push(rule);
             }
         }
         let most = by_shape.values().map(Vec::len).max().unwrap_or(0);
