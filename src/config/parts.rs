@@ -2,11 +2,13 @@
 //! name.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use http::Method;
 
 use super::problems::{Report, nearest, shown};
+use super::settings::UnknownStatuses;
 use crate::fence::{Allow, KeyTemplate, Pattern, Source};
 
 /// Route labels that mean something else in metrics and logs.
@@ -120,33 +122,61 @@ pub(super) fn allow(at: &str, list: Vec<Option<String>>, report: &mut Report) ->
     allow
 }
 
-/// The statuses that leave open what became of a request.
+/// A list of a file, which may have an empty entry.
+type StatusList = Option<Vec<Option<u16>>>;
+
+/// The statuses that leave open what became of a request: those of HTTP and those of gRPC.
 pub(super) fn unknown_statuses(
     at: &str,
-    list: Option<Vec<Option<u16>>>,
-    inherited: &Arc<[u16]>,
+    (http, grpc): (StatusList, StatusList),
+    inherited: &UnknownStatuses,
     report: &mut Report,
-) -> Arc<[u16]> {
-    let Some(list) = list else {
-        return Arc::clone(inherited);
-    };
-    let mut statuses = Vec::with_capacity(list.len());
-    for (i, status) in list.into_iter().enumerate() {
+) -> UnknownStatuses {
+    let of_http = (
+        200..600,
+        "the status of a final response",
+        "200 to 599; a gateway that has lost its service mostly says 502 or 504",
+    );
+    let of_grpc = (
+        1..17,
+        "the status of a gRPC call that has failed",
+        "1 to 16; a gateway that has lost its service mostly says 14",
+    );
+    UnknownStatuses {
+        http: statuses(&format!("{at}.unknown_statuses"), http, of_http, report)
+            .unwrap_or_else(|| Arc::clone(&inherited.http)),
+        grpc: statuses(
+            &format!("{at}.unknown_grpc_statuses"),
+            grpc,
+            of_grpc,
+            report,
+        )
+        .unwrap_or_else(|| Arc::clone(&inherited.grpc)),
+    }
+}
+
+/// A list of statuses, each from this range.
+fn statuses(
+    at: &str,
+    list: StatusList,
+    (range, what, hint): (Range<u16>, &str, &str),
+    report: &mut Report,
+) -> Option<Arc<[u16]>> {
+    let mut statuses = Vec::new();
+    for (i, status) in list?.into_iter().enumerate() {
         let at = format!("{at}[{i}]");
         match status {
             None => report.error(at, "this status is empty", ""),
-            Some(status) if !(200..600).contains(&status) => report.error(
-                at,
-                format!("{status} is not the status of a final response"),
-                "200 to 599; a gateway that has lost its service mostly says 502 or 504",
-            ),
+            Some(status) if !range.contains(&status) => {
+                report.error(at, format!("{status} is not {what}"), hint);
+            }
             Some(status) if statuses.contains(&status) => {
                 report.warn(at, format!("{status} is listed twice"), "");
             }
             Some(status) => statuses.push(status),
         }
     }
-    statuses.into()
+    Some(statuses.into())
 }
 
 /// Whether a name can be a label.

@@ -139,6 +139,9 @@ pub struct RouteUpstreamFile {
     /// Statuses that leave open what became of a request, in place of the top level's.
     #[schemars(with = "Option<Vec<u16>>")]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
+    /// The same for values of `grpc-status`.
+    #[schemars(with = "Option<Vec<u16>>")]
+    pub unknown_grpc_statuses: Option<Vec<Option<u16>>>,
 }
 
 /// A route's overrides of `barrier`.

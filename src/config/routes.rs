@@ -1,7 +1,6 @@
 //! The checks of the routes, one by one and against each other.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::idempotency;
@@ -10,7 +9,8 @@ use super::peer;
 use super::problems::{Report, shown};
 use super::route_file::{RouteFile, RouteUpstreamFile};
 use super::settings::{
-    BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, Upgrade,
+    BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, UnknownStatuses,
+    Upgrade,
 };
 use super::units::Time;
 use super::validate::{body, positive};
@@ -21,7 +21,7 @@ use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
 pub(super) struct Inherited {
     pub safe_methods: SafeMethods,
     pub upstream_timeout: Duration,
-    pub unknown_statuses: Arc<[u16]>,
+    pub unknown: UnknownStatuses,
     pub barrier: BarrierSettings,
     pub body: BodySettings,
     /// Clients are asked for certificates, so that they have names.
@@ -127,7 +127,7 @@ fn route(
         file.allow.unwrap_or_default(),
         report,
     );
-    let (upstream_timeout, unknown_statuses) =
+    let (upstream_timeout, unknown) =
         upstream(at, file.upstream.unwrap_or_default(), inherited, report);
     let barrier = file.barrier.unwrap_or_default();
     let body = body(
@@ -184,7 +184,7 @@ fn route(
         allow,
         idempotency,
         upstream_timeout,
-        unknown_statuses,
+        unknown,
         barrier_wait: barrier.wait.map_or(inherited.barrier.wait, |time| time.0),
         barrier_drain: duration(
             &format!("{at}.barrier.drain"),
@@ -203,11 +203,11 @@ fn upstream(
     file: RouteUpstreamFile,
     inherited: &Inherited,
     report: &mut Report,
-) -> (Duration, Arc<[u16]>) {
-    let unknown_statuses = parts::unknown_statuses(
-        &format!("{at}.upstream.unknown_statuses"),
-        file.unknown_statuses,
-        &inherited.unknown_statuses,
+) -> (Duration, UnknownStatuses) {
+    let unknown = parts::unknown_statuses(
+        &format!("{at}.upstream"),
+        (file.unknown_statuses, file.unknown_grpc_statuses),
+        &inherited.unknown,
         report,
     );
     let upstream_timeout = duration(
@@ -220,7 +220,7 @@ fn upstream(
     {
         longer_than_settle(format!("{at}.upstream.timeout"), report);
     }
-    (upstream_timeout, unknown_statuses)
+    (upstream_timeout, unknown)
 }
 
 /// The key of what a route protects; `Some(None)` where it needs none, `None` where it is wrong.
@@ -289,6 +289,7 @@ pub(super) fn no_upgrades(routes: &[RouteSettings], report: &mut Report) {
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
     let upstream = file.upstream.as_ref();
     let unknown_statuses = upstream.is_some_and(|block| block.unknown_statuses.is_some());
+    let unknown_grpc = upstream.is_some_and(|block| block.unknown_grpc_statuses.is_some());
     let given = [
         ("resource", file.resource.is_some()),
         ("token", file.token.is_some()),
@@ -298,6 +299,7 @@ fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
         ("idempotency", file.idempotency.is_some()),
         ("barrier", file.barrier.is_some()),
         ("upstream.unknown_statuses", unknown_statuses),
+        ("upstream.unknown_grpc_statuses", unknown_grpc),
     ];
     let given: Vec<_> = given
         .into_iter()

@@ -51,6 +51,26 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+/// Statuses by which a gateway says that it does not know what became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownStatuses {
+    pub http: Arc<[u16]>,
+    /// Those of gRPC, which come in an HTTP response with 200.
+    pub grpc: Arc<[u16]>,
+}
+
+/// What gateways answer when they have lost the service (RFC 9110, 15.6.3 and 15.6.5), and what Envoy
+/// and gRPC's own libraries make of that and of a call that was given up: CANCELLED,
+/// `DEADLINE_EXCEEDED`, UNAVAILABLE (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
+impl Default for UnknownStatuses {
+    fn default() -> Self {
+        Self {
+            http: Arc::new([502, 504]),
+            grpc: Arc::new([1, 4, 14]),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct UpstreamSettings {
     pub url: UpstreamUrl,
@@ -62,8 +82,7 @@ pub struct UpstreamSettings {
     pub idle_timeout: Duration,
     /// How long the kernel tries to deliver what was written for a fenced request.
     pub undelivered: Duration,
-    /// Statuses by which a gateway says that it does not know what became of a request.
-    pub unknown_statuses: Arc<[u16]>,
+    pub unknown: UnknownStatuses,
     /// HTTP/2 over TLS, by ALPN.
     pub http2: bool,
     /// How many HTTP/2 connections may take requests at once.
@@ -265,8 +284,8 @@ pub struct RouteSettings {
     /// `None`: no keys are sent.
     pub idempotency: Option<IdempotencySettings>,
     pub upstream_timeout: Duration,
-    /// As [`UpstreamSettings::unknown_statuses`].
-    pub unknown_statuses: Arc<[u16]>,
+    /// As [`UpstreamSettings::unknown`].
+    pub unknown: UnknownStatuses,
     pub barrier_wait: Duration,
     pub barrier_drain: Duration,
     pub body: BodySettings,

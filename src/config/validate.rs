@@ -1,7 +1,6 @@
 //! From the [file](super::file)'s fields to [`Settings`]: defaults, and every check but those of the
 //! [routes](super::routes). A check that fails is reported, and the others go on.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -16,8 +15,8 @@ use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    RouteSettings, SafeMethods, Settings, ShutdownSettings, Unmatched, UpstreamSettings,
-    UpstreamUrl,
+    RouteSettings, SafeMethods, Settings, ShutdownSettings, UnknownStatuses, Unmatched,
+    UpstreamSettings, UpstreamUrl,
 };
 use super::store;
 use super::tls;
@@ -70,11 +69,9 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         upstream_timeout: upstream
             .as_ref()
             .map_or(Duration::from_secs(30), |u| u.timeout),
-        unknown_statuses: upstream
+        unknown: upstream
             .as_ref()
-            .map_or_else(default_unknown_statuses, |u| {
-                Arc::clone(&u.unknown_statuses)
-            }),
+            .map_or_else(UnknownStatuses::default, |u| u.unknown.clone()),
         barrier,
         body,
         peers_are_named: client_ca,
@@ -317,10 +314,10 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         report,
     );
     let undelivered = undelivered(file.undelivered, report);
-    let unknown_statuses = parts::unknown_statuses(
-        "upstream.unknown_statuses",
-        file.unknown_statuses,
-        &default_unknown_statuses(),
+    let unknown = parts::unknown_statuses(
+        "upstream",
+        (file.unknown_statuses, file.unknown_grpc_statuses),
+        &UnknownStatuses::default(),
         report,
     );
     let http2 = file.http2.unwrap_or(false);
@@ -347,16 +344,11 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
         timeout,
         idle_timeout,
         undelivered,
-        unknown_statuses,
+        unknown,
         http2,
         http2_connections,
         tls: tls?,
     })
-}
-
-/// What gateways answer when they have lost the service (RFC 9110, 15.6.3 and 15.6.5).
-fn default_unknown_statuses() -> Arc<[u16]> {
-    Arc::new([502, 504])
 }
 
 /// A kernel that gives up sooner than a retransmission breaks healthy connections. After a death,

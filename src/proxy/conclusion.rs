@@ -1,22 +1,26 @@
 //! Whether a whole response says that the upstream is done with its request.
 //!
 //! A gateway between (nginx, Envoy, a load balancer) answers 502 or 504 when it has lost the service
-//! behind it. Its response is whole, and the service may still be at work on the request. A response
-//! that only the end of its connection ends (RFC 9112, 6.3) looks whole wherever it was cut. In both
-//! cases the client gets the response as it is, and the permit ends as an unknown outcome.
+//! behind it. Its response is whole, and the service may still be at work on the request. To a gRPC
+//! call it says so by a `grpc-status`, in the head or in trailers. A response that only the end of its
+//! connection ends (RFC 9112, 6.3) looks whole wherever it was cut. In all these cases the client gets
+//! the response as it is, and the permit ends as an unknown outcome.
 
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::response::Parts;
-use http::{StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
+
+use super::headers::OUTCOME;
+use crate::config::UnknownStatuses;
+use crate::metrics::Outcome;
 
 /// What is needed to judge the response to one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Conclusion {
-    /// Statuses of a gateway that does not know what became of the request.
-    pub unknown_statuses: Arc<[u16]>,
+    pub unknown: UnknownStatuses,
     /// The request is a HEAD: no response to it has content.
     pub head: bool,
     /// The request can change something.
@@ -28,6 +32,12 @@ pub(crate) struct Conclusion {
 pub(crate) enum Doubt {
     /// This status is one of `upstream.unknown_statuses`.
     Status(u16),
+    /// This `grpc-status` is one of `upstream.unknown_grpc_statuses`.
+    Grpc(u16),
+    /// A gRPC response ended without a status that can be read.
+    NoGrpcStatus,
+    /// Another fencepost behind this one says so.
+    Fencepost,
     /// Only the end of the connection has ended the response.
     NoLength,
 }
@@ -40,6 +50,18 @@ impl fmt::Display for Doubt {
                 "The upstream answered {status}, which says that nobody knows what became of the \
                  request (upstream.unknown_statuses)"
             ),
+            Self::Grpc(status) => write!(
+                f,
+                "The upstream answered with the gRPC status {status}, which says that nobody knows \
+                 what became of the call (upstream.unknown_grpc_statuses)"
+            ),
+            Self::NoGrpcStatus => f.write_str(
+                "The gRPC response has no status: nobody knows what became of the call \
+                 (upstream.unknown_grpc_statuses)",
+            ),
+            Self::Fencepost => {
+                f.write_str("A fencepost behind this one does not know what became of the request")
+            }
             Self::NoLength => f.write_str(
                 "The response has neither a length nor chunks: it ended with its connection, and \
                  may have been cut",
@@ -48,13 +70,43 @@ impl fmt::Display for Doubt {
     }
 }
 
+/// Reads the trailers of a gRPC response whose head has no status.
+#[derive(Debug)]
+pub(crate) struct GrpcStatus {
+    unknown: Arc<[u16]>,
+    /// What it said; nothing so far.
+    doubt: Option<Doubt>,
+}
+
+impl GrpcStatus {
+    /// The trailers have come.
+    pub(crate) fn read(&mut self, trailers: &HeaderMap) {
+        self.doubt = grpc_doubt(&self.unknown, trailers);
+    }
+
+    /// Why the response, which is whole, leaves the outcome open.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+}
+
 impl Conclusion {
-    /// Why the response is not the end of its request though it is whole; `None`: it is. To be asked
-    /// before hop-by-hop fields are taken off.
+    /// Why the response is not the end of its request though it is whole; `None`: it is, as far as its
+    /// head tells. To be asked before hop-by-hop fields are taken off.
     pub(crate) fn doubt(&self, response: &Parts) -> Option<Doubt> {
-        let status = response.status.as_u16();
-        if self.unknown_statuses.contains(&status) {
+        let (status, headers) = (response.status.as_u16(), &response.headers);
+        if self.unknown.http.contains(&status) {
             return Some(Doubt::Status(status));
+        }
+        let outcome = headers.get_all(OUTCOME).iter();
+        if outcome
+            .into_iter()
+            .any(|word| word == Outcome::OutcomeUnknown.as_str())
+        {
+            return Some(Doubt::Fencepost);
+        }
+        if self.is_grpc(response) && headers.contains_key(GRPC_STATUS) {
+            return grpc_doubt(&self.unknown.grpc, headers);
         }
         let bodiless = self.head
             || matches!(
@@ -63,10 +115,48 @@ impl Conclusion {
             );
         // Any Transfer-Encoding that has come so far is chunked (`wire::head`).
         let framed = response.version > Version::HTTP_11
-            || response.headers.contains_key(CONTENT_LENGTH)
-            || response.headers.contains_key(TRANSFER_ENCODING);
+            || headers.contains_key(CONTENT_LENGTH)
+            || headers.contains_key(TRANSFER_ENCODING);
         (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
     }
+
+    /// What is to read the response's trailers, where they tell what its head does not.
+    pub(crate) fn in_trailers(&self, response: &Parts) -> Option<GrpcStatus> {
+        let later = self.is_grpc(response) && !response.headers.contains_key(GRPC_STATUS);
+        later.then(|| GrpcStatus {
+            unknown: Arc::clone(&self.unknown.grpc),
+            doubt: Some(Doubt::NoGrpcStatus),
+        })
+    }
+
+    /// Whether its gRPC status counts. gRPC-Web is not meant: its trailers are in the body.
+    fn is_grpc(&self, response: &Parts) -> bool {
+        let content = response.headers.get(CONTENT_TYPE);
+        let content = content.map_or(&b""[..], http::HeaderValue::as_bytes);
+        let is_grpc = content
+            .strip_prefix(b"application/grpc")
+            .is_some_and(|rest| matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..]));
+        is_grpc && response.status == StatusCode::OK && !self.unknown.grpc.is_empty()
+    }
+}
+
+const GRPC_STATUS: &str = "grpc-status";
+
+/// What the status in these fields leaves open. Of several, any one may be the gateway's.
+fn grpc_doubt(unknown: &[u16], headers: &HeaderMap) -> Option<Doubt> {
+    let mut doubt = Some(Doubt::NoGrpcStatus);
+    for value in headers.get_all(GRPC_STATUS) {
+        let status = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        match status {
+            Some(status) if unknown.contains(&status) => return Some(Doubt::Grpc(status)),
+            Some(_) => doubt = None,
+            None => return Some(Doubt::NoGrpcStatus),
+        }
+    }
+    doubt
 }
 
 #[cfg(test)]
@@ -86,7 +176,7 @@ mod tests {
     #[test]
     fn what_leaves_the_outcome_open() {
         let of = |unsafe_method, head| Conclusion {
-            unknown_statuses: Arc::new([502, 504]),
+            unknown: UnknownStatuses::default(),
             head,
             unsafe_method,
         };
@@ -111,5 +201,57 @@ mod tests {
             let response = response(status, version, header);
             assert_eq!(conclusion.doubt(&response), expected, "{status} {header:?}");
         }
+    }
+
+    #[test]
+    fn what_a_grpc_status_leaves_open() {
+        let conclusion = |grpc: &[u16]| Conclusion {
+            unknown: UnknownStatuses {
+                grpc: grpc.into(),
+                ..UnknownStatuses::default()
+            },
+            head: false,
+            unsafe_method: true,
+        };
+        let usual = conclusion(&[1, 4, 14]);
+        let head = |content: &str, status: &[&str]| {
+            let mut parts = response(200, Version::HTTP_2, Some(("content-type", content)));
+            for status in status {
+                let value = status.parse().expect("a value");
+                parts.headers.append(GRPC_STATUS, value);
+            }
+            parts
+        };
+        let grpc = "application/grpc+proto";
+        for (status, expected) in [
+            (&["14"][..], Some(Doubt::Grpc(14))),
+            (&["4"], Some(Doubt::Grpc(4))),
+            (&["0"], None),
+            (&["2"], None),
+            (&["0", "14"], Some(Doubt::Grpc(14))),
+            (&["x"], Some(Doubt::NoGrpcStatus)),
+            (&[""], Some(Doubt::NoGrpcStatus)),
+            (&["99999"], Some(Doubt::NoGrpcStatus)),
+        ] {
+            let parts = head(grpc, status);
+            assert_eq!(usual.doubt(&parts), expected, "{status:?}");
+            assert!(usual.in_trailers(&parts).is_none());
+            assert_eq!(conclusion(&[]).doubt(&parts), None);
+
+            let first = head(grpc, &[]);
+            assert_eq!(usual.doubt(&first), None);
+            let mut later = usual.in_trailers(&first).expect("the trailers tell");
+            assert_eq!(later.doubt(), Some(Doubt::NoGrpcStatus));
+            later.read(&parts.headers);
+            assert_eq!(later.doubt(), expected, "{status:?}");
+        }
+        for content in ["application/grpc-web", "application/json"] {
+            assert_eq!(usual.doubt(&head(content, &["14"])), None, "{content}");
+            assert!(usual.in_trailers(&head(content, &[])).is_none());
+        }
+        assert!(conclusion(&[]).in_trailers(&head(grpc, &[])).is_none());
+        let behind = Some(("x-fencing-outcome", "outcome-unknown"));
+        let behind = response(200, Version::HTTP_2, behind);
+        assert_eq!(usual.doubt(&behind), Some(Doubt::Fencepost));
     }
 }

@@ -35,7 +35,7 @@ use self::ready::Ready;
 pub(super) use self::ready::unreserved;
 use super::admit::Gate;
 use super::body::{ClientBody, UpstreamBody};
-use super::conclusion::{Conclusion, Doubt};
+use super::conclusion::{Conclusion, Doubt, GrpcStatus};
 use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
@@ -45,7 +45,7 @@ use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Fate, Hold, ResponseBody, Upstream};
 use crate::barrier::{Permit, Sending};
 use crate::fence::{ResourceKey, Token};
-use crate::metrics::RouteMetrics;
+use crate::metrics::{Outcome, RouteMetrics};
 
 /// The limits of one exchange.
 #[derive(Clone, Copy, Debug)]
@@ -199,19 +199,24 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
     let doubt = conclusion.doubt(&parts);
+    let mut later = conclusion.in_trailers(&parts);
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (mut client, followed) = client::way(&body, memory);
     let response = Response::from_parts(parts, followed.boxed_unsync());
     let _ = head.send(Ok(Answered { response, doubt }));
-    let mut whole = pump(&mut body, &trailers, &mut client, &cuts).await;
+    let mut whole = pump(&mut body, &trailers, &mut later, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));
     let mut finished = false;
     let early = !sent.is_cancelled();
     if whole && early {
         (whole, finished) = upload_ends(&sent, &cuts, limits, finish.as_mut()).await;
     }
-    if whole && doubt.is_none() {
+    let told = later.and_then(|status| status.doubt()).filter(|_| whole);
+    if let Some(doubt) = told {
+        say_unknown(&key, token, doubt);
+    }
+    if whole && doubt.is_none() && told.is_none() {
         hold.disarm();
         sending.settled();
         // Its stream is free before its client has taken the answer.
@@ -231,6 +236,17 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     if whole && !finished {
         finish.await;
     }
+}
+
+/// The trailers have told what the head had not: the request is counted and logged by its head.
+fn say_unknown(key: &ResourceKey, token: Token, doubt: Doubt) {
+    tracing::warn!(
+        outcome = Outcome::OutcomeUnknown.as_str(),
+        resource = key.as_str(),
+        token = token.to_string(),
+        reason = doubt.to_string(),
+        "the outcome is unknown"
+    );
 }
 
 /// Follows a tunnel to its end. Only the upstream's own end says that it is done with what it has read.
@@ -291,6 +307,7 @@ async fn upload_ends(
 async fn pump(
     body: &mut ResponseBody,
     rules: &TrailerRules,
+    later: &mut Option<GrpcStatus>,
     client: &mut Client,
     cuts: &Cuts,
 ) -> bool {
@@ -306,6 +323,9 @@ async fn pump(
             Some(Err(_)) => return false,
             Some(Ok(mut frame)) => {
                 if let Some(trailers) = frame.trailers_mut() {
+                    if let Some(status) = later {
+                        status.read(trailers);
+                    }
                     rules.strip(trailers);
                 }
                 let last = body.is_end_stream();

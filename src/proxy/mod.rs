@@ -377,7 +377,7 @@ impl Proxy {
                 drain: settings.barrier_drain,
             },
             conclusion: Conclusion {
-                unknown_statuses: Arc::clone(&settings.unknown_statuses),
+                unknown: settings.unknown.clone(),
                 head: is_head,
                 unsafe_method: fenced.unsafe_method,
             },

@@ -1,6 +1,8 @@
 //! Responses that are whole and leave open what became of the request: a gateway's 502 and 504, and what only
 //! the end of the connection ends. The client gets them as they are, and newer tokens wait (guarantee G2).
 
+mod grpc;
+
 use std::process::Command;
 
 use tempfile::TempDir;

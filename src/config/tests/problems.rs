@@ -1,6 +1,6 @@
 //! Each kind of problem, with its path and its line.
 
-use super::super::{Problem, Severity};
+use super::super::{Problem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
@@ -479,14 +479,28 @@ fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
     let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upstream: { unknown_statuses: [202] } }]\n";
     for (list, top) in [("[]", &[] as &[u16]), ("[503]", &[503])] {
         let (settings, _) = good(&format!("{base}{list} }}\n{routes}"));
-        assert_eq!(*settings.routes[0].unknown_statuses, *top);
-        assert_eq!(*settings.routes[1].unknown_statuses, [202]);
+        assert_eq!(*settings.routes[0].unknown.http, *top);
+        assert_eq!(*settings.routes[1].unknown.http, [202]);
     }
     let (settings, warnings) = good(&format!("{base}[504, 504] }}\n{routes}"));
-    assert_eq!(*settings.routes[0].unknown_statuses, [504]);
+    assert_eq!(*settings.routes[0].unknown.http, [504]);
     assert!(warnings.iter().any(|warning| warning.path == at));
     let (settings, _) = good(&format!("{BASE}{routes}"));
-    assert_eq!(*settings.routes[0].unknown_statuses, [502, 504]);
+    assert_eq!(settings.routes[0].unknown, UnknownStatuses::default());
+
+    let base = "upstream: { url: http://a:3000, unknown_grpc_statuses: ";
+    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upstream: { unknown_grpc_statuses: [2] } }]\n";
+    let (settings, _) = good(&format!("{base}[13] }}\n{routes}"));
+    assert_eq!(*settings.routes[0].unknown.grpc, [13]);
+    assert_eq!(*settings.routes[1].unknown.grpc, [2]);
+    let problems = bad(&format!("{base}[14, 0, 17] }}\n"));
+    for at in [1, 2] {
+        let at = format!("upstream.unknown_grpc_statuses[{at}]");
+        assert!(
+            problems.list.iter().any(|problem| problem.path == at),
+            "{problems}"
+        );
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::barrier::Barrier;
-use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
+use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
 use crate::marks::double::{Double, Rig, clock, key, token};
 use crate::marks::lane::Want;
 use crate::metrics::Metrics;
@@ -56,7 +56,7 @@ impl Bench {
             http2: false,
             http2_connections: 1,
             undelivered: Duration::from_secs(5),
-            unknown_statuses: Arc::new([502, 504]),
+            unknown: UnknownStatuses::default(),
             tls: crate::config::UpstreamTlsSettings::default(),
         };
         let upstream = Upstream::new(&settings, &rig.lease, &gate.metrics);
@@ -97,7 +97,7 @@ impl Bench {
                 drain,
             },
             conclusion: Conclusion {
-                unknown_statuses: Arc::new([502, 504]),
+                unknown: UnknownStatuses::default(),
                 head: false,
                 unsafe_method: true,
             },

@@ -5,6 +5,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::config::UnknownStatuses;
 use crate::marks::InstanceId;
 use crate::marks::lease::Clock;
 use crate::proxy::body::Upload;
@@ -26,7 +27,7 @@ fn upstream(address: &str, lease: &Arc<Lease>) -> Upstream {
         timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(5),
         undelivered: Duration::from_secs(5),
-        unknown_statuses: Arc::new([502, 504]),
+        unknown: UnknownStatuses::default(),
         http2: false,
         http2_connections: 1,
         tls: crate::config::UpstreamTlsSettings::default(),

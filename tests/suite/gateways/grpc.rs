@@ -1,0 +1,109 @@
+//! A gateway that has lost its service tells a gRPC caller so in a response with the HTTP status 200: by a
+//! `grpc-status`, in the head (Envoy's, and nginx's by `error_page`) or in trailers.
+
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2Upstream, block, frame};
+use crate::support::{Answer, Config, Proxy, Request, Store, post};
+
+const CONTENT: (&str, &[u8]) = ("content-type", b"application/grpc");
+const HEAD: &[(&str, &[u8])] = &[(":status", b"200"), CONTENT];
+
+fn call(token: u64) -> Request {
+    post("/test.Ledger/Put")
+        .header("Content-Type", "application/grpc")
+        .header("TE", "trailers")
+        .header("X-Account", "7")
+        .token(token)
+        .body(b"\0\0\0\0\x01x")
+}
+
+/// What the next token gets after 41 has got this head, and these trailers where there are any.
+async fn next_after(
+    config: &str,
+    head: &[(&str, &[u8])],
+    trailers: Option<&[(&str, &[u8])]>,
+) -> Answer {
+    let upstream = Http2Upstream::start().await;
+    let config = Config::to(&upstream.url(), &Store::sqlite())
+        .with("barrier: { wait: 200ms, settle: 300s }")
+        .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]")
+        .with(config);
+    let proxy = Proxy::start(&config).await;
+    let first = proxy.start_request(call(41));
+    let mut peer = upstream.accept(&[]).await;
+    let (stream, _) = peer.request().await;
+    let last = |end| {
+        if end {
+            END_HEADERS | END_STREAM
+        } else {
+            END_HEADERS
+        }
+    };
+    let head = block(&[HEAD, head].concat());
+    let mut frames = frame(HEADERS, last(trailers.is_none()), stream, &head);
+    if let Some(trailers) = trailers {
+        frames.extend(frame(DATA, 0, stream, b"\0\0\0\0\x01x"));
+        frames.extend(frame(HEADERS, last(true), stream, &block(trailers)));
+    }
+    peer.send(&frames).await.expect("it is taken");
+    assert_eq!(first.await.expect("no panic").status(), 200);
+    let second = proxy.start_request(call(42));
+    let served = tokio::spawn(async move { peer.serve().await });
+    let answer = second.await.expect("no panic");
+    served.abort();
+    answer
+}
+
+fn status(value: &[u8]) -> [(&str, &[u8]); 1] {
+    [("grpc-status", value)]
+}
+
+#[tokio::test]
+async fn a_grpc_status_of_a_gateway_leaves_the_outcome_open() {
+    for (head, trailers) in [
+        (&status(b"14")[..], None),
+        (&status(b"4"), None),
+        (&[], Some(&status(b"14")[..])),
+        // None at all: it may have been lost on the way.
+        (&[], None),
+        // A fencepost behind this one, whose own outcome is unknown.
+        (
+            &[
+                ("grpc-status", b"2"),
+                ("x-fencing-outcome", b"outcome-unknown"),
+            ],
+            None,
+        ),
+    ] {
+        let answer = next_after("{}", head, trailers).await;
+        assert_eq!(
+            answer.header("grpc-status"),
+            Some("14"),
+            "{head:?} {trailers:?}"
+        );
+        assert_eq!(
+            answer.outcome(),
+            Some("older-in-flight"),
+            "{head:?} {trailers:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_grpc_status_of_the_service_ends_its_call() {
+    for (config, head, trailers) in [
+        ("{}", &[][..], Some(&status(b"0")[..])),
+        ("{}", &status(b"9"), None),
+        (
+            "upstream: { unknown_grpc_statuses: [] }",
+            &status(b"14"),
+            None,
+        ),
+    ] {
+        let answer = next_after(config, head, trailers).await;
+        assert_eq!(
+            (answer.status(), answer.outcome()),
+            (200, None),
+            "{head:?} {trailers:?}"
+        );
+    }
+}
