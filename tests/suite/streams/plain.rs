@@ -39,8 +39,11 @@ async fn a_connection_whose_upstream_answers_nothing_is_left() {
 async fn a_connection_whose_upstream_is_slow_with_one_request_stays() {
     let more = "upstream: { timeout: 300ms, idle_timeout: 300s }";
     let (upstream, _config, proxy) = started(more).await;
-    let slow = proxy.start_request(get("/orders/7"));
+    let first = proxy.start_request(get("/orders/7"));
     let mut peer = upstream.accept(&[]).await;
+    assert_eq!(peer.serve().await, "");
+    first.await.expect("no panic").assert_forwarded();
+    let slow = proxy.start_request(get("/orders/7"));
     let (stream, _) = peer.request().await;
     slow.await.expect("no panic");
     given_up(&mut peer, stream).await;
