@@ -31,6 +31,7 @@ impl Reservation {
                 .entry(CONTENT_LENGTH)
                 .or_insert_with(|| length.into());
         }
+        let heard = self.connection.heard();
         // Dropped at once: it may keep the stream alive.
         let sent = self
             .sender
@@ -67,7 +68,7 @@ impl Reservation {
             stop: stop.clone().drop_guard(),
             answered,
             unanswered: Unanswered {
-                heard: reservation.connection.heard(),
+                heard,
                 reservation: Arc::clone(&reservation),
             },
         };
@@ -103,7 +104,7 @@ pub(crate) struct Http2Response {
 /// nothing at all since: others would be sent over a connection that leads nowhere. A fenced one is
 /// given up with its [`Http2Exchange`].
 struct Unanswered {
-    /// What had been heard when it was sent.
+    /// What had been heard before it was sent.
     heard: u64,
     reservation: Arc<Reservation>,
 }
