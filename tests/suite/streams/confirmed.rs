@@ -1,5 +1,5 @@
 //! PINGs by which an upstream confirms that it has read what a given-up request has sent: behind its reset, and
-//! no more of them than servers of gRPC take.
+//! no more of them than a server of gRPC takes.
 
 use super::*;
 
@@ -27,7 +27,8 @@ async fn a_given_up_stream_is_reset_before_the_upstream_is_asked() {
     }
 }
 
-/// A server of gRPC ends a connection with its fourth PING that it has said nothing before (`too_many_pings`).
+/// A server of gRPC's Go library ends a connection at the fourth PING without an answer of its own between them
+/// (`too_many_pings`).
 #[tokio::test]
 async fn a_connection_takes_two_pings_without_an_answer_between() {
     let more = "{ upstream: { timeout: 300ms }, barrier: { settle: 300s } }";

@@ -66,3 +66,72 @@ impl Confirmations {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+
+    /// The kinds of the frames that have come, behind the preface.
+    async fn kinds(far: &mut DuplexStream) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        let mut head = [0; 9];
+        while futures_util::poll!(Box::pin(far.read_exact(&mut head))).is_ready() {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            far.read_exact(&mut payload).await.expect("whole frames");
+            kinds.push(head[3]);
+        }
+        kinds
+    }
+
+    #[tokio::test]
+    async fn a_ping_waits_until_all_before_it_is_written() {
+        let (mut far, near) = duplex(1 << 16);
+        let (sender, mut connection) = h2::client::handshake(near).await.expect("room");
+        let ping_pong = connection.ping_pong().expect("it is taken once");
+        let (ask, asking) = mpsc::unbounded_channel();
+        let mut confirmations = Confirmations::new(ping_pong, asking);
+        far.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
+            .await
+            .expect("room");
+        let mut preface = [0; 24];
+        far.read_exact(&mut preface).await.expect("it was sent");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut poll = |cx: &mut Context<'_>| {
+            let polled = Future::poll(Pin::new(&mut connection), cx);
+            assert!(polled.is_pending(), "{polled:?}");
+        };
+        poll(&mut cx);
+        let mut sender = sender.ready().await.expect("open");
+        let (_response, mut stream) = sender
+            .send_request(http::Request::new(()), false)
+            .expect("open");
+        poll(&mut cx);
+        kinds(&mut far).await;
+
+        stream.send_reset(h2::Reason::CANCEL);
+        let (tx, mut told) = oneshot::channel();
+        ask.send(tx).expect("it listens");
+        confirmations.collect(&mut cx);
+        assert!(!confirmations.proceed(&mut cx, false), "not written yet");
+        poll(&mut cx);
+        assert_eq!(kinds(&mut far).await, [RST_STREAM]);
+        assert!(confirmations.proceed(&mut cx, true));
+        poll(&mut cx);
+        assert_eq!(kinds(&mut far).await, [PING]);
+        assert!(!confirmations.proceed(&mut cx, true), "one at a time");
+        assert!(told.try_recv().is_err(), "nobody has answered");
+        stream
+            .send_data(Bytes::new(), true)
+            .expect_err("it is reset");
+    }
+}

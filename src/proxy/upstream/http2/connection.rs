@@ -27,9 +27,8 @@ use crate::proxy::upstream::socket::{ResetSwitch, Socket};
 /// do for that than to answer a PING, which RFC 9113, 6.7, asks to put before all else.
 const CONFIRM: Duration = Duration::from_secs(1);
 
-/// How many PINGs a connection takes without a part of a response between them. Servers of gRPC (its
-/// own C and Go libraries) take the fourth for abuse (`too_many_pings`), and end the connection with
-/// all that is on it.
+/// How many PINGs a connection takes without a part of a response between them. The Go library of gRPC
+/// takes the fourth for abuse (`too_many_pings`), and ends the connection with all that is on it.
 const MAX_PINGS: usize = 2;
 
 /// What is held of one response that its client does not read.
@@ -95,8 +94,8 @@ impl SharedConnection {
         self.retired.cancel();
     }
 
-    /// Whether the upstream has read all that was sent of a stream of which nothing more is queued.
-    /// Frames are read in their order, so the answer to a PING that is sent now says so.
+    /// Whether the upstream has read all that was sent of a stream that has been reset, see
+    /// [`Confirmations`].
     pub(super) async fn confirms(&self, stream: u32) -> bool {
         if !self.opened.surely(stream) {
             // It waits inside the library, and the PING would overtake it.
