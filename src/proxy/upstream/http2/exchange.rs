@@ -31,7 +31,7 @@ impl Reservation {
                 .entry(CONTENT_LENGTH)
                 .or_insert_with(|| length.into());
         }
-        let heard = self.connection.heard();
+        let before = self.connection.heard();
         // Dropped at once: it may keep the stream alive.
         let sent = self
             .sender
@@ -68,7 +68,7 @@ impl Reservation {
             stop: stop.clone().drop_guard(),
             answered,
             unanswered: Unanswered {
-                heard,
+                heard: before,
                 reservation: Arc::clone(&reservation),
             },
         };
