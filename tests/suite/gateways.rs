@@ -213,3 +213,54 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
     newer.await.expect("no panic").assert_forwarded();
     assert_eq!(service.tokens("order:7"), [41, 42]);
 }
+
+/// `HAProxy` refuses a stream (`REFUSED_STREAM`: not processed, may be sent again) whose request its server has read
+/// over a connection that was used before, and closed without an answer.
+#[tokio::test]
+async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
+    let Some(haproxy) = program("haproxy") else {
+        eprintln!("skipped: gateways (haproxy is not installed)");
+        return;
+    };
+    let service = Upstream::start().await;
+    let dir = TempDir::new().expect("a temporary directory");
+    let port = free_port();
+    let configuration = format!(
+        "global
+           nbthread 1
+         defaults
+           mode http
+           timeout connect 20s
+           timeout client 60s
+           timeout server 60s
+           http-reuse always
+         listen here
+           bind 127.0.0.1:{port} proto h2
+           server it {}\n",
+        service.url().trim_start_matches("http://")
+    );
+    let file = dir.path().join("haproxy.cfg");
+    std::fs::write(&file, configuration).expect("the directory is writable");
+    let _haproxy = Process::start(Command::new(haproxy).arg("-db").arg("-f").arg(&file));
+    eventually("HAProxy to listen", || async {
+        let address = ("127.0.0.1", port);
+        tokio::net::TcpStream::connect(address).await.ok()
+    })
+    .await;
+    let url = format!("h2c://127.0.0.1:{port}");
+    let config = Config::to(&url, &Store::sqlite()).with("barrier: { wait: 200ms, settle: 300s }");
+    let proxy = Proxy::start(&config).await;
+    let first = proxy.send(put("/orders/7").token(40)).await;
+    first.assert_forwarded();
+    service.next([Step::Close]);
+    let refused = proxy.send(put("/orders/7").token(41).body("read")).await;
+    let problem = refused.assert_problem(502, "outcome-unknown");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(
+        detail.contains("refused stream"),
+        "HAProxy does otherwise now: {detail}"
+    );
+    let newer = proxy.send(put("/orders/7").token(42)).await;
+    newer.assert_problem(503, "older-in-flight");
+    assert_eq!(service.tokens("order:7"), [40, 41]);
+}

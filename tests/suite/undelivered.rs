@@ -82,6 +82,12 @@ async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
     let stuck = stuck(&proxy, &upstream).await;
     proxy.kill9();
     drop(proxy);
+    // The next run waits until 41 has settled, and knows nothing of what its kernel may hold.
+    let proxy = Proxy::start(&config).await;
+    let newer = proxy.start_request(put("/orders/7").token(42));
+    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    let newer = soon("42", newer).await.expect("no panic");
+    newer.assert_forwarded();
     nothing_more_comes(stuck).await;
 }
 

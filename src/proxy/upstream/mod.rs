@@ -144,6 +144,8 @@ struct Setup {
     connect_timeout: Duration,
     idle_timeout: Duration,
     undelivered: Duration,
+    /// Of the response to a whole request.
+    timeout: Duration,
     http2_connections: usize,
     metrics: Arc<Metrics>,
 }
@@ -151,6 +153,7 @@ struct Setup {
 impl Setup {
     /// `fence`: the lease, and the generation of the permits that these connections are for.
     fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> Connections {
+        let fenced = fence.is_some();
         let guard =
             fence.map(|(lease, generation)| LeaseGuard::new(lease, generation, self.undelivered));
         let sockets = Connector {
@@ -162,6 +165,8 @@ impl Setup {
             return Connections::Http2(Http2Pool::new(http2::PoolSettings {
                 connecting,
                 uri: self.uri.clone(),
+                fenced,
+                overtime: (!fenced).then_some(self.timeout),
                 connections: self.http2_connections,
                 connect_timeout: self.connect_timeout,
                 idle_timeout: self.idle_timeout,
@@ -218,6 +223,7 @@ impl Upstream {
             connect_timeout: settings.connect_timeout,
             idle_timeout: settings.idle_timeout,
             undelivered: settings.undelivered,
+            timeout: settings.timeout,
             http2_connections: settings.http2_connections,
             metrics: Arc::clone(metrics),
         };

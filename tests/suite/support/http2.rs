@@ -123,6 +123,12 @@ impl Http2Upstream {
         format!("h2c://{}", self.0.local_addr().expect("it is bound"))
     }
 
+    /// Ends the next connection without a word.
+    pub async fn refuse(&self) {
+        let accepted = soon("a connection", self.0.accept()).await;
+        drop(accepted.expect("accepting works"));
+    }
+
     /// The next connection, its preface read and these SETTINGS sent.
     pub async fn accept(&self, settings: &[(u16, u32)]) -> Http2 {
         let accepted = soon("a connection", self.0.accept()).await;

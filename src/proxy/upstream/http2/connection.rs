@@ -3,22 +3,22 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use h2::{Ping, PingPong};
 use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::Connection as _;
 use prometheus::IntGauge;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 
+use super::confirm::Confirmations;
 use super::transport::{OpenedStreams, Transport};
 use super::{MAX_STREAMS, Shared, chain};
 use crate::proxy::upstream::socket::{ResetSwitch, Socket};
@@ -26,6 +26,10 @@ use crate::proxy::upstream::socket::{ResetSwitch, Socket};
 /// How long the upstream may take to confirm that it has read what was sent. It has nothing else to
 /// do for that than to answer a PING, which RFC 9113, 6.7, asks to put before all else.
 const CONFIRM: Duration = Duration::from_secs(1);
+
+/// How many PINGs a connection takes without a part of a response between them. The Go library of gRPC
+/// takes the fourth for abuse (`too_many_pings`), and ends the connection with all that is on it.
+const MAX_PINGS: usize = 2;
 
 /// What is held of one response that its client does not read.
 const STREAM_WINDOW: u32 = 192 << 10;
@@ -46,7 +50,14 @@ pub(super) struct SharedConnection {
     limit: AtomicUsize,
     /// When its last stream was released. Short sections, never across an await.
     idle_since: Mutex<Instant>,
-    pings: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    /// Those that want to know whether all has been read.
+    asking: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    /// PINGs since the last part of a response.
+    pings: AtomicUsize,
+    /// How often something has been read.
+    heard: AtomicU64,
+    /// A request was given up that the upstream was silent about.
+    suspected: Notify,
     /// It takes no more streams.
     retired: CancellationToken,
 }
@@ -83,19 +94,58 @@ impl SharedConnection {
         self.retired.cancel();
     }
 
-    /// Whether the upstream has read all that was sent of a stream of which nothing more is queued.
-    /// Frames are read in their order, so the answer to a PING that is sent now says so.
+    /// Whether the upstream has read all that was sent of a stream that has been reset, see
+    /// [`Confirmations`].
     pub(super) async fn confirms(&self, stream: u32) -> bool {
         if !self.opened.surely(stream) {
             // It waits inside the library, and the PING would overtake it.
             return false;
         }
+        self.answers().await
+    }
+
+    /// Whether the upstream answers a PING.
+    async fn answers(&self) -> bool {
         let (tx, rx) = oneshot::channel();
-        if self.pings.send(tx).is_err() {
+        if self.asking.send(tx).is_err() {
             return false;
         }
         let answered = tokio::time::timeout(CONFIRM, rx).await;
         answered.is_ok_and(|answered| answered.is_ok())
+    }
+
+    /// A part of a response has come.
+    pub(super) fn answered(&self) {
+        self.pings.store(0, Ordering::Release);
+    }
+
+    pub(super) fn pinged(&self) {
+        self.pings.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Something has been read.
+    pub(super) fn hear(&self) {
+        self.heard.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes whenever the upstream says something.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Acquire)
+    }
+
+    /// Has the connection retired, unless its upstream answers.
+    pub(super) fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    /// Resolves when a request was given up, and its upstream answers nothing.
+    async fn silent(&self) {
+        loop {
+            self.suspected.notified().await;
+            if !self.answers().await {
+                return;
+            }
+        }
     }
 
     /// Resets the connection. `false`: it has been before.
@@ -103,7 +153,7 @@ impl SharedConnection {
         self.switch.throw()
     }
 
-    /// Which streams have been written to the connection.
+    /// What has been written to the connection.
     pub(super) fn opened(&self) -> &OpenedStreams {
         &self.opened
     }
@@ -115,7 +165,7 @@ pub(super) struct Driver {
     h2: h2::client::Connection<Transport, Bytes>,
     /// Tells when it takes no more streams, and keeps it open meanwhile.
     probe: Option<SendRequest<Bytes>>,
-    pings: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    confirmations: Confirmations,
 }
 
 /// Opens a connection, up to the upstream's first SETTINGS.
@@ -142,14 +192,17 @@ async fn handshake(
     let Some(switch) = ResetSwitch::of(&stream.connected()) else {
         unreachable!("every socket comes with one")
     };
-    let (tx, pings) = mpsc::unbounded_channel();
+    let (tx, asking) = mpsc::unbounded_channel();
     let connection = Arc::new(SharedConnection {
         switch,
         opened: OpenedStreams::default(),
         used: AtomicUsize::new(0),
         limit: AtomicUsize::new(0),
         idle_since: Mutex::new(Instant::now()),
-        pings: tx,
+        asking: tx,
+        pings: AtomicUsize::new(0),
+        heard: AtomicU64::new(0),
+        suspected: Notify::new(),
         retired: CancellationToken::new(),
     });
     let transport = Transport::new(stream, Arc::clone(&connection));
@@ -164,12 +217,15 @@ async fn handshake(
         .enable_push(false)
         .handshake(transport)
         .await;
-    let (mut sender, h2) = built.map_err(|error| chain(&error))?;
+    let (mut sender, mut h2) = built.map_err(|error| chain(&error))?;
+    let Some(ping_pong) = h2.ping_pong() else {
+        unreachable!("it is taken once")
+    };
     let mut driver = Driver {
         connection,
         h2,
         probe: Some(sender.clone()),
-        pings,
+        confirmations: Confirmations::new(ping_pong, asking),
     };
     poll_fn(|cx| match driver.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
@@ -203,10 +259,7 @@ impl Driver {
     pub(super) async fn run(mut self, pool: &Arc<Shared>) {
         let _counted = Counted::new(pool.settings.metrics.upstream_http2_connections());
         let connection = Arc::clone(&self.connection);
-        let ping_pong = self.h2.ping_pong();
-        let (_, none) = mpsc::unbounded_channel();
-        let pings = std::mem::replace(&mut self.pings, none);
-        let mut confirming = std::pin::pin!(confirm(ping_pong, pings));
+        let mut silent = std::pin::pin!(connection.silent());
         let mut limit = connection.limit();
         loop {
             let open = self.probe.is_some();
@@ -223,19 +276,33 @@ impl Driver {
                 },
                 () = connection.retired.cancelled(), if open => self.probe = None,
                 () = idle(&connection, pool), if open => pool.retire_idle(&connection),
-                () = &mut confirming => {}
+                () = &mut silent, if open => {
+                    tracing::debug!("an HTTP/2 connection to the upstream answers nothing");
+                    self.probe = None;
+                    pool.retire(&connection);
+                }
             }
         }
         pool.retire(&connection);
     }
 
     fn poll_changes(&mut self, cx: &mut Context<'_>, limit: &mut usize) -> Poll<Change> {
-        if let Poll::Ready(ended) = self.poll(cx) {
-            return Poll::Ready(Change::Ended(ended));
+        loop {
+            // First: what they have queued is written then.
+            self.confirmations.collect(cx);
+            if let Poll::Ready(ended) = self.poll(cx) {
+                return Poll::Ready(Change::Ended(ended));
+            }
+            let written = !self.connection.opened.is_blocked();
+            if !self.confirmations.proceed(cx, written) {
+                break;
+            }
+            self.connection.pinged();
         }
         // An error after a GOAWAY, or when its numbers are used up.
         if let Some(probe) = &mut self.probe
-            && matches!(probe.poll_ready(cx), Poll::Ready(Err(_)))
+            && (self.connection.pings.load(Ordering::Acquire) >= MAX_PINGS
+                || matches!(probe.poll_ready(cx), Poll::Ready(Err(_))))
         {
             self.probe = None;
             return Poll::Ready(Change::NoMoreStreams);
@@ -273,32 +340,6 @@ async fn idle(connection: &SharedConnection, pool: &Shared) {
             return;
         }
     }
-}
-
-/// Sends a PING for those that ask, one at a time, and tells them when it was answered. One that asks
-/// while a PING is under way waits for the next one: it may have written since.
-async fn confirm(
-    ping_pong: Option<PingPong>,
-    mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
-) {
-    let Some(mut ping_pong) = ping_pong else {
-        unreachable!("it is taken once")
-    };
-    while let Some(first) = asked.recv().await {
-        let mut asking = vec![first];
-        while let Ok(more) = asked.try_recv() {
-            asking.push(more);
-        }
-        if ping_pong.ping(Ping::opaque()).await.is_err() {
-            break;
-        }
-        for asking in asking {
-            let _ = asking.send(());
-        }
-    }
-    // The connection ends by itself, and everybody who asks until then is told nothing.
-    drop(asked);
-    std::future::pending::<()>().await;
 }
 
 /// An open connection in the metrics.

@@ -1,6 +1,5 @@
 //! One exchange on a reserved stream: the request's head and body, the response, and its giving up.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::response::{Fate, Hold, PendingResponse, SendError};
+use super::upload::{Overtime, send_body};
 use super::{Reservation, chain};
 use crate::proxy::body::{BoxError, UpstreamBody};
 
@@ -31,6 +31,7 @@ impl Reservation {
                 .entry(CONTENT_LENGTH)
                 .or_insert_with(|| length.into());
         }
+        let before = self.connection.heard();
         // Dropped at once: it may keep the stream alive.
         let sent = self
             .sender
@@ -49,18 +50,27 @@ impl Reservation {
         };
         let number = response.stream_id().as_u32();
         let (reservation, stop) = (Arc::new(self), CancellationToken::new());
+        let overtime = Overtime {
+            answered: CancellationToken::new(),
+            patience: reservation.pool.settings.overtime,
+        };
+        let answered = overtime.answered.clone();
         let upload = if ended {
             // Says that all of the request was handed over.
             drop(body);
             Uploading::Ended(stream)
         } else {
-            let shared = Arc::clone(&reservation);
+            let shared = (Arc::clone(&reservation), overtime);
             Uploading::Running(tokio::spawn(send_body(body, stream, stop.clone(), shared)))
         };
         let pending = Http2Response {
             response,
             stop: stop.clone().drop_guard(),
-            reservation: Arc::clone(&reservation),
+            answered,
+            unanswered: Unanswered {
+                heard: before,
+                reservation: Arc::clone(&reservation),
+            },
         };
         let exchange = Http2Exchange {
             number,
@@ -80,96 +90,34 @@ fn expects_content(method: &Method) -> bool {
     )
 }
 
-/// Hands the body over as the upstream's windows let it, and resets the stream if it does not get to
-/// the body's end. Returns the stream, whose reservation it holds meanwhile.
-async fn send_body(
-    mut body: UpstreamBody,
-    mut stream: SendStream<Bytes>,
-    stop: CancellationToken,
-    _reservation: Arc<Reservation>,
-) -> SendStream<Bytes> {
-    let sent = tokio::select! {
-        biased;
-        () = stop.cancelled() => false,
-        sent = pour(&mut body, &mut stream) => sent,
-    };
-    if !sent {
-        stream.send_reset(Reason::CANCEL);
-    }
-    stream
-}
-
-/// `false`: the body broke off. Where the upstream has reset the stream there is nothing left to do.
-async fn pour(body: &mut UpstreamBody, stream: &mut SendStream<Bytes>) -> bool {
-    loop {
-        let frame = poll_fn(|cx| {
-            if stream.poll_reset(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            Pin::new(&mut *body).poll_frame(cx).map(Some)
-        });
-        let frame = match frame.await {
-            None => return true,
-            Some(None) => return stream.send_data(Bytes::new(), true).is_ok(),
-            Some(Some(Err(_))) => return false,
-            Some(Some(Ok(frame))) => frame,
-        };
-        let taken = match frame.into_data() {
-            Ok(mut data) => {
-                let last = body.is_end_stream();
-                // Piece by piece, as the windows let it: nothing is left in the library's queue.
-                while !data.is_empty() {
-                    let Some(room) = room(stream, data.len()).await else {
-                        return true;
-                    };
-                    let piece = data.split_to(room);
-                    let ends = last && data.is_empty();
-                    if stream.send_data(piece, ends).is_err() || ends {
-                        return true;
-                    }
-                }
-                if !last {
-                    continue;
-                }
-                stream.send_data(Bytes::new(), true).is_ok()
-            }
-            Err(frame) => match frame.into_trailers() {
-                Ok(trailers) => stream.send_trailers(trailers).is_ok(),
-                Err(_) => continue,
-            },
-        };
-        return taken;
-    }
-}
-
-/// The most that is reserved at once: the least that a frame of any peer may have (RFC 9113, 4.2).
-const PIECE: usize = 16 << 10;
-
-/// Waits until the upstream's windows have room for some of `wanted` bytes; how many. `None`: the stream
-/// is closed.
-async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Option<usize> {
-    // Only once there is something to send: a reservation is taken from the connection's window,
-    // which the other streams share.
-    stream.reserve_capacity(wanted.min(PIECE));
-    poll_fn(|cx| {
-        while stream.capacity() == 0 {
-            match ready!(stream.poll_capacity(cx)) {
-                Some(Ok(0)) => {}
-                Some(Ok(_)) => break,
-                Some(Err(_)) | None => return Poll::Ready(None),
-            }
-        }
-        Poll::Ready(Some(stream.capacity().min(wanted)))
-    })
-    .await
-}
-
 /// The response to come. Dropped, it ends the stream.
 pub(crate) struct Http2Response {
     response: ResponseFuture,
     /// Ends the upload.
     stop: DropGuard,
+    /// To be cancelled when the response is whole.
+    answered: CancellationToken,
+    unanswered: Unanswered,
+}
+
+/// A request without a response. Dropped, it has its connection looked at if the upstream has said
+/// nothing at all since: others would be sent over a connection that leads nowhere. A fenced one is
+/// given up with its [`Http2Exchange`].
+struct Unanswered {
+    /// What had been heard before it was sent.
+    heard: u64,
     reservation: Arc<Reservation>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let Reservation {
+            pool, connection, ..
+        } = &*self.reservation;
+        if !pool.settings.fenced && connection.heard() == self.heard {
+            connection.suspect();
+        }
+    }
 }
 
 impl Http2Response {
@@ -179,7 +127,8 @@ impl Http2Response {
         let Self {
             response,
             stop,
-            reservation,
+            answered,
+            unanswered,
         } = self;
         let response = response.await.map_err(|error| {
             let why = chain(&error);
@@ -189,6 +138,8 @@ impl Http2Response {
                 SendError::Broken(why)
             }
         })?;
+        let reservation = Arc::clone(&unanswered.reservation);
+        reservation.connection.answered();
         let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
         let length = lengths
             .next()
@@ -202,7 +153,8 @@ impl Http2Response {
             stream,
             data_ended: false,
             stop: Some(stop),
-            _reservation: reservation,
+            answered,
+            reservation,
         }))
     }
 }
@@ -282,7 +234,9 @@ pub(crate) struct Http2Body {
     data_ended: bool,
     /// Ends the upload with a body that is dropped before its end.
     stop: Option<DropGuard>,
-    _reservation: Arc<Reservation>,
+    /// To be cancelled when it is whole.
+    answered: CancellationToken,
+    reservation: Arc<Reservation>,
 }
 
 impl Http2Body {
@@ -290,6 +244,7 @@ impl Http2Body {
     fn ended(&mut self) {
         if let Some(stop) = self.stop.take() {
             stop.disarm();
+            self.answered.cancel();
         }
     }
 }
@@ -314,6 +269,7 @@ impl Body for Http2Body {
         if !this.data_ended {
             match ready!(this.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
+                    this.reservation.connection.answered();
                     // The upstream may send as much again. An error: the stream is over.
                     let _ = this.stream.flow_control().release_capacity(data.len());
                     this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));

@@ -7,9 +7,11 @@
 //! the limit that this connection's SETTINGS say. Where none is free another connection is opened, up
 //! to `upstream.http2_connections`. A request that waits for a stream has not been handed to anybody.
 
+mod confirm;
 mod connection;
 mod exchange;
 mod transport;
+mod upload;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,10 +33,18 @@ use crate::metrics::{Limit, Metrics};
 /// servers to allow no fewer.
 const MAX_STREAMS: u32 = 100;
 
+/// How long after a connection could not be opened the next one is tried, where others are open and
+/// requests wait. One that comes meanwhile has one tried at once.
+const RETRY: Duration = Duration::from_millis(500);
+
 /// What [`Http2Pool::new`] takes.
 pub(super) struct PoolSettings {
     pub connecting: Connecting,
     pub uri: Uri,
+    /// It is for requests with a permit.
+    pub fenced: bool,
+    /// How long an upload whose answer is whole may stand still. `None`: its exchange decides that.
+    pub overtime: Option<Duration>,
     /// How many connections may take new streams at once.
     pub connections: usize,
     /// For the handshakes: TCP and TLS, and after them HTTP/2's.
@@ -58,6 +68,8 @@ struct PoolState {
     connections: Vec<Member>,
     /// How many are being opened.
     opening: usize,
+    /// One could not be opened, and another is about to be tried.
+    retrying: bool,
     /// How many streams the latest one allowed at first: what another one is likely to allow.
     expected: usize,
     /// In the order of their coming.
@@ -95,6 +107,7 @@ impl Http2Pool {
             state: Mutex::new(PoolState {
                 connections: Vec::new(),
                 opening: 0,
+                retrying: false,
                 expected: MAX_STREAMS as usize,
                 waiting: VecDeque::new(),
                 retired: false,
@@ -219,6 +232,13 @@ impl Shared {
         }
     }
 
+    /// Has another connection tried after a while, if requests still wait.
+    async fn retry(self: Arc<Self>) {
+        tokio::time::sleep(RETRY).await;
+        self.lock().retrying = false;
+        self.serve();
+    }
+
     /// A connection takes no more streams. Those that it has come to their end.
     fn retire(self: &Arc<Self>, connection: &Arc<SharedConnection>) {
         let member = {
@@ -274,11 +294,18 @@ impl CountedOpening<'_> {
         shared.serve();
     }
 
-    /// Those that wait have nothing to wait for, unless another connection is there or on its way.
+    /// Those that wait have nothing to wait for, unless another connection is there or on its way. One
+    /// that is there may have no stream free for as long as they may wait.
     fn failed(self, why: &str) {
         let waiting = {
             let mut state = self.0.lock();
-            if state.opening > 1 || !state.connections.is_empty() {
+            if state.opening > 1 {
+                return;
+            }
+            if !state.connections.is_empty() {
+                if !state.waiting.is_empty() && !std::mem::replace(&mut state.retrying, true) {
+                    tokio::spawn(Arc::clone(self.0).retry());
+                }
                 return;
             }
             std::mem::take(&mut state.waiting)
@@ -291,7 +318,6 @@ impl CountedOpening<'_> {
 
 impl Drop for CountedOpening<'_> {
     fn drop(&mut self) {
-        // Where it has failed, no other one is tried before a request comes or a stream is free.
         self.0.lock().opening -= 1;
     }
 }

@@ -1,6 +1,6 @@
 //! What lies below HTTP/2 on a connection to the upstream: it keeps malformed trailers from passing
-//! ([`FrameFilter`]), notes which streams have been opened, and resets the connection if it is dropped
-//! with streams in use.
+//! ([`FrameFilter`]), notes which streams have been opened and whether all was written, and resets the
+//! connection if it is dropped with streams in use.
 //!
 //! A stream is opened by its HEADERS frame. h2 may keep one back (the upstream has lowered its limit
 //! since the stream was reserved), and does not say so. So the frames' heads are read as they are
@@ -9,7 +9,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use hyper_rustls::MaybeHttpsStream;
@@ -24,13 +24,15 @@ use crate::proxy::upstream::socket::Socket;
 const PREFACE: usize = 24;
 const HEADERS: u8 = 1;
 
-/// The newest stream that has been opened.
+/// The newest stream that has been opened, and whether the way is free.
 #[derive(Debug, Default)]
 pub(super) struct OpenedStreams {
     /// Noted before the write.
     possibly: AtomicU32,
     /// Noted after it.
     surely: AtomicU32,
+    /// The last write, or flush, has not come to its end.
+    blocked: AtomicBool,
 }
 
 impl OpenedStreams {
@@ -42,6 +44,15 @@ impl OpenedStreams {
     /// Whether it has been.
     pub(super) fn surely(&self, stream: u32) -> bool {
         self.surely.load(Ordering::Acquire) >= stream
+    }
+
+    /// Whether something waits to be written.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Acquire)
+    }
+
+    fn tried<T>(&self, polled: &Poll<T>) {
+        self.blocked.store(polled.is_pending(), Ordering::Release);
     }
 }
 
@@ -102,7 +113,12 @@ impl AsyncRead for Transport {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.filter.poll_read(&mut this.stream, cx, buf)
+        let before = buf.filled().len();
+        let read = this.filter.poll_read(&mut this.stream, cx, buf);
+        if buf.filled().len() > before {
+            this.connection.hear();
+        }
+        read
     }
 }
 
@@ -114,13 +130,18 @@ impl AsyncWrite for Transport {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.before([buf]);
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.connection.opened().tried(&written);
+        let written = ready!(written)?;
         this.after([buf], written);
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        this.connection.opened().tried(&flushed);
+        flushed
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -138,7 +159,9 @@ impl AsyncWrite for Transport {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.before(bufs.iter().map(|buf| &**buf));
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.connection.opened().tried(&written);
+        let written = ready!(written)?;
         this.after(bufs.iter().map(|buf| &**buf), written);
         Poll::Ready(Ok(written))
     }

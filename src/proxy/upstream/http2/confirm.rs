@@ -1,0 +1,137 @@
+//! Confirmations: the upstream has read all that was sent of some streams.
+//!
+//! Frames are read in the order in which they are written (RFC 9113, 4.1), so the answer to a PING says
+//! so of what was written before it. h2 writes a PING before all that its streams have queued, their
+//! resets included. So a PING is asked of it only when nothing is queued that could be written.
+
+use std::task::{Context, Poll};
+
+use h2::{Ping, PingPong};
+use tokio::sync::{mpsc, oneshot};
+
+/// Told when the upstream has confirmed; dropped, it has not.
+type Asking = oneshot::Sender<()>;
+
+/// Sends a PING for those that ask, one at a time, and tells them when it was answered.
+pub(super) struct Confirmations {
+    ping_pong: PingPong,
+    asking: mpsc::UnboundedReceiver<Asking>,
+    /// They wait for the next PING: they may have written since the one that is under way.
+    waiting: Vec<Asking>,
+    /// They wait for the answer to the PING that is under way.
+    sent: Vec<Asking>,
+}
+
+impl Confirmations {
+    pub(super) fn new(ping_pong: PingPong, asking: mpsc::UnboundedReceiver<Asking>) -> Self {
+        Self {
+            ping_pong,
+            asking,
+            waiting: Vec::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    /// Takes in those that ask. What they have queued before is written by the connection's next poll.
+    pub(super) fn collect(&mut self, cx: &mut Context<'_>) {
+        while let Poll::Ready(Some(asking)) = self.asking.poll_recv(cx) {
+            self.waiting.push(asking);
+        }
+    }
+
+    /// `written`: the connection has been polled since [`Self::collect`], and nothing is left that it
+    /// could write. `true`: the connection is to be polled again, for a PING.
+    pub(super) fn proceed(&mut self, cx: &mut Context<'_>, written: bool) -> bool {
+        if !self.sent.is_empty() {
+            match self.ping_pong.poll_pong(cx) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(_)) => {
+                    for asking in self.sent.drain(..) {
+                        let _ = asking.send(());
+                    }
+                }
+                // The connection ends by itself.
+                Poll::Ready(Err(_)) => self.sent.clear(),
+            }
+        }
+        self.waiting.retain(|asking| !asking.is_closed());
+        if self.waiting.is_empty() || !written {
+            return false;
+        }
+        if self.ping_pong.send_ping(Ping::opaque()).is_err() {
+            self.waiting.clear();
+            return false;
+        }
+        self.sent.append(&mut self.waiting);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+
+    /// The kinds of the frames that have come, behind the preface.
+    async fn kinds(far: &mut DuplexStream) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        let mut head = [0; 9];
+        while futures_util::poll!(Box::pin(far.read_exact(&mut head))).is_ready() {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; length as usize];
+            far.read_exact(&mut payload).await.expect("whole frames");
+            kinds.push(head[3]);
+        }
+        kinds
+    }
+
+    #[tokio::test]
+    async fn a_ping_waits_until_all_before_it_is_written() {
+        let (mut far, near) = duplex(1 << 16);
+        let (sender, mut connection) = h2::client::handshake(near).await.expect("room");
+        let ping_pong = connection.ping_pong().expect("it is taken once");
+        let (ask, asking) = mpsc::unbounded_channel();
+        let mut confirmations = Confirmations::new(ping_pong, asking);
+        far.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
+            .await
+            .expect("room");
+        let mut preface = [0; 24];
+        far.read_exact(&mut preface).await.expect("it was sent");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut poll = |cx: &mut Context<'_>| {
+            let polled = Future::poll(Pin::new(&mut connection), cx);
+            assert!(polled.is_pending(), "{polled:?}");
+        };
+        poll(&mut cx);
+        let mut sender = sender.ready().await.expect("open");
+        let (_response, mut stream) = sender
+            .send_request(http::Request::new(()), false)
+            .expect("open");
+        poll(&mut cx);
+        kinds(&mut far).await;
+
+        stream.send_reset(h2::Reason::CANCEL);
+        let (tx, mut told) = oneshot::channel();
+        ask.send(tx).expect("it listens");
+        confirmations.collect(&mut cx);
+        assert!(!confirmations.proceed(&mut cx, false), "not written yet");
+        poll(&mut cx);
+        assert_eq!(kinds(&mut far).await, [RST_STREAM]);
+        assert!(confirmations.proceed(&mut cx, true));
+        poll(&mut cx);
+        assert_eq!(kinds(&mut far).await, [PING]);
+        assert!(!confirmations.proceed(&mut cx, true), "one at a time");
+        assert!(told.try_recv().is_err(), "nobody has answered");
+        stream
+            .send_data(Bytes::new(), true)
+            .expect_err("it is reset");
+    }
+}

@@ -1,0 +1,127 @@
+//! A request's body, handed over as the upstream's windows let it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::Body as _;
+use tokio_util::sync::CancellationToken;
+
+use super::Reservation;
+use crate::proxy::body::UpstreamBody;
+
+/// Hands the body over as the upstream's windows let it, and resets the stream if it does not get to
+/// the body's end. Returns the stream, whose reservation it holds meanwhile.
+pub(super) async fn send_body(
+    mut body: UpstreamBody,
+    mut stream: SendStream<Bytes>,
+    stop: CancellationToken,
+    (_reservation, overtime): (Arc<Reservation>, Overtime),
+) -> SendStream<Bytes> {
+    let sent = tokio::select! {
+        biased;
+        () = stop.cancelled() => false,
+        sent = pour(&mut body, &mut stream, &overtime) => sent,
+    };
+    if !sent {
+        stream.send_reset(Reason::CANCEL);
+    }
+    stream
+}
+
+/// What an upload has when its answer is whole already.
+pub(super) struct Overtime {
+    /// The answer is whole.
+    pub answered: CancellationToken,
+    /// How long the upstream may take nothing of it then. `None`: another one decides when it ends.
+    pub patience: Option<Duration>,
+}
+
+impl Overtime {
+    /// Resolves when the upstream has taken nothing for too long.
+    async fn is_over(&self) {
+        let Some(patience) = self.patience else {
+            return std::future::pending().await;
+        };
+        self.answered.cancelled().await;
+        tokio::time::sleep(patience).await;
+    }
+}
+
+/// `false`: the body broke off, or nobody takes it. Where the upstream has reset the stream there is
+/// nothing left to do.
+async fn pour(
+    body: &mut UpstreamBody,
+    stream: &mut SendStream<Bytes>,
+    overtime: &Overtime,
+) -> bool {
+    loop {
+        let frame = poll_fn(|cx| {
+            if stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut *body).poll_frame(cx).map(Some)
+        });
+        let frame = match frame.await {
+            None => return true,
+            Some(None) => return stream.send_data(Bytes::new(), true).is_ok(),
+            Some(Some(Err(_))) => return false,
+            Some(Some(Ok(frame))) => frame,
+        };
+        let taken = match frame.into_data() {
+            Ok(mut data) => {
+                let last = body.is_end_stream();
+                // Piece by piece, as the windows let it: nothing is left in the library's queue.
+                while !data.is_empty() {
+                    let room = tokio::select! {
+                        room = room(stream, data.len()) => room,
+                        () = overtime.is_over() => return false,
+                    };
+                    let Some(room) = room else {
+                        return true;
+                    };
+                    let piece = data.split_to(room);
+                    let ends = last && data.is_empty();
+                    if stream.send_data(piece, ends).is_err() || ends {
+                        return true;
+                    }
+                }
+                if !last {
+                    continue;
+                }
+                stream.send_data(Bytes::new(), true).is_ok()
+            }
+            Err(frame) => match frame.into_trailers() {
+                Ok(trailers) => stream.send_trailers(trailers).is_ok(),
+                Err(_) => continue,
+            },
+        };
+        return taken;
+    }
+}
+
+/// The most that is reserved at once: the least that a frame of any peer may have (RFC 9113, 4.2).
+const PIECE: usize = 16 << 10;
+
+/// Waits until the upstream's windows have room for some of `wanted` bytes; how many. `None`: the stream
+/// is closed.
+async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Option<usize> {
+    // Only once there is something to send: a reservation is taken from the connection's window,
+    // which the other streams share.
+    stream.reserve_capacity(wanted.min(PIECE));
+    poll_fn(|cx| {
+        while stream.capacity() == 0 {
+            match ready!(stream.poll_capacity(cx)) {
+                Some(Ok(0)) => {}
+                Some(Ok(_)) => break,
+                Some(Err(_)) | None => return Poll::Ready(None),
+            }
+        }
+        Poll::Ready(Some(stream.capacity().min(wanted)))
+    })
+    .await
+}
