@@ -259,6 +259,8 @@ impl Driver {
     pub(super) async fn run(mut self, pool: &Arc<Shared>) {
         let _counted = Counted::new(pool.settings.metrics.upstream_http2_connections());
         let connection = Arc::clone(&self.connection);
+        // A panic in the library must not leave a connection among those that take streams.
+        let _retires = Retires(pool, &connection);
         let mut silent = std::pin::pin!(connection.silent());
         let mut limit = connection.limit();
         loop {
@@ -283,7 +285,6 @@ impl Driver {
                 }
             }
         }
-        pool.retire(&connection);
     }
 
     fn poll_changes(&mut self, cx: &mut Context<'_>, limit: &mut usize) -> Poll<Change> {
@@ -312,6 +313,15 @@ impl Driver {
             return Poll::Ready(Change::Limit);
         }
         Poll::Pending
+    }
+}
+
+/// Takes a connection out of the pool when it is not driven any more.
+struct Retires<'a>(&'a Arc<Shared>, &'a Arc<SharedConnection>);
+
+impl Drop for Retires<'_> {
+    fn drop(&mut self) {
+        self.0.retire(self.1);
     }
 }
 
