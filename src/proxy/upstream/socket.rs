@@ -26,7 +26,7 @@ use http::Extensions;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::marks::lease::Lease;
@@ -35,6 +35,9 @@ use crate::marks::lease::Lease;
 /// it takes megabytes, and delivers them for as long as an upstream reads slowly, whether or not the
 /// proxy runs: each byte that is taken starts the user timeout again.
 const UNSENT: u32 = 128 << 10;
+
+/// How many keep-alive probes go out before the user timeout of a connection on which nothing is said.
+const PROBES: u32 = 4;
 
 /// What a fenced socket looks at before every write.
 #[derive(Clone)]
@@ -65,6 +68,10 @@ impl LeaseGuard {
         let socket = SockRef::from(stream);
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_user_timeout(Some(self.undelivered))?;
+        // The user timeout counts for probes as well: the kernel gives up on the second look after one
+        // that was not answered, if nothing has come for so long. Several fit in, so that one may be lost.
+        let every = (self.undelivered / PROBES).max(Duration::from_secs(1));
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(every).with_interval(every))?;
         socket.set_tcp_notsent_lowat(UNSENT)
     }
 }

@@ -43,6 +43,33 @@ fn request(upstream: &Upstream) -> Request<UpstreamBody> {
     request
 }
 
+/// A single probe that is lost on a silent connection must not end it.
+#[tokio::test]
+async fn several_probes_go_out_before_the_user_timeout() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("its address");
+    for (undelivered, every) in [(10_000, 2), (100, 1)] {
+        let undelivered = Duration::from_millis(undelivered);
+        let stream = tokio::net::TcpStream::connect(address)
+            .await
+            .expect("a connection");
+        let guard = LeaseGuard::new(&lease(), 0, undelivered);
+        guard
+            .prepare(&stream)
+            .expect("the kernel knows the options");
+        let socket = socket2::SockRef::from(&stream);
+        assert_eq!(
+            socket.tcp_user_timeout().expect("it is set"),
+            Some(undelivered)
+        );
+        let every = Duration::from_secs(every);
+        assert_eq!(socket.tcp_keepalive_time().expect("it is set"), every);
+        assert_eq!(socket.tcp_keepalive_interval().expect("it is set"), every);
+    }
+}
+
 #[tokio::test]
 async fn a_permit_of_an_earlier_generation_gets_no_connection_of_a_later_one() {
     let lease = lease();
