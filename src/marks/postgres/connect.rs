@@ -180,22 +180,26 @@ fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
-/// Tells the planner what counts. Only speed rests on this, so a server that has none of the settings,
-/// or refuses one, is good enough.
-async fn advise(connection: &mut PgConnection) -> Result<(), StoreError> {
+/// Sets what a session needs: a commit that waits, and the planner's costs. In one statement, since a new
+/// connection has to be ready within the timeout of the call that needs it. Only speed rests on the planner,
+/// so a server that lacks one of the settings, or refuses it, is good enough.
+async fn set_up(connection: &mut PgConnection) -> Result<(), StoreError> {
+    const COMMIT: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
+    const BOTH: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
+        (SELECT count(set_config(p.name, p.value, false)) \
+         FROM unnest($1::text[], $2::text[]) AS p(name, value) \
+         WHERE p.name IN (SELECT s.name FROM pg_settings AS s))";
     let (names, values): (Vec<&str>, Vec<&str>) = PLANNER.into_iter().unzip();
-    let advised = sqlx::query(
-        "SELECT set_config(p.name, p.value, false) FROM unnest($1::text[], $2::text[]) AS p(name, value) \
-         WHERE p.name IN (SELECT s.name FROM pg_settings AS s)",
-    )
-    .bind(names)
-    .bind(values)
-    .execute(connection)
-    .await;
-    match advised {
+    let both = sqlx::query(BOTH).bind(names).bind(values);
+    match both.execute(&mut *connection).await {
         Err(sqlx::Error::Database(error)) => {
             tracing::debug!(%error, "the server keeps its own planner settings");
-            Ok(())
+            let commit = sqlx::query(COMMIT).execute(connection).await;
+            commit.map(drop).map_err(error_of)
         }
         other => other.map(drop).map_err(error_of),
     }
@@ -210,14 +214,7 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
             error_of(error)
         }
     })?;
-    sqlx::query(
-        "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)",
-    )
-    .execute(&mut connection)
-    .await
-    .map_err(error_of)?;
-    advise(&mut connection).await?;
+    set_up(&mut connection).await?;
     let mut rows: Vec<Proof> = sqlx::query_as(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
          current_setting('full_page_writes', true), \
