@@ -1,7 +1,7 @@
 #!/bin/sh
 # What very many resources cost: requests at a steady rate, each of which raises a mark, over 10,000 resources and then
-# over a million, each touched once. An epoch stays open for a minute, so that hundreds of thousands are open at once,
-# and as many are closed behind them. On SQLite, on Postgres, and on SQLite with room for a third of them only.
+# over a million, each touched once. An epoch stays open for a minute, so that 300,000 are open at once, and as many
+# are closed behind them. On SQLite, on Postgres, and on SQLite with room for a third of them only.
 #
 #   cargo build --release && benches/scale.sh [sqlite|postgres|crowded]...
 #
@@ -9,13 +9,14 @@
 # epochs were open at the most; answers of 503; and the time a clean stop takes, with the rows it leaves. Ends with
 # whether the bars are met: p99 within three times its value at 10,000, no 503, no row left. About six minutes for each.
 #
-# RATE: requests per second; RESOURCES: how many in place of a million. Needs wrk, nginx, and Postgres' own programs
+# RATE: requests per second, 5000 unless given: so many two cores can take, together with those that send and answer
+# them. RESOURCES: how many in place of a million. Needs wrk, nginx, and Postgres' own programs
 # (Debian: apt-get install wrk nginx-light postgresql). Everything runs on the loopback; fsync is left on, so the
 # directory for temporary files should be on a disk (TMPDIR).
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
-rate=${RATE:-8000}
+rate=${RATE:-5000}
 resources=${RESOURCES:-1000000}
 few=${FEW:-10000}
 connections=${CONNECTIONS:-256}

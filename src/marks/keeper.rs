@@ -110,6 +110,7 @@ impl Keeper {
                     keeper.cutoff(),
                     keeper.news(hints),
                     keeper.follow(hints),
+                    keeper.closings(hints),
                     keeper.spendings(hints),
                     keeper.place(),
                     keeper.counting(),

@@ -8,6 +8,7 @@ mod marks;
 mod only_postgres;
 mod only_sqlite;
 mod people;
+mod plans;
 
 use std::sync::Arc;
 use std::time::Duration;

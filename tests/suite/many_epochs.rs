@@ -125,8 +125,8 @@ async fn a_stop_has_its_deadline_for_very_many_epochs() {
         .await
         .assert_forwarded();
     strays(&pair.store, 70_000).await;
-    // Each statement takes so long, there and back: all of them more than `store.timeout`, none of them as much.
-    pair.way_of_a.delay(Duration::from_millis(500));
+    // All statements together take more than `store.timeout`, none of them as much; nor does a new connection.
+    pair.way_of_a.delay(Duration::from_millis(350));
     pair.a.stop().await;
     assert_eq!(pair.store.number("SELECT count(*) FROM epochs").await, 0);
     assert!(pair.way_of_a.passed(Statement::CloseOwn) >= 4);

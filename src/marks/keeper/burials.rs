@@ -1,9 +1,10 @@
 //! Burials: the epochs of the dead are deleted once their work has settled.
 //!
 //! Beside the renewals, which nothing may hold up, and step by step: an instance may have had hundreds of
-//! thousands of epochs open. It is gone on with the same one while there is more, what somebody here waits for
-//! first, with pauses that leave the store half of its time. Whom to bury is said by the latest look at the
-//! instances; the statement that deletes looks again whether it is dead.
+//! thousands of epochs open. It is gone on with the same one while there is more, with pauses that leave
+//! the store some of its time. Resources that somebody here waits for go first, and those that somebody
+//! was refused. The latest look at the instances says whom to bury; the statement that deletes looks again
+//! whether it is dead.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,8 @@ use crate::throttle::Throttle;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The most resources that one step puts first.
 const MOST_FIRST: usize = 1024;
+/// How often those that were refused are looked for, among all that is open here.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// What the latest look at the instances has said of the dead.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ impl Default for Burials {
 pub(super) struct Grave {
     after: Option<Cursor>,
     freed: usize,
+    /// When those that were refused were last looked for.
+    looked: Option<Instant>,
 }
 
 impl Burials {
@@ -119,7 +124,9 @@ impl Keeper {
                     break;
                 }
             }
-            tokio::time::sleep(began.elapsed().min(PAUSE)).await;
+            // Where the store is not shared, requests share its connection with this.
+            let share = if self.store.shared() { 2 } else { 1 };
+            tokio::time::sleep(began.elapsed().min(PAUSE) / share).await;
         }
         Some(())
     }
@@ -128,6 +135,14 @@ impl Keeper {
     async fn bury_some(&self, id: &InstanceId, grave: &mut Grave) -> Result<bool, StoreError> {
         let mut first = self.ledger.waiting_for(id);
         first.truncate(MOST_FIRST);
+        let now = Instant::now();
+        if grave
+            .looked
+            .is_none_or(|at| now.duration_since(at) >= REFUSED)
+        {
+            grave.looked = Some(now);
+            first.extend(self.ledger.refused_for(id, MOST_FIRST - first.len()));
+        }
         let step = self.store.bury(id, &first, grave.after.as_ref());
         let buried = self.bounded(step).await?;
         grave.freed += buried.freed.len();

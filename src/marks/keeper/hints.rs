@@ -4,7 +4,8 @@
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
 //! neither the lane nor the lease waits for. Hints that come meanwhile share the next read. After a
 //! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
-//! number of reads.
+//! number of reads. A hint that an older epoch was closed leads to one more look of the lane's, and those
+//! have a pause in between.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,18 +22,29 @@ use crate::marks::store::{Heard, News};
 const MOST: usize = 1024;
 /// After a read in which no hint proved true.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Between the looks at what was closed. The first one is made at once.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Resources whose mark is to be read.
+/// What is to be looked at.
 #[derive(Default)]
 pub(super) struct Hints {
-    /// Short sections, never across an await.
-    waiting: Mutex<HashSet<ResourceKey>>,
-    bell: Notify,
+    /// Resources whose mark is to be read.
+    newer: Waiting,
+    /// Resources of which an older epoch was closed.
+    closed: Waiting,
     /// It may be another server that answers now.
     server: Notify,
 }
 
-impl Hints {
+/// Resources that hints were given of.
+#[derive(Default)]
+struct Waiting {
+    /// Short sections, never across an await.
+    waiting: Mutex<HashSet<ResourceKey>>,
+    bell: Notify,
+}
+
+impl Waiting {
     /// `false`: too many wait already.
     fn add(&self, key: ResourceKey) -> bool {
         let mut waiting = self.lock();
@@ -56,6 +68,12 @@ impl Hints {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hints {
     /// It may be another server that answers now, one that was behind.
     pub(super) fn change_server(&self) {
         self.server.notify_one();
@@ -64,10 +82,6 @@ impl Hints {
     /// Waits for [`Self::change_server`].
     pub(super) async fn server_changed(&self) {
         self.server.notified().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,13 +100,14 @@ impl Keeper {
                     Hint::Known => {}
                     // An opening whose answer was lost, perhaps: only the store knows it.
                     Hint::NoEpoch => self.lane.hint(resource),
-                    Hint::Look if hints.add(resource) => {}
+                    Hint::Look if hints.newer.add(resource) => {}
                     Hint::Look => self.lane.poll(),
                 },
                 Heard::Whole(whole) => self.lane.listening(whole),
                 Heard::News(News::Closed { resource }) => {
                     if self.ledger.waits_for_others(&resource) {
-                        self.lane.look(resource);
+                        // Beyond the most, the upkeep has them looked at where somebody waits.
+                        hints.closed.add(resource);
                     }
                 }
                 Heard::Resumed => {
@@ -111,10 +126,20 @@ impl Keeper {
     /// Reads the marks that hints were given of.
     pub(super) async fn follow(&self, hints: &Hints) {
         loop {
-            let keys = hints.next().await;
+            let keys = hints.newer.next().await;
             if !self.read_marks(&keys).await {
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+
+    /// Has the lane look at what was closed.
+    pub(super) async fn closings(&self, hints: &Hints) {
+        loop {
+            for key in hints.closed.next().await {
+                self.lane.look(key);
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
 

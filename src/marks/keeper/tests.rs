@@ -851,6 +851,41 @@ async fn a_forged_notification_changes_nothing() {
     stop.cancel();
 }
 
+/// Every such hint names a resource at which an older epoch really is in the way.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_hints_that_something_was_closed_costs_a_bounded_number_of_looks() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    assert!(open(&two, &a, 6).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(two.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let (looks, began) = (store.calls("epochs"), Instant::now());
+    let closed = News::Closed {
+        resource: a.clone(),
+    };
+    for _ in 0..1000 {
+        store.notify(&closed);
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    let looks = store.calls("epochs") - looks;
+    let most = began.elapsed().as_millis() / 5 + 2;
+    assert!((2..=most).contains(&(looks as u128)), "{looks} looks");
+    assert!(two.ledger.waits_for_others(&a));
+    // One that is true is looked into at once.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    store.state().epochs.retain(|row| row.token == token(6));
+    let (before, began) = (store.calls("epochs"), Instant::now());
+    store.notify(&closed);
+    store.until("epochs", before + 1).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!two.ledger.waits_for_others(&a));
+    stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
     let store = Arc::new(Double::default());

@@ -14,6 +14,7 @@ mod aside;
 mod batch;
 mod closes;
 mod own;
+mod repairs;
 mod said;
 mod task;
 #[cfg(test)]

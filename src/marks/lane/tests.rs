@@ -284,6 +284,33 @@ async fn a_lost_mark_is_seen_barred_and_written_back() {
     assert_eq!(look(&rig, "a", 3), Look::Stale(token(10)));
 }
 
+/// A failover loses thousands at once. They are found part by part of what is known here, and those of one part
+/// are repaired together.
+#[tokio::test(start_paused = true)]
+async fn very_many_losses_are_repaired_in_a_few_statements() {
+    let (store, rig) = alone().await;
+    let keys: Vec<String> = (0..2000).map(|number| format!("r{number:04}")).collect();
+    for key in &keys {
+        assert!(open(&rig, key, 5).await.is_ok());
+    }
+    let calls = |store: &Double| store.calls("advance") + store.calls("reopen");
+    store.state().marks.clear();
+    store.state().epochs.clear();
+    // One that is locked keeps none of the others waiting.
+    store.lock_row(&key("r0007"));
+    let before = calls(&store);
+    rig.lane.reconcile();
+    tokio::time::sleep(A_TICK * 4).await;
+    for text in &keys {
+        let mark = Some(5).filter(|_| text != "r0007");
+        assert_eq!(store.mark_of(&key(text)), mark, "{text}");
+        assert_eq!(store.open(&key(text)).len(), 1, "{text}");
+        assert!(matches!(look(&rig, text, 5), Look::Barred(_)));
+    }
+    let calls = calls(&store) - before;
+    assert!(calls < 3 * rig.ledger.shards(), "{calls}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
     let store = Arc::new(Double::default());

@@ -1,5 +1,5 @@
-//! The lane's upkeep: unused tokens given back, drained epochs deleted, own rows judged, lost marks
-//! repaired. It runs between batches, on the lane, so that no statement of this instance is unanswered
+//! The lane's upkeep: unused tokens given back, drained epochs deleted, own rows judged, losses
+//! noted. It runs between batches, on the lane, so that no statement of this instance is unanswered
 //! while its rows are judged (but for those beside the lane, which are known by their openings).
 
 use std::time::Duration;
@@ -7,16 +7,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::keys_of;
-use super::task::{Lane, TICK, TROUBLE};
+use super::task::{Lane, TICK};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::lease::Identity;
-use crate::marks::store::{Ask, Cursor, EpochRow, Era, News, Opening, StoreError};
+use crate::marks::store::{Cursor, EpochRow, News, Opening, StoreError};
 
 /// How long after a doubt, and how often, openings are looked for that were committed late.
 const MOST_LATE: Duration = Duration::from_mins(10);
 const BETWEEN_LATE: Duration = Duration::from_mins(1);
-/// The most resources that are repaired before requests have a turn again.
-const MOST_REPAIRS: usize = 32;
 /// How many rows one deletion goes through at the end of the run, when no request waits any more.
 const AT_THE_STOP: u32 = 20_000;
 /// The most rows that one deletion names then.
@@ -195,98 +192,5 @@ impl Lane {
         self.ledger.bar(key);
         self.repairs.insert(key.clone());
         self.repair = true;
-    }
-
-    /// Writes back what was lost: the mark, as this instance knows it, and the epochs that are open here.
-    ///
-    /// Only under a lease that held after the mark was read: who was declared dead may have missed an override of it,
-    /// and would write the mark of before back. One that was done while the epochs were off the record, or that comes
-    /// later, has a later era than the one the mark was learned in, in which it is asked for.
-    pub(super) async fn repair(&mut self) {
-        let by = self.lease.identity();
-        let now = Instant::now();
-        let locked = |key: &&ResourceKey| self.trouble.get(*key).is_some_and(|until| *until > now);
-        let next = self.repairs.iter().filter(|key| !locked(key));
-        let mut next: Vec<ResourceKey> = next.take(MOST_REPAIRS + 1).cloned().collect();
-        // The others with the next turn: requests for other resources wait meanwhile.
-        self.repair |= next.len() > MOST_REPAIRS;
-        next.truncate(MOST_REPAIRS);
-        for key in next {
-            let known = self.ledger.known_in(&key);
-            if !self.lease.holds(by.generation) {
-                return;
-            }
-            // The epochs first: from then on the mark cannot be overridden.
-            let rows = self.ledger.rows_of(&key);
-            let mut repaired = Ok(());
-            if !rows.is_empty() {
-                repaired = self.store.reopen(&rows).await;
-            }
-            if repaired.is_ok() {
-                repaired = self.write_back(&key, known, &by).await;
-            }
-            match repaired {
-                Ok(()) => {
-                    self.ledger.repaired(&key);
-                    self.repairs.remove(&key);
-                }
-                Err(error) => {
-                    self.meters.failed(&error);
-                    // Its epochs may be recorded late.
-                    self.doubted = Some(now);
-                    if !matches!(error, StoreError::LockTimeout(_)) {
-                        return;
-                    }
-                    self.trouble.insert(key, now + TROUBLE);
-                }
-            }
-        }
-    }
-
-    /// Writes the mark back as it is `known`, and that its token is spent if that is known, too.
-    async fn write_back(
-        &mut self,
-        key: &ResourceKey,
-        known: Option<(Token, Era)>,
-        by: &Identity,
-    ) -> Result<(), StoreError> {
-        // In this order: a spending that is read now was known in this era.
-        let now = self.ledger.era();
-        let spent = self.ledger.spent(key);
-        // One that is older than the mark, or of an era before the mark's, is nothing to write back.
-        let spent = spent.filter(|spent| known <= Some((spent.token, spent.era)));
-        let spent = spent.filter(|spent| known.is_none_or(|(_, era)| era <= spent.era));
-        let Some((token, era)) = spent
-            .as_ref()
-            .map(|spent| (spent.token, spent.era))
-            .or(known)
-        else {
-            return Ok(());
-        };
-        let ask = Ask {
-            resource: key.clone(),
-            token,
-            opening: None,
-            spend: spent.as_ref().map(|spent| spent.by.to_string()),
-        };
-        let found = self.store.advance(&by.instance, era, &[ask]).await?;
-        let Some(found) = found.first() else {
-            return Ok(());
-        };
-        if found.era > era {
-            self.ledger.adopt(found.era);
-            self.ledger.overruled(key);
-            return Ok(());
-        }
-        if found.before < Some(token) {
-            self.meters.regressions.inc();
-        }
-        if let Some(spent) = spent {
-            // What stands there now counts, be it another name: it is held against the store from here on.
-            self.ledger.forget_spent(key);
-            let own = Some(&*spent.by).filter(|_| spent.own);
-            self.ledger.learn_spent(key, token, found, now, own);
-        }
-        Ok(())
     }
 }

@@ -65,6 +65,12 @@ impl Entry {
         self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
     }
 
+    /// Whether an epoch of this other instance is in the way here.
+    pub(super) fn is_behind(&self, instance: &InstanceId) -> bool {
+        let mut foreign = self.epochs.iter().flat_map(|epoch| &epoch.foreign);
+        foreign.any(|row| row.instance == *instance)
+    }
+
     /// The epoch that can give a permit for this token.
     pub(super) fn usable(&self, token: Token, generation: u64) -> Option<usize> {
         self.epochs.iter().position(|epoch| {

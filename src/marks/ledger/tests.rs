@@ -134,9 +134,14 @@ async fn whoever_waits_for_others_is_found_as_long_as_it_waits() {
         assert_eq!(ledger.waiting_for_others(), [key("a")]);
         assert_eq!(ledger.waiting_for(&InstanceId::from_bits(3)), [key("a")]);
         assert_eq!(ledger.waiting_for(&InstanceId::from_bits(4)), []);
+        assert_eq!(ledger.refused_for(&InstanceId::from_bits(3), 9), []);
         ledger.unqueue(&key("a"), token(5));
     }
     assert_eq!(ledger.waiting_for_others(), []);
+    assert_eq!(ledger.waiting_for(&InstanceId::from_bits(3)), []);
+    assert_eq!(ledger.refused_for(&InstanceId::from_bits(3), 9), [key("a")]);
+    assert_eq!(ledger.refused_for(&InstanceId::from_bits(3), 0), []);
+    assert_eq!(ledger.refused_for(&InstanceId::from_bits(4), 9), []);
     ledger.unqueue(&key("b"), token(5));
     assert_eq!(ledger.active(), 1);
 }

@@ -24,10 +24,26 @@ impl Ledger {
     /// Resources at which somebody waits for epochs of this other instance.
     #[must_use]
     pub fn waiting_for(&self, instance: &InstanceId) -> Vec<ResourceKey> {
-        self.waited(|entry| {
-            let mut foreign = entry.epochs.iter().flat_map(|epoch| &epoch.foreign);
-            foreign.any(|row| row.instance == *instance)
-        })
+        self.waited(|entry| entry.is_behind(instance))
+    }
+
+    /// Resources at which epochs of this other instance are in the way and nobody waits right now, `most` at
+    /// the most: a client that was refused there comes back. Looks at all that is open here.
+    #[must_use]
+    pub fn refused_for(&self, instance: &InstanceId, most: usize) -> Vec<ResourceKey> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let active = shard.active.iter();
+            let fitting = active.filter(|(_, entry)| entry.waiting == 0);
+            let fitting = fitting.filter(|(_, entry)| entry.is_behind(instance));
+            let room = most - all.len();
+            all.extend(fitting.map(|(key, _)| key.clone()).take(room));
+            if all.len() == most {
+                break;
+            }
+        }
+        all
     }
 
     /// Those at which somebody waits and `f` holds.

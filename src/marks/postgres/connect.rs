@@ -6,14 +6,18 @@
 //! its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks
 //! a later reload of the server's configuration; `remote_apply`, which is stronger than `on`, is left.
 //!
+//! The planner is told to use the indexes ([`PLANNER`]). Every statement names its rows by their keys.
+//! For a few hundred keys at once it would otherwise read the whole table, which takes the longer the
+//! more epochs are open. A session keeps these settings as long as it lives; any role may set them.
+//!
 //! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
 
 use super::errors::error_of;
 use super::url;
@@ -27,6 +31,19 @@ const POOLER: &str = "the session's settings did not reach the server. PgBouncer
 
 const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
     standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
+
+/// Session settings for the planner. A row that is read costs as much as a page, and pages in a row cost
+/// as much as the rows in them: rows by their keys are then cheaper than all rows, from a few on. A plan is
+/// made for each execution, since a kept plan suits the table as it was: empty, perhaps. Such costs must
+/// start neither the compiler nor parallel workers.
+const PLANNER: [(&str, &str); 6] = [
+    ("plan_cache_mode", "force_custom_plan"),
+    ("random_page_cost", "1"),
+    ("seq_page_cost", "100"),
+    ("cpu_tuple_cost", "1"),
+    ("jit", "off"),
+    ("max_parallel_workers_per_gather", "0"),
+];
 
 /// When a connection is asked for. What an operator must mend is [`StoreError::Unfit`] at the
 /// start; later the same may be a failover, which passes.
@@ -163,6 +180,31 @@ fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
+/// Sets what a session needs: a commit that waits, and the planner's costs. In one statement, since a new
+/// connection has to be ready within the timeout of the call that needs it. Only speed rests on the planner,
+/// so a server that lacks one of the settings, or refuses it, is good enough.
+async fn set_up(connection: &mut PgConnection) -> Result<(), StoreError> {
+    const COMMIT: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
+    const BOTH: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
+        (SELECT count(set_config(p.name, p.value, false)) \
+         FROM unnest($1::text[], $2::text[]) AS p(name, value) \
+         WHERE p.name IN (SELECT s.name FROM pg_settings AS s))";
+    let (names, values): (Vec<&str>, Vec<&str>) = PLANNER.into_iter().unzip();
+    let both = sqlx::query(BOTH).bind(names).bind(values);
+    match both.execute(&mut *connection).await {
+        Err(sqlx::Error::Database(error)) => {
+            tracing::debug!(%error, "the server keeps its own planner settings");
+            let commit = sqlx::query(COMMIT).execute(connection).await;
+            commit.map(drop).map_err(error_of)
+        }
+        other => other.map(drop).map_err(error_of),
+    }
+}
+
 async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreError> {
     let mut connection = options.connect().await.map_err(|error| {
         let said = error.to_string();
@@ -172,13 +214,7 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
             error_of(error)
         }
     })?;
-    sqlx::query(
-        "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)",
-    )
-    .execute(&mut connection)
-    .await
-    .map_err(error_of)?;
+    set_up(&mut connection).await?;
     let mut rows: Vec<Proof> = sqlx::query_as(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
          current_setting('full_page_writes', true), \

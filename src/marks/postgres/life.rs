@@ -158,9 +158,9 @@ pub(super) async fn declare_dead(
     only(dead)
 }
 
-/// What is to go is read first, and deleted by its key, in key order: a join with an expression over the
-/// table itself may be planned, without statistics, as a search of everything for each row. That the
-/// instance is not alive is looked at by the statement that deletes.
+/// What is to go is read first, and deleted by its key, in key order: see [`super::lane`] and
+/// [`super::own`] for how the planner is kept on the indexes. That the instance is not alive is looked
+/// at by the statement that deletes.
 pub(super) async fn bury(
     connection: &mut PgConnection,
     namespace: &str,
@@ -170,8 +170,9 @@ pub(super) async fn bury(
 ) -> Result<Burial, Failure> {
     let (resource, opening) = start(after);
     let page: Vec<(String, i64)> = sqlx::query_as(
-        "SELECT resource, opening FROM epochs WHERE namespace = $1 AND instance = $2 \
-         AND (resource, opening) > ($3, $4) ORDER BY resource, opening LIMIT $5",
+        "SELECT resource, opening FROM epochs WHERE namespace = $1 AND instance <= $2 \
+         AND (instance, resource, opening) > ($2, $3, $4) \
+         ORDER BY instance, resource, opening LIMIT $5",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -183,8 +184,11 @@ pub(super) async fn bury(
     let full = i64::try_from(page.len()) == Ok(MOST_PER_BURIAL);
     let next = page.last().filter(|_| full).cloned();
     let waited: Vec<(String, i64)> = sqlx::query_as(
-        "SELECT resource, opening FROM epochs \
-         WHERE namespace = $1 AND instance = $2 AND resource = ANY($3)",
+        "SELECT e.resource, e.opening FROM epochs AS e JOIN ( \
+             SELECT DISTINCT $1::text AS namespace, $2::text AS instance, k.resource \
+             FROM unnest($3::text[]) AS k(resource) \
+         ) AS k ON e.namespace = k.namespace AND e.instance = k.instance \
+             AND e.resource = k.resource",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -196,8 +200,10 @@ pub(super) async fn bury(
     let mut freed: Vec<String> = sqlx::query_scalar(
         "WITH gone AS ( \
              DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead AND $5) \
-         DELETE FROM epochs AS e USING unnest($3::text[], $4::bigint[]) AS d(resource, opening) \
-         WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = d.resource \
+         DELETE FROM epochs AS e \
+         USING (SELECT $1::text AS namespace, $2::text AS instance, k.* \
+             FROM unnest($3::text[], $4::bigint[]) AS k(resource, opening) OFFSET 0) AS d \
+         WHERE e.namespace = d.namespace AND e.instance = d.instance AND e.resource = d.resource \
          AND e.opening = d.opening AND NOT EXISTS ( \
              SELECT 1 FROM instances AS i \
              WHERE i.namespace = $1 AND i.id = $2 AND NOT i.dead) \

@@ -1,8 +1,9 @@
 //! What an instance reads and deletes of its own epoch rows, all of them, in pages.
 //!
 //! Each statement walks the index over (namespace, instance, resource, opening), so that a page costs
-//! what it holds, however many rows there are. The mark is read by a subquery: a join may be planned,
-//! without statistics, as a search of all marks.
+//! what it holds, however many rows there are. No other index has the order that is asked for, since the
+//! instance is part of the bounds: it is not compared for equality. The mark is read by a subquery: a join
+//! may be planned, without statistics, as a search of all marks.
 
 use sqlx::PgConnection;
 
@@ -24,9 +25,9 @@ pub(super) async fn page(
         "SELECT e.resource, e.instance, e.opening, e.token, ( \
              SELECT m.token FROM marks AS m \
              WHERE m.namespace = $1 AND m.resource = e.resource) \
-         FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2 \
-         AND (e.resource, e.opening) > ($3, $4) \
-         ORDER BY e.resource, e.opening LIMIT $5",
+         FROM epochs AS e WHERE e.namespace = $1 AND e.instance <= $2 \
+         AND (e.instance, e.resource, e.opening) > ($2, $3, $4) \
+         ORDER BY e.instance, e.resource, e.opening LIMIT $5",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -48,7 +49,11 @@ pub(super) async fn of(
         "SELECT e.resource, e.instance, e.opening, e.token, ( \
              SELECT m.token FROM marks AS m \
              WHERE m.namespace = $1 AND m.resource = e.resource) \
-         FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2 AND e.resource = ANY($3)",
+         FROM epochs AS e JOIN ( \
+             SELECT DISTINCT $1::text AS namespace, $2::text AS instance, k.resource \
+             FROM unnest($3::text[]) AS k(resource) \
+         ) AS k ON e.namespace = k.namespace AND e.instance = k.instance \
+             AND e.resource = k.resource",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -70,8 +75,9 @@ pub(super) async fn close(
     let (resource, opening) = start(after);
     let last: Vec<(String, i64)> = sqlx::query_as(
         "SELECT e.resource, e.opening FROM epochs AS e \
-         WHERE e.namespace = $1 AND e.instance = $2 AND (e.resource, e.opening) > ($3, $4) \
-         ORDER BY e.resource, e.opening OFFSET $5 LIMIT 1",
+         WHERE e.namespace = $1 AND e.instance <= $2 \
+         AND (e.instance, e.resource, e.opening) > ($2, $3, $4) \
+         ORDER BY e.instance, e.resource, e.opening OFFSET $5 LIMIT 1",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -83,13 +89,13 @@ pub(super) async fn close(
     let last = last.into_iter().next();
     // Two texts: a bound that may be absent is none that the index is searched by.
     let sql = if last.is_some() {
-        "DELETE FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2 \
-         AND (e.resource, e.opening) > ($3, $4) AND NOT EXISTS ( \
+        "DELETE FROM epochs AS e WHERE e.namespace = $1 AND e.instance <= $2 \
+         AND (e.instance, e.resource, e.opening) > ($2, $3, $4) AND NOT EXISTS ( \
              SELECT 1 FROM unnest($5::bigint[]) AS k(kept) WHERE k.kept = e.opening) \
-         AND (e.resource, e.opening) <= ($6, $7)"
+         AND (e.instance, e.resource, e.opening) <= ($2, $6, $7)"
     } else {
-        "DELETE FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2 \
-         AND (e.resource, e.opening) > ($3, $4) AND NOT EXISTS ( \
+        "DELETE FROM epochs AS e WHERE e.namespace = $1 AND e.instance <= $2 \
+         AND (e.instance, e.resource, e.opening) > ($2, $3, $4) AND NOT EXISTS ( \
              SELECT 1 FROM unnest($5::bigint[]) AS k(kept) WHERE k.kept = e.opening)"
     };
     let mut deletion = sqlx::query(sql)

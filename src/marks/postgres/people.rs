@@ -91,9 +91,10 @@ pub(super) async fn marks(
 ) -> Result<Vec<MarkRow>, Failure> {
     let resources: Vec<&str> = resources.iter().map(ResourceKey::as_str).collect();
     let rows: Vec<MarkColumns> = sqlx::query_as(
-        "SELECT resource, token, spent_by IS NOT NULL, era, \
-         floor(extract(epoch FROM changed_at) * 1000)::bigint FROM marks \
-         WHERE namespace = $1 AND resource = ANY($2)",
+        "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, \
+         floor(extract(epoch FROM m.changed_at) * 1000)::bigint FROM marks AS m JOIN ( \
+             SELECT DISTINCT $1::text AS namespace, k.resource FROM unnest($2::text[]) AS k(resource) \
+         ) AS k ON m.namespace = k.namespace AND m.resource = k.resource",
     )
     .bind(namespace)
     .bind(resources)

@@ -68,19 +68,19 @@ impl Statement {
     fn fits(self, sql: &str) -> bool {
         match self {
             Self::Advance => sql.contains("INSERT INTO marks AS m"),
-            Self::Epochs => {
-                sql.ends_with("FROM epochs WHERE namespace = $1 AND resource = ANY($2)")
-            }
+            Self::Epochs => sql.starts_with(
+                "SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e JOIN",
+            ),
             Self::Close => {
                 sql.starts_with("DELETE FROM epochs")
-                    && sql.contains("d(resource, instance, opening)")
+                    && sql.contains("k(resource, instance, opening)")
             }
             Self::Own => {
                 sql.contains("SELECT m.token FROM marks AS m") && sql.ends_with("LIMIT $5")
             }
             Self::OwnOf => {
                 sql.contains("SELECT m.token FROM marks AS m")
-                    && sql.ends_with("AND e.resource = ANY($3)")
+                    && sql.ends_with("AND e.resource = k.resource")
             }
             Self::CloseOwn => {
                 sql.starts_with("DELETE FROM epochs AS e WHERE") && sql.contains("AS k(kept)")
@@ -92,7 +92,7 @@ impl Statement {
             Self::Instances => sql.contains("SELECT id, renewals, lease_ms"),
             Self::DeclareDead => sql.contains("(renewals = $3 OR dead)"),
             Self::Bury => {
-                sql.contains("DELETE FROM epochs") && sql.contains("d(resource, opening)")
+                sql.contains("DELETE FROM epochs") && sql.contains("k(resource, opening)")
             }
             Self::Leave => {
                 sql.contains("UPDATE instances SET dead = true") && sql.contains("AND EXISTS (")

@@ -1,0 +1,174 @@
+//! What the statements read on Postgres: the rows that they name, whatever else is open, and whatever
+//! the server's statistics say of it.
+
+use std::time::Duration;
+
+use fencepost::config::settings::Secret;
+use fencepost::fence::ResourceKey;
+use fencepost::marks::postgres::PostgresStore;
+use fencepost::marks::{Ask, EpochRow, MarkStore};
+use sqlx::{Connection as _, PgConnection};
+
+use super::{TIMEOUT, instance, key, token};
+use crate::support::postgres::Cluster;
+
+/// How many epochs are open, and how many keys a statement names.
+const OPEN: i64 = 100_000;
+const NAMED: i64 = 500;
+/// More than all statements together read when each finds its rows by their keys.
+const MOST: i64 = 25_000;
+
+async fn open(url: &str) -> PostgresStore {
+    PostgresStore::open(Secret::Literal(url.to_owned()), "test", TIMEOUT, true)
+        .await
+        .expect("the store opens")
+}
+
+async fn sql(url: &str, statement: &str) {
+    let mut shell = PgConnection::connect(url).await.expect("it accepts");
+    let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+    statement
+        .execute(&mut shell)
+        .await
+        .expect("the SQL is good");
+    shell.close().await.expect("it closes");
+}
+
+/// How many rows and index entries all ended sessions have read. A session reports at its end.
+async fn read_so_far(url: &str) -> i64 {
+    const LEFT: &str = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND pid <> pg_backend_pid() \
+        AND backend_type = 'client backend'";
+    const READ: &str = "SELECT ((SELECT sum(seq_tup_read) FROM pg_stat_user_tables) \
+        + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes))::bigint";
+    let mut shell = PgConnection::connect(url).await.expect("it accepts");
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    loop {
+        let left: i64 = sqlx::query_scalar(LEFT)
+            .fetch_one(&mut shell)
+            .await
+            .expect("the query is good");
+        if left == 0 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{left} are left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    sqlx::query_scalar(READ)
+        .fetch_one(&mut shell)
+        .await
+        .expect("the query is good")
+}
+
+fn resources(from: i64) -> Vec<ResourceKey> {
+    (0..NAMED)
+        .map(|n| key(&format!("r{:06}", from + n * 37)))
+        .collect()
+}
+
+fn row(resource: &ResourceKey, opening: i64) -> EpochRow {
+    EpochRow {
+        resource: resource.clone(),
+        instance: instance(1),
+        opening,
+        token: token(2),
+    }
+}
+
+/// Every statement that names rows or goes through an instance's, at resources from `from` on.
+async fn each_statement(store: &PostgresStore, from: i64) {
+    let resources = resources(from);
+    let asks: Vec<Ask> = (1..)
+        .zip(&resources)
+        .map(|(opening, resource)| Ask {
+            resource: resource.clone(),
+            token: token(2),
+            opening: Some(OPEN + from + opening),
+            spend: Some("a".to_owned()),
+        })
+        .collect();
+    let found = store.advance(&instance(1), 0, &asks).await;
+    assert_eq!(found.expect("an answer").len(), resources.len());
+    let mut rows = store.epochs(&resources).await.expect("an answer");
+    rows.retain(|row| row.instance == instance(1) && row.token == token(2));
+    assert_eq!(rows.len(), resources.len());
+    let own = store.own_of(&instance(1), &resources).await;
+    assert!(own.expect("an answer").len() >= resources.len());
+    let marks = store.marks(&resources).await.expect("an answer");
+    assert_eq!(marks.len(), resources.len());
+    store.close(&rows).await.expect("an answer");
+    let spends: Vec<_> = resources
+        .iter()
+        .map(|resource| (resource.clone(), token(2), "a".to_owned()))
+        .collect();
+    store.give_back(&spends).await.expect("an answer");
+    let lost: Vec<EpochRow> = (1..)
+        .zip(&resources)
+        .map(|(opening, resource)| row(resource, -opening))
+        .collect();
+    store.reopen(&lost).await.expect("an answer");
+    store.close(&lost).await.expect("an answer");
+    let page = store.own(&instance(1), None, 1024).await;
+    page.expect("an answer");
+    store.instances().await.expect("an answer");
+    let after = (key("r000000"), 0);
+    let me = instance(1);
+    let closed = store.close_own(&me, Some(&after), 1024, &[3, 4]);
+    closed.await.expect("an answer");
+    let burial = store.bury(&instance(2), &resources, None).await;
+    assert!(burial.expect("an answer").freed.len() >= resources.len());
+}
+
+/// Two instances have so many epochs open, one of them is dead.
+async fn fill(url: &str) {
+    let (one, two) = (instance(1), instance(2));
+    sql(
+        url,
+        &format!(
+            "TRUNCATE epochs, marks; \
+             INSERT INTO epochs SELECT 'test', 'r' || to_char(g, 'FM000000'), i, g, 1 \
+             FROM generate_series(1, {OPEN} / 2) AS g, unnest(ARRAY['{one}', '{two}']) AS i; \
+             INSERT INTO marks SELECT 'test', 'r' || to_char(g, 'FM000000'), 1, NULL, NULL, 0, now() \
+             FROM generate_series(1, {OPEN} / 2) AS g"
+        ),
+    )
+    .await;
+}
+
+/// The first sessions have run their statements while nothing was open, more often than it takes for a
+/// plan to be kept; then so many epochs are open, and the server has not counted them. The second ones
+/// begin when it has.
+#[tokio::test]
+async fn what_is_read_does_not_grow_with_what_is_open() {
+    let url = Cluster::shared().create_database().await;
+    let store = open(&url).await;
+    sql(
+        &url,
+        "ALTER TABLE epochs SET (autovacuum_enabled = off); \
+         ALTER TABLE marks SET (autovacuum_enabled = off)",
+    )
+    .await;
+    for turn in 0..7 {
+        let resources = resources(turn);
+        let rows: Vec<EpochRow> = resources.iter().map(|r| row(r, turn)).collect();
+        store.epochs(&resources).await.expect("an answer");
+        store.marks(&resources).await.expect("an answer");
+        let own = store.own_of(&instance(1), &resources).await;
+        own.expect("an answer");
+        store.close(&rows).await.expect("an answer");
+        let burial = store.bury(&instance(2), &resources, None).await;
+        burial.expect("an answer");
+    }
+    fill(&url).await;
+    each_statement(&store, 1).await;
+    drop(store);
+    let uncounted = read_so_far(&url).await;
+    assert!(uncounted < MOST, "{uncounted} were read");
+    fill(&url).await;
+    sql(&url, "ANALYZE epochs; ANALYZE marks").await;
+    let store = open(&url).await;
+    each_statement(&store, 2).await;
+    drop(store);
+    let counted = read_so_far(&url).await - uncounted;
+    assert!(counted < MOST, "{counted} were read");
+}
