@@ -5,8 +5,8 @@
 //!
 //! The lock is on the file, and a second process comes by the *path*. So the lock alone keeps
 //! nobody out once the file was moved, replaced or deleted. [`FileLock::check`] looks whether the
-//! path still leads to the locked file, and whether the log beside it is still the one that
-//! `SQLite` has open. A store that was lost once stays lost for the rest of the run: a file that
+//! path still leads to the locked file, by the links that it was configured with too, and whether
+//! the log beside it is still the one that `SQLite` has open. A store that was lost once stays lost for the rest of the run: a file that
 //! comes back is the same file, but meanwhile another process may have served under its path.
 //!
 //! `SQLite` itself uses POSIX locks, which a process loses for a file as soon as it closes *any*
@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::path;
 use crate::config::settings::Create;
 use crate::marks::store::StoreError;
 
@@ -38,9 +39,11 @@ static OPEN: Mutex<Option<HashSet<FileId>>> = Mutex::new(None);
 #[derive(Debug)]
 #[must_use]
 pub(super) struct FileLock {
-    /// Absolute, so that neither a change of directory nor `SQLite`'s `file:` syntax can make it
-    /// mean another file.
+    /// Absolute and without links, so that neither a change of directory nor `SQLite`'s `file:`
+    /// syntax can make it mean another file.
     path: PathBuf,
+    /// By which it was found, and by which another process would come: absolute, maybe by links.
+    configured: PathBuf,
     id: FileId,
     file: File,
     /// The companions while a connection has them open. Held during a look, so that a connection
@@ -56,10 +59,11 @@ impl FileLock {
     /// Locks the file, and makes it first where it is not there and `create` allows it. Blocks on
     /// the file system.
     pub(super) fn take(path: &Path, create: Create) -> Result<Self, StoreError> {
-        let path = absolute(path, create)?;
+        let configured = path::absolute(path)?;
         // Between opening and locking, the file may have been replaced; then the lock is on
         // nothing that a name leads to.
         for _ in 0..10 {
+            let path = path::resolve(&configured, create)?;
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             let open = open.get_or_insert_default();
             match std::fs::metadata(&path) {
@@ -100,13 +104,16 @@ impl FileLock {
                 .metadata()
                 .map_err(|error| cannot_open(&path, &error))?;
             let id = file_id(&metadata);
-            if std::fs::metadata(&path).is_ok_and(|now| file_id(&now) == id) {
+            let leads_there =
+                |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
+            if leads_there(&path) && leads_there(&configured) {
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
                 }
-                one_name(&path, &metadata)?;
+                path::has_one_name(&path, &metadata)?;
                 let lock = Self {
                     path,
+                    configured,
                     id,
                     file,
                     companions: Mutex::default(),
@@ -121,7 +128,7 @@ impl FileLock {
         }
         Err(StoreError::Unfit(format!(
             "{} is being replaced over and over: stop what does it",
-            path.display()
+            configured.display()
         )))
     }
 
@@ -213,6 +220,17 @@ impl FileLock {
             };
             return Ok(Some(format!("{} {what}", self.path.display())));
         }
+        if self.configured != self.path {
+            let found = id_through(&self.configured)
+                .map_err(|error| cannot_look(&self.configured, &error))?;
+            if found != Some(self.id) {
+                return Ok(Some(format!(
+                    "{}, by which {} was opened, was made to lead elsewhere",
+                    self.configured.display(),
+                    self.path.display()
+                )));
+            }
+        }
         let companions = self.companions();
         for (id, suffix) in companions.iter().flatten().zip(COMPANIONS) {
             let name = beside(&self.path, suffix);
@@ -254,38 +272,6 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|error| StoreError::Connection(error.to_string()))?
 }
 
-fn absolute(path: &Path, create: Create) -> Result<PathBuf, StoreError> {
-    // Through symbolic links, so that the file's companions lie where SQLite looks.
-    if let Ok(found) = path.canonicalize() {
-        return Ok(found);
-    }
-    let name = path.file_name().ok_or_else(|| {
-        StoreError::Unfit(format!(
-            "{:?} names no file: write sqlite:<file>",
-            path.display()
-        ))
-    })?;
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let parent = parent.canonicalize().map_err(|error| {
-        StoreError::Unfit(match error.kind() {
-            ErrorKind::NotFound if create == Create::Never => format!(
-                "the directory {} for the store does not exist, and store.create is `never`: is \
-                 the volume of the marks mounted?",
-                parent.display()
-            ),
-            ErrorKind::NotFound => format!(
-                "the directory {} for the store does not exist: create it",
-                parent.display()
-            ),
-            _ => format!("the directory {}: {error}", parent.display()),
-        })
-    })?;
-    Ok(parent.join(name))
-}
-
 /// Whether a store may be made where there is none, or an empty file.
 fn may_be_made(path: &Path, create: Create) -> Result<(), StoreError> {
     if create == Create::Never {
@@ -319,20 +305,6 @@ pub(super) fn not_there(path: &Path, what: &str) -> StoreError {
     ))
 }
 
-/// The log goes by the name of the file. Under another name of it the latest commits would be
-/// missed.
-fn one_name(path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
-    let links = metadata.nlink();
-    if links <= 1 {
-        return Ok(());
-    }
-    Err(StoreError::Unfit(format!(
-        "{} has {links} names (hard links): what was committed last may be in a log beside another \
-         one of them. Keep the name that fencepost uses, and delete the others",
-        path.display()
-    )))
-}
-
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -346,7 +318,16 @@ fn file_id(metadata: &Metadata) -> FileId {
 /// What is at a path; a symbolic link is not followed, since the companions of what it leads to
 /// lie elsewhere.
 fn id_at(path: &Path) -> io::Result<Option<FileId>> {
-    match std::fs::symlink_metadata(path) {
+    id_of(std::fs::symlink_metadata(path))
+}
+
+/// What a path leads to.
+fn id_through(path: &Path) -> io::Result<Option<FileId>> {
+    id_of(std::fs::metadata(path))
+}
+
+fn id_of(found: io::Result<Metadata>) -> io::Result<Option<FileId>> {
+    match found {
         Ok(metadata) => Ok(Some(file_id(&metadata))),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Ok(None)

@@ -17,6 +17,7 @@ mod lane;
 mod life;
 mod log;
 mod own;
+mod path;
 mod people;
 mod session;
 
