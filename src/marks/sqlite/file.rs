@@ -111,6 +111,7 @@ impl FileLock {
                     may_be_made(&path, create)?;
                 }
                 path::has_one_name(&path, &metadata)?;
+                path::is_mounted_with_its_log(&path, &file)?;
                 let lock = Self {
                     path,
                     configured,

@@ -1,10 +1,13 @@
 //! The way to the database file: links that lead to it, and what makes a file unfit for a store
 //! before it is opened.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
 
 use crate::config::settings::Create;
 use crate::marks::store::StoreError;
@@ -79,4 +82,60 @@ pub(super) fn has_one_name(path: &Path, metadata: &Metadata) -> Result<(), Store
          one of them. Keep the name that fencepost uses, and delete the others",
         path.display()
     )))
+}
+
+/// The log lies beside the file. Where only the file is mounted, the log is on what is mounted
+/// there otherwise: often a container's own layer, which goes with the container.
+pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), StoreError> {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let mounted_alone = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+        Ok(found) if found.stx_attributes_mask.contains(root) => {
+            found.stx_attributes.contains(root)
+        }
+        // Before Linux 5.8, or behind a filter of system calls.
+        _ => fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, path)),
+    };
+    if !mounted_alone {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} is mounted by itself, without its directory (`docker -v` or `subPath` with a file): the \
+         log beside it, which has the latest marks, would go with the container. Mount a directory, \
+         with the file in it",
+        path.display()
+    )))
+}
+
+/// Whether the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
+fn is_mount_point(mounts: &[u8], path: &Path) -> bool {
+    let mut name = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => name.extend(format!("\\{byte:03o}").bytes()),
+            _ => name.push(byte),
+        }
+    }
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_found_in_the_kernels_list() {
+        let mounts = b"22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            30 22 0:5 / /data rw - tmpfs tmpfs rw\n\
+            31 30 8:1 /home/a/b.db /data/my\\040marks.db rw master:1 - ext4 /dev/sda1 rw\n";
+        for (path, mounted) in [
+            ("/data/my marks.db", true),
+            ("/data", true),
+            ("/data/my", false),
+            ("/data/marks.db", false),
+            ("/home/a/b.db", false),
+        ] {
+            assert_eq!(is_mount_point(mounts, Path::new(path)), mounted, "{path}");
+        }
+    }
 }

@@ -1,9 +1,10 @@
-//! The way to the file: links that lead to it.
+//! The way to the file: links that lead to it, and mounts.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
-use super::{PATIENT, beside, refuses, tokens, until_it_refuses, why};
+use super::{PATIENT, beside, refuses, tokens, until_it_refuses, why, with_5};
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
@@ -83,4 +84,58 @@ async fn links_without_an_end_are_refused() {
         !status.success() && said.contains("from link to link without an end"),
         "{said}"
     );
+}
+
+/// What runs a command where `what` is mounted at `place`; `None`: not allowed here.
+fn mounting(what: &Path, place: &Path) -> Option<Command> {
+    let user: &[&str] = if rustix::process::geteuid().is_root() {
+        &[]
+    } else {
+        &["--map-root-user"]
+    };
+    let runner = || {
+        let mut runner = Command::new("unshare");
+        runner
+            .args(user)
+            .args(["--mount", "sh", "-c"])
+            .arg(r#"mount --bind "$0" "$1" && shift && exec "$@""#)
+            .args([what, place]);
+        runner
+    };
+    let possible = runner()
+        .arg("true")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    possible.then(runner)
+}
+
+#[tokio::test]
+async fn a_file_that_is_mounted_without_its_log_is_not_opened() {
+    let store = Store::sqlite();
+    let (upstream, _, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let place = quick_dir();
+    let file = place.path().join("marks.db");
+    std::fs::write(&file, "").expect("it can be made");
+    let Some(alone) = mounting(&store.path(), &file) else {
+        eprintln!(
+            "skipped: a_file_that_is_mounted_without_its_log_is_not_opened (no mount is allowed)"
+        );
+        return;
+    };
+    let config = config_at(&file, &upstream).with("store: { create: never }");
+    let (status, said) = Proxy::refused_under(&config, alone).await;
+    assert!(
+        !status.success() && said.contains("is mounted by itself, without its directory"),
+        "{said}"
+    );
+
+    let store_path = store.path();
+    let volume = store_path.parent().expect("a directory");
+    let whole = mounting(volume, place.path()).expect("it was allowed");
+    let proxy = Proxy::start_under(&config, whole).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
 }

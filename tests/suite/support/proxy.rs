@@ -206,11 +206,25 @@ impl Proxy {
         Self::run_with(config, &["serve"]).await
     }
 
+    /// As [`Self::refused`], by way of `runner`, which gets the command as arguments.
+    pub async fn refused_under(config: &Config, mut runner: Command) -> (ExitStatus, String) {
+        runner.arg(binary());
+        Self::run_to_the_end(config, runner, &["serve"]).await
+    }
+
     /// Runs another command to its end with `--config`.
     pub async fn run_with(config: &Config, arguments: &[&str]) -> (ExitStatus, String) {
+        Self::run_to_the_end(config, fencepost(), arguments).await
+    }
+
+    async fn run_to_the_end(
+        config: &Config,
+        mut command: Command,
+        arguments: &[&str],
+    ) -> (ExitStatus, String) {
         let dir = TempDir::new().expect("a temporary directory");
         let file = write_config(dir.path(), &config.text_for(dir.path()));
-        let mut process = Process::start(fencepost().args(arguments).arg("--config").arg(file));
+        let mut process = Process::start(command.args(arguments).arg("--config").arg(file));
         let status = process.exit().await;
         (status, process.output())
     }
