@@ -41,12 +41,20 @@ pub(super) fn tell(findings: &[Finding]) {
     }
 }
 
-/// Brings the schema up to date, and with `accept_new_keys` puts the route table of the configuration
-/// on record whatever it changes. `grant_to` names the role that serves, if that is another one. `say`
+/// What `migrate` is told to accept.
+#[derive(Clone, Copy, Debug)]
+pub struct Accept {
+    /// The route table of the configuration goes on record whatever it changes.
+    pub new_keys: bool,
+    /// A `SQLite` file that has lost commits is taken as it is.
+    pub lost_marks: bool,
+}
+
+/// Brings the schema up to date, and does what `accept` says. `grant_to` names the role that serves, if that is another one. `say`
 /// gets what was done, in lines for people.
 pub async fn migrate(
     settings: &Settings,
-    accept_new_keys: bool,
+    accept: Accept,
     grant_to: Option<&str>,
     mut say: impl FnMut(String),
 ) -> anyhow::Result<()> {
@@ -57,6 +65,14 @@ pub async fn migrate(
                 grant_to.is_none(),
                 "--grant-to: SQLite has no roles; who may write to the file may serve"
             );
+            if accept.lost_marks {
+                say(if sqlite::accept_lost_marks(path).await? {
+                    "the marks are taken as they are: what the file has lost holds nobody back"
+                } else {
+                    "the file has lost nothing that could be noticed"
+                }
+                .to_owned());
+            }
             let opened = sqlite::migrate(path).await?;
             if opened.created {
                 say(format!("created a new store at {}", opened.path.display()));
@@ -65,6 +81,10 @@ pub async fn migrate(
             Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
         }
         StoreTarget::Postgres(url) => {
+            anyhow::ensure!(
+                !accept.lost_marks,
+                "--accept-lost-marks: only the file of a SQLite store is refused for lost marks"
+            );
             postgres::migrate(url.clone()).await?;
             say("the schema is up to date".to_owned());
             if let Some(role) = grant_to {
@@ -75,6 +95,17 @@ pub async fn migrate(
             Box::new(PostgresStore::open(url.clone(), namespace, timeout, false).await?)
         }
     };
+    let done = migrate_routes(&*store, settings, accept, &mut say).await;
+    store.disconnect().await;
+    done
+}
+
+async fn migrate_routes(
+    store: &dyn MarkStore,
+    settings: &Settings,
+    accept: Accept,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
     let table = RouteTable::of(settings);
     let findings = compare(&store.routes().await?, &table)?;
     for finding in &findings {
@@ -84,7 +115,7 @@ pub async fn migrate(
         say("no request gets another key than on record, and none is fenced no longer".to_owned());
         return Ok(());
     }
-    if !accept_new_keys {
+    if !accept.new_keys {
         say(
             "a proxy with these routes will not start: stop every proxy of the namespace, and run \
              this again with --accept-new-keys"
@@ -92,8 +123,8 @@ pub async fn migrate(
         );
         return Ok(());
     }
-    Leftovers::new(&*store, settings)
-        .settle(&table.to_document(), &mut say)
+    Leftovers::new(store, settings)
+        .settle(&table.to_document(), say)
         .await?;
     say("the routes are on record; marks under the old keys hold nobody back any more".to_owned());
     Ok(())

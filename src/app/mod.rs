@@ -39,7 +39,7 @@ use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener};
 use crate::throttle::Throttle;
 
-pub use keys::migrate;
+pub use keys::{Accept, migrate};
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -351,6 +351,13 @@ impl App {
             let _ = task.await;
         }
         mirror.abort();
+        // A file that is moved or mounted elsewhere after a stop may leave its log behind.
+        if tokio::time::timeout(settings.store.timeout, store.disconnect())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the store could not be closed in time: its log stays beside the file");
+        }
         tracing::info!("stopped");
         Ok(())
     }

@@ -114,6 +114,10 @@ struct MigrateArgs {
     /// they have left in flight has settled.
     #[arg(long)]
     accept_new_keys: bool,
+    /// Take the file of an embedded store as it is, where a start refuses it because commits are lost. Marks
+    /// that they had raised are lower now: be sure that no older holder is left.
+    #[arg(long)]
+    accept_lost_marks: bool,
     /// Postgres: give this role what `serve` needs on the tables, and no more, so that proxies can run under a
     /// role that may not change the schema.
     #[arg(long, value_name = "ROLE")]
@@ -203,7 +207,11 @@ impl Invocation {
                     // There is nobody left to say it to.
                     let _ = writeln!(std::io::stdout(), "{line}");
                 };
-                app::migrate(&settings, args.accept_new_keys, grant_to, say).await?;
+                let accept = app::Accept {
+                    new_keys: args.accept_new_keys,
+                    lost_marks: args.accept_lost_marks,
+                };
+                app::migrate(&settings, accept, grant_to, say).await?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Marks(args) => {

@@ -382,6 +382,9 @@ pub trait MarkStore: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Ends the use of the store at the end of a run. `SQLite`: the file has everything then, and no log.
+    async fn disconnect(&self) {}
+
     /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances
     /// know, and the next override must not use its number again.
     async fn raise_era(&self, era: Era) -> Result<(), StoreError>;

@@ -1,6 +1,7 @@
 //! The file of an embedded store under a running proxy: moved, deleted, replaced, or not there at a
 //! start. Whatever somebody does to it, no two proxies ever accept tokens for one resource.
 
+mod lost;
 mod paths;
 
 use std::path::{Path, PathBuf};

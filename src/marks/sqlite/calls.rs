@@ -172,6 +172,10 @@ impl MarkStore for SqliteStore {
         checked
     }
 
+    async fn disconnect(&self) {
+        SqliteStore::close(self).await;
+    }
+
     async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
         self.write(move |connection, namespace| {
             Box::pin(life::raise_era(connection, namespace, era))

@@ -140,13 +140,14 @@ impl Held {
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
     }
 
-    /// Copies the log into the file, if there is enough of it.
-    pub(super) async fn tidy(&mut self) -> Result<(), StoreError> {
+    /// Copies the log into the file, if there is enough of it. Says whether it was copied.
+    pub(super) async fn tidy(&mut self) -> Result<bool, StoreError> {
         let (log, copied) = self.checkpoint("noop").await?;
         if log - copied < MOST_FRAMES {
-            return Ok(());
+            return Ok(false);
         }
-        self.copy_log(copied).await
+        self.copy_log(copied).await?;
+        Ok(true)
     }
 
     /// Copies as much of the log into the file as it can; so many frames are there already.

@@ -12,6 +12,7 @@
 
 mod calls;
 mod connection;
+mod count;
 mod file;
 mod lane;
 mod life;
@@ -204,6 +205,28 @@ impl SqliteStore {
     }
 }
 
+/// Takes a file as it is that has lost commits, for `fencepost migrate`. Says whether it had.
+///
+/// # Errors
+///
+/// As [`SqliteStore::open`].
+pub async fn accept_lost_marks(path: impl AsRef<Path>) -> Result<bool, StoreError> {
+    let path: PathBuf = path.as_ref().to_owned();
+    let lock = file::blocking(move || FileLock::take(&path, Create::Never)).await?;
+    let lock = Arc::new(lock);
+    let mut held = Held::open(&lock).await?;
+    let missing = match held.get() {
+        Ok(connection) => count::missing(connection, &lock).await,
+        Err(error) => Err(error),
+    };
+    held.close().await;
+    let missing = missing?;
+    if let Some((count, _)) = missing {
+        count::note(&lock, count);
+    }
+    Ok(missing.is_some())
+}
+
 /// Brings the schema of a file up to date, for `fencepost migrate`. Makes the file if it is not
 /// there, and says what it found.
 ///
@@ -225,6 +248,7 @@ async fn start(
     create: Create,
 ) -> Result<Opened, StoreError> {
     let connection = held.get()?;
+    count::check(connection, lock).await?;
     let created = !has_schema(connection).await?;
     if created && create == Create::Never {
         return Err(file::not_there(lock.path(), "holds no store"));

@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
 
 use super::connection::Held;
-use super::file::FileLock;
-use super::{error_of, life};
+use super::file::{FileLock, blocking};
+use super::{count, error_of, life};
 use crate::marks::lease::Clock;
 use crate::marks::rows::Failure;
 use crate::marks::store::{InstanceId, StoreError};
@@ -57,6 +57,14 @@ pub(super) enum Beat {
     Of(InstanceId, i64),
 }
 
+/// A heartbeat that was written.
+struct Proof {
+    /// By the clock.
+    began: Duration,
+    /// The count of the database with it.
+    count: i32,
+}
+
 impl Session {
     /// Runs work; in a transaction if there is a [`Beat`].
     pub(super) async fn run<T, F>(
@@ -80,9 +88,12 @@ impl Session {
             }
             return Err(error);
         }
-        let mut held = match held {
-            Some(held) => held,
-            None => Held::open(&lock).await?,
+        let mut held = if let Some(held) = held {
+            held
+        } else {
+            // As after each copy of the log: see `count`.
+            self.beat = Duration::ZERO;
+            Held::open(&lock).await?
         };
         let done = match beat {
             None => work(held.get()?, &known.namespace).await,
@@ -91,7 +102,15 @@ impl Session {
                 // Only now: while the commit was under way, another process may have come by the path.
                 match (done, lock.check_aside().await) {
                     (Ok((done, proof)), Ok(())) => {
-                        known.committed(proof);
+                        if let Some(proof) = &proof {
+                            let (lock, heartbeats) = (Arc::clone(&lock), proof.count);
+                            blocking(move || {
+                                count::note(&lock, heartbeats);
+                                Ok(())
+                            })
+                            .await?;
+                        }
+                        known.committed(proof.map(|proof| proof.began));
                         Ok(done)
                     }
                     (Ok(_), Err(error)) => Err(error.into()),
@@ -112,15 +131,14 @@ impl Session {
         }
     }
 
-    /// Runs work in a transaction, with a heartbeat if one is wanted. With one, returns when it
-    /// began.
+    /// Runs work in a transaction, with a heartbeat if one is wanted.
     async fn transact<T, F>(
         &mut self,
         held: &mut Held,
         known: &Known,
         beat: Beat,
         work: F,
-    ) -> Result<(T, Option<Duration>), Failure>
+    ) -> Result<(T, Option<Proof>), Failure>
     where
         F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
     {
@@ -142,7 +160,8 @@ impl Session {
         if let Some(instance) = instance
             && life::beat(&mut *connection, &known.namespace, &instance, renewals).await?
         {
-            proof = Some(began);
+            let count = count::raise(&mut *connection).await?;
+            proof = Some(Proof { began, count });
             self.beat = began;
             self.instance = Some(instance);
         }
@@ -156,7 +175,13 @@ impl Session {
             return;
         };
         match held.tidy().await {
-            Ok(()) => self.connection = Some(held),
+            Ok(copied) => {
+                if copied {
+                    // The next batch carries a heartbeat: see `count`.
+                    self.beat = Duration::ZERO;
+                }
+                self.connection = Some(held);
+            }
             Err(error) => {
                 tracing::warn!(%error, "the log of the store could not be copied into its file");
                 held.close().await;

@@ -1,0 +1,96 @@
+//! Commits that a file has lost: with a log that was deleted, or to an older copy.
+
+use rustix::fs::XattrFlags;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
+
+use super::{beside, with_5};
+use crate::support::{Config, Proxy, Store, put};
+
+/// Whether files here have attributes; says so if not.
+fn attributes(store: &Store, test: &str) -> bool {
+    let path = store.path();
+    let dir = path.parent().expect("a directory");
+    let set = rustix::fs::setxattr(dir, "user.fencepost.test", b"1", XattrFlags::empty());
+    if set.is_err() {
+        eprintln!("skipped: {test} (no attributes on this file system)");
+    }
+    set.is_ok()
+}
+
+async fn refused_for_lost_commits(config: &Config, arguments: &[&str]) {
+    let (status, said) = Proxy::run_with(config, arguments).await;
+    assert!(
+        !status.success() && said.contains("has lost commits that were on the disk"),
+        "{said}"
+    );
+}
+
+async fn refuses_4_as_stale(config: &Config) {
+    let proxy = Proxy::start(config).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
+}
+
+#[tokio::test]
+async fn a_log_that_is_lost_after_a_crash_is_missed() {
+    let store = Store::sqlite();
+    if !attributes(&store, "a_log_that_is_lost_after_a_crash_is_missed") {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let log = beside(&store.path(), "-wal");
+    assert!(!log.exists(), "after a stop the file has everything");
+    let mut proxy = Proxy::start(&config).await;
+    let forwarded = proxy.send(put("/orders/7").token(50)).await;
+    forwarded.assert_forwarded();
+    proxy.kill9();
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
+    }
+    refused_for_lost_commits(&config, &["serve"]).await;
+    refused_for_lost_commits(&config, &["migrate"]).await;
+
+    // Only an operator can say that nobody is left whom the lost marks would refuse.
+    let (status, said) = Proxy::run_with(&config, &["migrate", "--accept-lost-marks"]).await;
+    assert!(
+        status.success() && said.contains("taken as they are"),
+        "{said}"
+    );
+    refuses_4_as_stale(&config).await;
+}
+
+#[tokio::test]
+async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
+    let store = Store::sqlite();
+    if !attributes(&store, "an_older_copy_that_is_put_into_the_file_is_noticed") {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let copy = std::fs::read(store.path()).expect("it is there");
+    Proxy::start(&config).await.stop().await;
+    let latest = std::fs::read(store.path()).expect("it is there");
+    std::fs::write(store.path(), copy).expect("it can be written");
+    refused_for_lost_commits(&config, &["serve"]).await;
+    std::fs::write(store.path(), latest).expect("it can be written");
+    refuses_4_as_stale(&config).await;
+}
+
+/// A shell that is the last to close the file copies the whole log into it, and deletes the log.
+#[tokio::test]
+async fn a_log_that_a_shell_has_copied_is_not_missed() {
+    let store = Store::sqlite();
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.kill9();
+    let options = SqliteConnectOptions::new().filename(store.path());
+    let mut shell = options.connect().await.expect("it opens");
+    sqlx::raw_sql("SELECT * FROM marks")
+        .execute(&mut shell)
+        .await
+        .expect("it can be read");
+    shell.close().await.expect("it closes");
+    assert!(!beside(&store.path(), "-wal").exists());
+    refuses_4_as_stale(&config).await;
+}
