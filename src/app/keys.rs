@@ -222,7 +222,7 @@ impl<'a> Leftovers<'a> {
             } else {
                 self.reckoning.silence(row.lease)
             };
-            lease + self.reckoning.after_death(row.undelivered, row.settle)
+            lease + self.reckoning.of(row)
         });
         let longest = longest.max().unwrap_or_default().as_secs() + 1;
         format!(

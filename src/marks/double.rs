@@ -418,6 +418,7 @@ impl MarkStore for Double {
             undelivered: terms.undelivered,
             routes: terms.routes.clone(),
             dead: false,
+            elsewhere: false,
         };
         self.run("join", move |state| {
             if state.instances.contains_key(&row.id) {
@@ -477,6 +478,7 @@ impl MarkStore for Double {
                         undelivered: Duration::ZERO,
                         routes: String::new(),
                         dead: true,
+                        elsewhere: false,
                     });
                 }
             }

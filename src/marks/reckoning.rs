@@ -15,11 +15,17 @@
 //! Fenced sockets are closed with a linger of 0, so what they held is dropped then. Only *settle*
 //! is left, and it is counted by the clock of the machine that the dead one ran on.
 //!
+//! That holds for one kernel. A volume may be forced onto another machine while the old one still
+//! runs, so an instance that has another boot on record is waited for as over a shared store: its
+//! lease, what it may deliver after that, and *settle*, by clocks of two machines.
+//!
 //! No margin is added there, and none where an instance settles its own unknown outcomes: only one of
 //! this program's clocks is part of it. `barrier.settle` bounds somebody else's work, so the operator
 //! has measured it and left room. A sidecar's service even counts by the same clock.
 
 use std::time::Duration;
+
+use super::store::InstanceRow;
 
 /// How much longer a watcher counts than the owner does, as a fraction.
 ///
@@ -81,7 +87,26 @@ impl Reckoning {
         self.stretched(lease)
     }
 
-    /// How long the work of a dead instance is waited for, from when it was learned to be dead.
+    /// How long the work of this instance is waited for, from when it was learned to be dead.
+    #[must_use]
+    pub fn of(&self, row: &InstanceRow) -> Duration {
+        // Only an id that nothing but epochs know has no lease.
+        if row.dead && row.lease.is_zero() {
+            self.of_the_unknown()
+        } else if !self.shared && row.elsewhere {
+            self.after_a_move(row)
+        } else {
+            self.after_death(row.undelivered, row.settle)
+        }
+    }
+
+    /// For one that had the file on another machine, or before a boot, and may still run there. It
+    /// writes until its lease lapses, and resets what runs on after its [`Self::cutoff`].
+    fn after_a_move(&self, row: &InstanceRow) -> Duration {
+        let span = row.lease + row.undelivered.max(row.settle) + self.settle.max(row.settle);
+        span * RATES.0 / RATES.1
+    }
+
     /// `undelivered` and `settle` are what it has put on record.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
@@ -119,6 +144,7 @@ impl Reckoning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::store::InstanceId;
 
     const SEC: Duration = Duration::from_secs(1);
 
@@ -141,6 +167,29 @@ mod tests {
         assert_eq!(own.after_death(10 * SEC, 40 * SEC), 40 * SEC);
         assert_eq!(own.of_the_unknown(), 30 * SEC);
         assert_eq!(own.after_loss(), 30 * SEC);
+    }
+
+    #[test]
+    fn an_instance_of_another_boot_may_still_run() {
+        let own = Reckoning::alone(30 * SEC);
+        let mut row = InstanceRow {
+            id: InstanceId::from_bits(1),
+            renewals: 7,
+            lease: 5 * SEC,
+            settle: 20 * SEC,
+            undelivered: 10 * SEC,
+            routes: String::new(),
+            dead: true,
+            elsewhere: false,
+        };
+        assert_eq!(own.of(&row), 30 * SEC);
+        row.elsewhere = true;
+        assert_eq!(own.of(&row), 66 * SEC);
+        row.undelivered = 40 * SEC;
+        assert_eq!(own.of(&row), 90 * SEC);
+        // Over a shared store that is so anyway.
+        let shared = Reckoning::shared(SEC, SEC, SEC);
+        assert_eq!(shared.of(&row), 72 * SEC);
     }
 
     /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.

@@ -98,11 +98,11 @@ pub(super) fn mark(
     })
 }
 
-/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead)`.
-pub(super) type InstanceColumns = (String, i64, i64, i64, i64, String, bool);
+/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, elsewhere)`.
+pub(super) type InstanceColumns = (String, i64, i64, i64, i64, String, bool, bool);
 
 pub(super) fn instance(
-    (id, renewals, lease, settle, undelivered, routes, dead): InstanceColumns,
+    (id, renewals, lease, settle, undelivered, routes, dead, elsewhere): InstanceColumns,
 ) -> Result<InstanceRow, StoreError> {
     let span = |ms: i64| {
         u64::try_from(ms)
@@ -117,6 +117,7 @@ pub(super) fn instance(
         undelivered: span(undelivered)?,
         routes,
         dead,
+        elsewhere,
     })
 }
 

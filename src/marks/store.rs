@@ -129,6 +129,9 @@ pub struct InstanceRow {
     pub routes: String,
     /// Declared dead. Never undone.
     pub dead: bool,
+    /// `SQLite`: it ran on another machine, or before the last boot of this one. There the file's lock
+    /// does not say that it has ended.
+    pub elsewhere: bool,
 }
 
 /// The route table on record.

@@ -71,6 +71,33 @@ async fn alone_only_settle_is_waited_for() {
     assert!(left <= 40.0, "{left}");
 }
 
+/// A volume may be forced onto another machine while the old one still runs. Then the file's lock says nothing.
+#[tokio::test]
+async fn alone_a_death_on_another_machine_is_waited_for_like_a_peers() {
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let config = Config::new(&upstream, &store).with(
+        "{ upstream: { undelivered: 40s }, store: { lease: 20s }, \
+            barrier: { wait: 200ms, settle: 40s } }",
+    );
+    let mut first = Proxy::start(&config).await;
+    upstream.on_token(41, [Step::Wait(Gate::shut())]);
+    let older = first.begin(&put("/orders/7").token(41), b"").await;
+    upstream.reached(1).await;
+    first.kill9();
+    drop(older);
+    let moved = store
+        .number("UPDATE instances SET boot = 'another' RETURNING 1")
+        .await;
+    assert_eq!(moved, 1);
+    let second = Proxy::start(&config).await;
+    let left = eventually("the first is known to be dead", || {
+        settles_in(&second, "order:7")
+    })
+    .await;
+    // Of 120 s; of a process that has ended it is 40.
+    assert!((81.0..=120.0).contains(&left), "{left}");
+}
+
 /// Each of B's reads is answered, but over one new connection after another: it may be a server that is behind, where
 /// A's counter stands still though A renews.
 #[tokio::test]

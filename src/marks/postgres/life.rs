@@ -123,10 +123,10 @@ pub(super) async fn instances(
              SELECT (SELECT e.instance FROM epochs AS e \
                      WHERE e.namespace = $1 AND e.instance > o.id ORDER BY e.instance LIMIT 1) \
              FROM owners AS o WHERE o.id IS NOT NULL) \
-         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
+         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, false FROM instances \
          WHERE namespace = $1 \
          UNION ALL \
-         SELECT o.id, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true FROM owners AS o \
+         SELECT o.id, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true, false FROM owners AS o \
          WHERE o.id IS NOT NULL AND NOT EXISTS ( \
              SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.id)",
     )

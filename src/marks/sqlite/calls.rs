@@ -131,9 +131,12 @@ impl MarkStore for SqliteStore {
 
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let (instance, terms) = (instance.clone(), terms.clone());
+        let known = Arc::clone(&self.known);
         self.expect_beats(terms.lease).await;
         self.write(move |connection, namespace| {
-            Box::pin(life::join(connection, namespace, instance, terms))
+            Box::pin(async move {
+                life::join(connection, namespace, &known.boot, instance, terms).await
+            })
         })
         .await
     }
@@ -188,8 +191,11 @@ impl MarkStore for SqliteStore {
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.read(move |connection, namespace| Box::pin(life::instances(connection, namespace)))
-            .await
+        let known = Arc::clone(&self.known);
+        self.read(move |connection, namespace| {
+            Box::pin(async move { life::instances(connection, namespace, &known.boot).await })
+        })
+        .await
     }
 
     fn instances_over(&self) -> u64 {

@@ -16,13 +16,14 @@ const MOST_PER_BURIAL: i64 = 2048;
 pub(super) async fn join(
     connection: &mut SqliteConnection,
     namespace: &str,
+    boot: &str,
     instance: InstanceId,
     terms: Terms,
 ) -> Result<Era, Failure> {
     sqlx::query(
         "INSERT INTO instances \
-             (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)",
+             (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, boot) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
     )
     .bind(namespace)
     .bind(instance.as_str())
@@ -31,6 +32,7 @@ pub(super) async fn join(
     .bind(rows::millis(terms.settle))
     .bind(rows::millis(terms.undelivered))
     .bind(terms.routes)
+    .bind(boot)
     .execute(&mut *connection)
     .await?;
     Ok(sqlx::query_scalar(
@@ -119,6 +121,7 @@ pub(super) async fn raise_era(
 pub(super) async fn instances(
     connection: &mut SqliteConnection,
     namespace: &str,
+    boot: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
     let rows: Vec<InstanceColumns> = sqlx::query_as(
         "WITH RECURSIVE owners(id) AS ( \
@@ -127,14 +130,16 @@ pub(super) async fn instances(
              SELECT (SELECT min(e.instance) FROM epochs AS e \
                      WHERE e.namespace = ?1 AND e.instance > o.id) \
              FROM owners AS o WHERE o.id IS NOT NULL) \
-         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead FROM instances \
+         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, \
+             boot = '' OR boot <> ?2 FROM instances \
          WHERE namespace = ?1 \
          UNION ALL \
-         SELECT o.id, 0, 0, 0, 0, '', 1 FROM owners AS o \
+         SELECT o.id, 0, 0, 0, 0, '', 1, 0 FROM owners AS o \
          WHERE o.id IS NOT NULL AND NOT EXISTS ( \
              SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = o.id)",
     )
     .bind(namespace)
+    .bind(boot)
     .fetch_all(connection)
     .await?;
     all(rows, rows::instance)

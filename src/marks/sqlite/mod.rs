@@ -108,6 +108,7 @@ impl SqliteStore {
             timeout,
             known: Arc::new(Known {
                 namespace: namespace.into(),
+                boot: boot().into(),
                 clock: Clock::boottime(),
                 proven: AtomicU64::new(0),
                 marks: AtomicU64::new(opened.marks),
@@ -265,6 +266,12 @@ async fn start(
     })
 }
 
+/// Names this run of the machine's kernel; empty where it has no name.
+fn boot() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    name.unwrap_or_default().trim().to_owned()
+}
+
 pub(super) fn migrator() -> Migrator {
     rows::migrator(&[
         (
@@ -281,6 +288,11 @@ pub(super) fn migrator() -> Migrator {
             3,
             "route_table",
             include_str!("../migrations/sqlite/0003_route_table.sql"),
+        ),
+        (
+            4,
+            "boot",
+            include_str!("../migrations/sqlite/0004_boot.sql"),
         ),
     ])
 }

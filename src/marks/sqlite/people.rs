@@ -242,7 +242,8 @@ pub(super) async fn replace_routes(
     namespace: &str,
     document: String,
 ) -> Result<Vec<InstanceRow>, Failure> {
-    let present = life::instances(connection, namespace).await?;
+    // Only whether there are any.
+    let present = life::instances(connection, namespace, "").await?;
     if present.is_empty() {
         sqlx::query(
             "INSERT INTO namespaces (namespace, era, routes) VALUES (?1, 0, ?2) \

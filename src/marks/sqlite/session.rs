@@ -19,6 +19,8 @@ use crate::marks::store::{InstanceId, StoreError};
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) namespace: Box<str>,
+    /// See the column of that name.
+    pub(super) boot: Box<str>,
     pub(super) clock: Clock,
     /// When the latest heartbeat began that is on the disk, in nanoseconds of the clock; 0: none
     /// is.

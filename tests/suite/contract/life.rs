@@ -39,6 +39,7 @@ fn row(of: u128, renewals: i64, dead: bool) -> InstanceRow {
         undelivered: UNDELIVERED,
         routes: "of a test".to_owned(),
         dead,
+        elsewhere: false,
     }
 }
 
@@ -260,6 +261,7 @@ pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
         undelivered: Duration::ZERO,
         routes: String::new(),
         dead: true,
+        elsewhere: false,
     };
     assert_eq!(rows(&*store).await, [unknown, row(2, 0, false)]);
     assert_eq!(buried(&*store, 1).await, [1]);

@@ -228,7 +228,8 @@ impl Plan {
         menu.extend(of_the_path.filter(outer).filter(of_one));
         let first = pick(&menu, turn);
         if first.kind == Kind::DieAtSync {
-            self.dies_at_sync = Some(random.random_range(18..45));
+            // More than the first start has, which makes the store.
+            self.dies_at_sync = Some(random.random_range(20..47));
         }
         self.fault(first, 500..900, random);
         let light = self.dies_at_sync.map_or(light, |_| kills);
