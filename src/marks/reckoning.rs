@@ -21,6 +21,8 @@
 
 use std::time::Duration;
 
+use super::store::InstanceRow;
+
 /// How much longer a watcher counts than the owner does, as a fraction.
 ///
 /// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are slewed along with the time of day, and so are the
@@ -29,6 +31,15 @@ use std::time::Duration;
 /// is slewed forward counts 1.0833 × 1.091 = 1.182 s of that. 6/5 leaves 1.5 % for the clocks
 /// themselves, which are off by some hundred ppm.
 const RATES: (u32, u32) = (6, 5);
+
+/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version 0.1.0,
+/// whose sockets have no user timeout.
+///
+/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The default
+/// of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An upstream that
+/// answers probes with a closed window has no bound (RFC 1122, 4.2.2.17), so that no such instance
+/// may run beside one of this version (`postgres::migrate`).
+const NO_USER_TIMEOUT: Duration = Duration::from_secs(925 + 120);
 
 /// See the module's page.
 #[derive(Clone, Copy, Debug)]
@@ -81,14 +92,25 @@ impl Reckoning {
         self.stretched(lease)
     }
 
+    /// How long the work of this instance is waited for once it is dead.
+    #[must_use]
+    pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
+        // Only an id that nothing but epochs know has no lease.
+        if row.dead && row.lease.is_zero() {
+            self.of_the_unknown()
+        } else {
+            self.after_death(row.undelivered, row.settle)
+        }
+    }
+
     /// How long the work of a dead instance is waited for, from when it was learned to be dead.
-    /// `undelivered` and `settle` are what it has put on record.
+    /// `undelivered` and `settle` are what it has put on record; `undelivered` of zero is none.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
-        let undelivered = if self.shared {
-            self.undelivered.max(undelivered)
-        } else {
-            Duration::ZERO
+        let undelivered = match (self.shared, undelivered) {
+            (false, _) => Duration::ZERO,
+            (true, Duration::ZERO) => NO_USER_TIMEOUT,
+            (true, recorded) => self.undelivered.max(recorded),
         };
         self.stretched(undelivered + self.settle.max(settle))
     }
@@ -132,6 +154,15 @@ mod tests {
         assert_eq!(own.after_death(5 * SEC, 40 * SEC), 60 * SEC);
         assert_eq!(own.of_the_unknown(), 54 * SEC);
         assert_eq!(own.after_loss(), 54 * SEC);
+    }
+
+    #[test]
+    fn an_instance_without_a_user_timeout_is_waited_for_until_its_kernel_gives_up() {
+        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        let longest = Duration::from_millis(924_600) + 120 * SEC;
+        assert!(own.after_death(Duration::ZERO, 5 * SEC) >= (longest + 30 * SEC) * 6 / 5);
+        let alone = Reckoning::alone(30 * SEC);
+        assert_eq!(alone.after_death(Duration::ZERO, 5 * SEC), 30 * SEC);
     }
 
     #[test]

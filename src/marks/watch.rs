@@ -85,7 +85,7 @@ impl Watch {
                 dead_since: None,
                 settling: Duration::ZERO,
             });
-            entry.settling = self.settling(row);
+            entry.settling = self.reckoning.after_death_of(row);
             if row.dead {
                 if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
                     // It has lived since: a failover has lost one death, and this is the next one.
@@ -110,16 +110,6 @@ impl Watch {
             }
         }
         verdict
-    }
-
-    /// How long the work of this instance is waited for once it is dead.
-    fn settling(&self, row: &InstanceRow) -> Duration {
-        // Only an id that nothing but epochs know has no lease.
-        if row.dead && row.lease.is_zero() {
-            self.reckoning.of_the_unknown()
-        } else {
-            self.reckoning.after_death(row.undelivered, row.settle)
-        }
     }
 
     /// The compare-and-set has said that this instance is dead now.
