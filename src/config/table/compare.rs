@@ -18,7 +18,7 @@ use std::fmt;
 use super::witness::{Pair, Sample, Sampler, Style};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::fence::{Captures, ResourceKey, Router, Source, percent_encoded};
+use crate::fence::{Captures, ResourceKey, Router, Source};
 
 /// What has changed for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -267,7 +267,7 @@ pub(super) fn askings(pair: Pair<'_>) -> Vec<Asking<'_>> {
 }
 
 /// The key of a sample on a route, if it has one there.
-fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
+pub(super) fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
     let mut values = |source: &Source| Ok(sample.values.get(source).cloned());
     let key = rule.key.as_ref()?;
     key.render(captures, &sample.path, &mut values).ok()
@@ -394,41 +394,11 @@ impl Sides<'_> {
 
     /// The request as a person would write it down.
     fn request(&self, (method, token): Asking) -> String {
-        let mut target = self.sample.raw_path.clone();
-        let mut beside = Vec::new();
-        let mut known: Vec<(&Source, &String)> = self.sample.values.iter().collect();
-        known.sort_unstable();
-        let mut sign = '?';
-        for (source, value) in known {
-            match source {
-                Source::Query(name) => {
-                    let (name, value) = (percent_encoded(name), percent_encoded(value));
-                    target.push(sign);
-                    target.extend([name, "=".to_owned(), value]);
-                    sign = '&';
-                }
-                Source::Host => beside.push(format!("Host: {value}")),
-                Source::Header(name) => beside.push(format!("{name}: {value}")),
-                Source::Json(names) => {
-                    beside.push(format!("{} {value:?} in its JSON", names.join(".")));
-                }
-                Source::Path(_) | Source::WholePath => {}
-            }
-        }
-        if method == SAFE {
-            beside.push(
-                if token {
-                    "with a token"
-                } else {
-                    "without a token"
-                }
-                .to_owned(),
-            );
-        }
-        if beside.is_empty() {
-            format!("{method} {target}")
-        } else {
-            format!("{method} {target} ({})", beside.join(", "))
-        }
+        let beside = match (method, token) {
+            (SAFE, true) => Some("with a token"),
+            (SAFE, false) => Some("without a token"),
+            _ => None,
+        };
+        self.sample.request(method, beside)
     }
 }

@@ -64,6 +64,39 @@ pub(super) struct Sample {
     pub values: HashMap<Source, String>,
 }
 
+impl Sample {
+    /// The request as a person would write it down: `PUT /o/2?q=3 (Host: example.org)`.
+    pub(super) fn request(&self, method: &str, more: Option<&str>) -> String {
+        let mut target = self.raw_path.clone();
+        let mut beside = Vec::new();
+        let mut known: Vec<(&Source, &String)> = self.values.iter().collect();
+        known.sort_unstable();
+        let mut sign = '?';
+        for (source, value) in known {
+            match source {
+                Source::Query(name) => {
+                    let (name, value) = (percent_encoded(name), percent_encoded(value));
+                    target.push(sign);
+                    target.extend([name, "=".to_owned(), value]);
+                    sign = '&';
+                }
+                Source::Host => beside.push(format!("Host: {value}")),
+                Source::Header(name) => beside.push(format!("{name}: {value}")),
+                Source::Json(names) => {
+                    beside.push(format!("{} {value:?} in its JSON", names.join(".")));
+                }
+                Source::Path(_) | Source::WholePath => {}
+            }
+        }
+        beside.extend(more.map(str::to_owned));
+        if beside.is_empty() {
+            format!("{method} {target}")
+        } else {
+            format!("{method} {target} ({})", beside.join(", "))
+        }
+    }
+}
+
 /// Makes the samples for one pair of tables.
 pub(super) struct Sampler {
     /// All literal segments, which a fresh one must differ from.
