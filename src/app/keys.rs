@@ -222,7 +222,7 @@ impl<'a> Leftovers<'a> {
             } else {
                 self.reckoning.silence(row.lease)
             };
-            lease + self.reckoning.of(row)
+            lease + self.reckoning.after_death_of(row)
         });
         let longest = longest.max().unwrap_or_default().as_secs() + 1;
         format!(

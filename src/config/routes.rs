@@ -10,8 +10,9 @@ use super::problems::{Report, shown};
 use super::route_file::{RouteFile, RouteUpstreamFile};
 use super::settings::{
     BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, UnknownStatuses,
-    Upgrade,
+    Unmatched, Upgrade,
 };
+use super::table::RouteTable;
 use super::units::Time;
 use super::validate::{body, positive};
 use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
@@ -63,6 +64,9 @@ pub(super) fn routes(
     conflicts(&patterns, report);
     labels(&checked, report);
     ways_around(&checked, report);
+    if checked.len() == count {
+        shared_keys(&checked, report);
+    }
     (checked.len() == count && count > 0)
         .then(|| checked.into_iter().map(|(_, settings)| settings).collect())
 }
@@ -355,6 +359,39 @@ fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
                     narrow.path
                 ),
                 "give this one a require_peer too, or let the narrower path end in /{*rest}",
+            );
+        }
+    }
+}
+
+/// Warns of two routes that are seen to yield one key though their templates, or their token formats,
+/// differ.
+fn shared_keys(routes: &[(String, RouteSettings)], report: &mut Report) {
+    let table = RouteTable::of_routes(routes.iter().map(|(_, route)| route), Unmatched::Refuse);
+    for shared in table.shared_keys() {
+        let [(_, first), (_, second)] = shared.routes.map(|index| &routes[index]);
+        let later = shared.routes.into_iter().max().unwrap_or_default();
+        let at = format!("{}.resource", routes[later].0);
+        let both = format!(
+            "{} (route {}) and {} (route {}) have the same key, {}",
+            shared.requests[0],
+            first.path,
+            shared.requests[1],
+            second.path,
+            shown(shared.key.as_str()),
+        );
+        if shared.formats_differ {
+            report.warn(
+                at.clone(),
+                format!("{both}, and their tokens are read in different formats"),
+                "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
+            );
+        }
+        if shared.templates_differ {
+            report.warn(
+                at,
+                format!("{both}: if these are two things, one can lock the other out"),
+                "begin each template with a word of its own, such as \"file:{name}\"",
             );
         }
     }

@@ -223,11 +223,13 @@ impl KeyTemplate {
     /// never no for a key that [`Self::render`] gives.
     #[must_use]
     pub fn could_yield(&self, key: &str) -> bool {
-        self.reads_as_own(key).is_some() && ResourceKey::new(key).is_ok()
+        self.values_of(key).is_some() && ResourceKey::new(key).is_ok()
     }
 
-    /// Takes the key apart from the left; `None` where it is not one of this template's.
-    fn reads_as_own(&self, key: &str) -> Option<()> {
+    /// The values that a request with this key has, from the left: one text each, or a list of path
+    /// segments. `None` where [`Self::could_yield`] says no.
+    #[must_use]
+    pub fn values_of(&self, key: &str) -> Option<Vec<(&Source, Vec<String>)>> {
         let mut left = key.strip_prefix(&*self.head)?;
         let mut known: HashMap<Source, String> = HashMap::new();
         let mut values = Vec::new();
@@ -293,7 +295,16 @@ impl KeyTemplate {
                 return None;
             }
         }
-        left.is_empty().then_some(())
+        let values = values.into_iter();
+        let values = values.map(|(part, texts)| (&part.source, texts));
+        left.is_empty().then(|| values.collect())
+    }
+
+    /// The literal texts before, between and behind the parts. Two templates with the same ones differ
+    /// only in where the parts come from.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        let tails = self.parts.iter().map(|part| &*part.tail);
+        std::iter::once(&*self.head).chain(tails)
     }
 }
 

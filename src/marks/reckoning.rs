@@ -36,6 +36,15 @@ use super::store::InstanceRow;
 /// themselves, which are off by some hundred ppm.
 const RATES: (u32, u32) = (6, 5);
 
+/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version 0.1.0,
+/// whose sockets have no user timeout.
+///
+/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The default
+/// of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An upstream that
+/// answers probes with a closed window has no bound (RFC 1122, 4.2.2.17), so that no such instance
+/// may run beside one of this version (`postgres::migrate`).
+const NO_USER_TIMEOUT: Duration = Duration::from_secs(925 + 120);
+
 /// See the module's page.
 #[derive(Clone, Copy, Debug)]
 pub struct Reckoning {
@@ -89,7 +98,7 @@ impl Reckoning {
 
     /// How long the work of this instance is waited for, from when it was learned to be dead.
     #[must_use]
-    pub fn of(&self, row: &InstanceRow) -> Duration {
+    pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
         // Only an id that nothing but epochs know has no lease.
         if row.dead && row.lease.is_zero() {
             self.of_the_unknown()
@@ -107,13 +116,13 @@ impl Reckoning {
         span * RATES.0 / RATES.1
     }
 
-    /// `undelivered` and `settle` are what it has put on record.
+    /// `undelivered` and `settle` are what it has put on record; `undelivered` of zero is none.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
-        let undelivered = if self.shared {
-            self.undelivered.max(undelivered)
-        } else {
-            Duration::ZERO
+        let undelivered = match (self.shared, undelivered) {
+            (false, _) => Duration::ZERO,
+            (true, Duration::ZERO) => NO_USER_TIMEOUT,
+            (true, recorded) => self.undelivered.max(recorded),
         };
         self.stretched(undelivered + self.settle.max(settle))
     }
@@ -161,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_without_a_user_timeout_is_waited_for_until_its_kernel_gives_up() {
+        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        let longest = Duration::from_millis(924_600) + 120 * SEC;
+        assert!(own.after_death(Duration::ZERO, 5 * SEC) >= (longest + 30 * SEC) * 6 / 5);
+        let alone = Reckoning::alone(30 * SEC);
+        assert_eq!(alone.after_death(Duration::ZERO, 5 * SEC), 30 * SEC);
+    }
+
+    #[test]
     fn alone_only_settle_is_left() {
         let own = Reckoning::alone(30 * SEC);
         assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
@@ -182,14 +200,14 @@ mod tests {
             dead: true,
             elsewhere: false,
         };
-        assert_eq!(own.of(&row), 30 * SEC);
+        assert_eq!(own.after_death_of(&row), 30 * SEC);
         row.elsewhere = true;
-        assert_eq!(own.of(&row), 66 * SEC);
+        assert_eq!(own.after_death_of(&row), 66 * SEC);
         row.undelivered = 40 * SEC;
-        assert_eq!(own.of(&row), 90 * SEC);
+        assert_eq!(own.after_death_of(&row), 90 * SEC);
         // Over a shared store that is so anyway.
         let shared = Reckoning::shared(SEC, SEC, SEC);
-        assert_eq!(shared.of(&row), 72 * SEC);
+        assert_eq!(shared.after_death_of(&row), 72 * SEC);
     }
 
     /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.

@@ -85,7 +85,7 @@ impl Watch {
                 dead_since: None,
                 settling: Duration::ZERO,
             });
-            entry.settling = self.reckoning.of(row);
+            entry.settling = self.reckoning.after_death_of(row);
             if row.dead {
                 if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
                     // It has lived since: a failover has lost one death, and this is the next one.

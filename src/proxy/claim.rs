@@ -128,28 +128,35 @@ impl Proxy {
     }
 }
 
-/// A key by name. One that no enforcing route can yield protects nothing, and is refused.
-/// Which of several routes the holder will use cannot be told, so the peer has to be let in by each.
+/// A key by name. One that no enforcing route can yield protects nothing, and is refused. Which of
+/// several routes the holder will use cannot be told. So the peer has to be let in by each, and each
+/// has to read the token in the same way: `10` is another token in decimal than in hexadecimal.
 fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<Claim, Refusal> {
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let mut routes = live.table.could_yield(key.as_str());
-    let route = routes.next().ok_or_else(|| {
+    let routes: Vec<_> = live.table.could_yield(key.as_str()).collect();
+    let route = *routes.first().ok_or_else(|| {
         let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
         Refusal::Ambiguous(why)
     })?;
-    if !std::iter::once(route)
-        .chain(routes)
-        .all(|route| peer.may_use(&route.settings))
-    {
+    if !routes.iter().all(|route| peer.may_use(&route.settings)) {
         return Err(Refusal::PeerRefused);
+    }
+    let format = route.settings.token_format;
+    if !routes
+        .iter()
+        .all(|route| route.settings.token_format == format)
+    {
+        let why = format!(
+            "Several routes can yield the resource key {key}, and they read tokens in different formats. \
+             Claim by the request that is to come instead, such as X-Fencing-Target: PUT /orders/7."
+        );
+        return Err(Refusal::Ambiguous(why));
     }
     let token = headers::fencing_token(&head.headers)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?
         .ok_or(Refusal::TokenRequired)?;
-    let token = route
-        .settings
-        .token_format
+    let token = format
         .parse(token.as_bytes())
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
     Ok(Claim {

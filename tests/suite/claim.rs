@@ -103,6 +103,31 @@ over_both_stores! {
         proxy.send(claim("PUT /orders/7").token("9")).await.assert_problem(400, "malformed-token");
     }
 
+    async fn a_claim_by_key_is_refused_where_routes_read_its_token_in_two_ways(store: Store) {
+        let (_upstream, proxy) = fenced(
+            &store,
+            "routes: [{ path: '/a/{id}', resource: 'order:{id}' }, \
+             { path: '/b/{id}', resource: 'order:{id}', token: { format: hex } }, \
+             { path: '/c/{name}', resource: '{name}', token: { format: hex } }, \
+             { path: '/bills/{id}', resource: 'bill:{id}' }]",
+        ).await;
+        for key in ["order:7", "bill:7"] {
+            let by_key = post(CLAIM).header("X-Fencing-Resource", key);
+            let problem = proxy.send(by_key.token("10")).await.assert_problem(400, "ambiguous-request");
+            assert!(problem.to_string().contains("X-Fencing-Target"), "{problem}");
+            assert_eq!(proxy.token(key).await, None);
+        }
+        // The new holder has 0x10, the one before it 0xf.
+        assert_eq!(proxy.send(claim("PUT /b/7").token("10")).await.status(), 204);
+        proxy.send(put("/b/7").token("f")).await.assert_problem(412, "stale-token");
+        proxy.send(put("/a/7").token(15)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/a/7").token(16)).await.assert_forwarded();
+        // A key that routes of one format can yield.
+        let by_key = post(CLAIM).header("X-Fencing-Resource", "other:7");
+        assert_eq!(proxy.send(by_key.token("2a")).await.status(), 204);
+        assert_eq!(proxy.token("other:7").await, Some(42));
+    }
+
     async fn a_claim_outlives_a_crash(store: Store) {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store);

@@ -145,6 +145,31 @@ async fn check_refuses_what_would_not_start() {
 }
 
 #[tokio::test]
+async fn check_warns_of_keys_that_two_routes_share() {
+    let routes = |resource: &str, more: &str| {
+        format!(
+            "upstream: {{ url: http://a }}\nroutes:\n  - {{ path: '/files/{{name}}', resource: '{resource}' }}\n\
+             \x20 - {{ path: '/orders/{{id}}', resource: 'order:{{id}}'{more} }}\n"
+        )
+    };
+    let (code, said) = check(&routes("{name}", ", token: { format: hex }")).await;
+    assert_eq!(code, Some(0), "{said}");
+    let requests = "PUT /orders/2 (route /orders/{id}) and PUT /files/order%3A2 (route /files/{name}) \
+                    have the same key";
+    assert_eq!(said.matches(requests).count(), 2, "{said}");
+    for part in [
+        "different formats",
+        "X-Fencing-Target",
+        "lock the other out",
+        "2 warnings",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (_, said) = check(&routes("file:{name}", "")).await;
+    assert!(said.contains("no errors, 0 warnings"), "{said}");
+}
+
+#[tokio::test]
 async fn check_of_no_file_is_an_error() {
     let mut command = fencepost();
     command.args(["check", "/nowhere/fencepost.yaml"]);

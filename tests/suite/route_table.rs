@@ -98,6 +98,28 @@ over_both_stores! {
         proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
     }
 
+    /// The marks stay on record while routes refuse the request.
+    async fn a_request_that_is_refused_in_between_gets_no_other_key(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = |key: &str, methods: &str, more: &str| {
+            let route = format!("{{ path: '/orders/{{id}}', resource: '{key}:{{id}}', methods: [{methods}], \
+                                 safe_methods: ignored{more} }}");
+            Config::new(&upstream, &store).with(&routes(&[&route]))
+        };
+        let mut proxy = Proxy::start(&config("order", "PUT", ", allow: [semicolon]")).await;
+        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.stop().await;
+        let (status, said) = Proxy::refused(&config("order", "PUT", "")).await;
+        assert!(status.code() == Some(1) && said.contains("it is refused"), "{said}");
+        let deletes = config("order", "DELETE", ", allow: [semicolon]");
+        let mut proxy = Proxy::start(&deletes).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(405, "method-not-allowed");
+        proxy.stop().await;
+        let (status, said) = Proxy::refused(&config("other", "PUT", ", allow: [semicolon]")).await;
+        assert!(status.code() == Some(1) && said.contains("its key is \"order:2\""), "{said}");
+        assert_eq!(upstream.count(), 1);
+    }
+
     async fn new_keys_wait_for_the_work_that_a_killed_proxy_has_left(store: Store) {
         let upstream = Upstream::start().await;
         let old = Config::new(&upstream, &store).with(SOON).with(&routes(&[ORDERS]));
@@ -283,6 +305,11 @@ async fn what_is_told_of_a_request_is_what_becomes_of_it() {
             let answer = proxy.send(asked.clone().token(token)).await;
             if fate.contains("404") {
                 answer.assert_problem(404, "no-route");
+                assert_eq!(upstream.count(), came);
+                continue;
+            }
+            if fate.starts_with("it is refused") {
+                answer.assert_problem(400, "ambiguous-request");
                 assert_eq!(upstream.count(), came);
                 continue;
             }

@@ -1,9 +1,16 @@
 //! Two tables by what they do: the same sample requests go through both ([`witness`](super::witness)),
 //! and each kind of difference between two routes is told once, with a request that shows it.
 //!
-//! What a route does with a sample is what `proxy::classify` does with the request. Not looked at:
-//! claims, since they forward nothing; requests that both tables refuse; and whether more is refused
-//! than before, since a refusal lets nothing past a mark.
+//! What a route does with a sample is what `proxy::classify` does with the request. Claims are not
+//! looked at, since they forward nothing.
+//!
+//! A refusal lets nothing past a mark, but the marks stay. Two tables in a row, of which the first
+//! refuses a request and the second gives it another key, may not undo what one alone may not. So a
+//! request that has a key keeps it: its route may refuse its *method*, under the same key. Any other
+//! refusal leaves no key to compare with the next table, and is a loss by itself.
+//!
+//! Left out are the spellings that have the key of another spelling: empty segments, raw characters
+//! and double encoding (a `%` is escaped in every key). A route may cease to let them through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +18,7 @@ use std::fmt;
 use super::witness::{Pair, Sample, Sampler, Style};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::fence::{Captures, ResourceKey, Router, Source, percent_encoded};
+use crate::fence::{Captures, ResourceKey, Router, Source};
 
 /// What has changed for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +31,8 @@ pub enum Change {
     Unfenced,
     /// No route takes it any more: a 404.
     Unrouted,
+    /// It has no key any more, and is refused: for its spelling, or an empty part.
+    Refused,
     /// A route let it pass unjudged, and it is fenced now.
     Enforced,
     /// No route took it, and one fences it now.
@@ -37,7 +46,7 @@ impl Change {
     #[must_use]
     pub fn is_loss(self) -> bool {
         match self {
-            Self::Key | Self::Format | Self::Unfenced | Self::Unrouted => true,
+            Self::Key | Self::Format | Self::Unfenced | Self::Unrouted | Self::Refused => true,
             Self::Enforced | Self::Added | Self::Reuse => false,
         }
     }
@@ -77,6 +86,8 @@ impl fmt::Display for Finding {
 enum Fate {
     /// Judged, where it has a key.
     Judged,
+    /// Its route refuses its method. It has a key all the same.
+    Forbidden,
     /// Its route wants a token, and it has none.
     TokenRequired,
     /// Forwarded without being judged, and why.
@@ -236,19 +247,27 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Every method that one of the routes knows, unsafe ones first.
+/// Every method that one of the routes knows: unsafe ones first, and of these the ones that fewer of
+/// the routes refuse.
 pub(super) fn askings(pair: Pair<'_>) -> Vec<Asking<'_>> {
-    let rules = pair.into_iter().flatten();
-    let listed = rules.flat_map(|rule| rule.methods.iter().flatten());
+    let rules = || pair.into_iter().flatten();
+    let listed = || rules().filter_map(|rule| rule.methods.as_ref());
     let mut seen = BTreeSet::new();
-    let methods = UNSAFE.into_iter().chain(listed.map(String::as_str));
-    let methods = methods.filter(|method| seen.insert(*method));
+    let methods = UNSAFE.into_iter();
+    let methods = methods.chain(listed().flatten().map(String::as_str));
+    let mut methods: Vec<&str> = methods.filter(|method| seen.insert(*method)).collect();
+    methods.sort_by_key(|method| {
+        listed()
+            .filter(|let_through| !let_through.contains(*method))
+            .count()
+    });
+    let methods = methods.into_iter();
     let with_token = methods.chain([SAFE]).map(|method| (method, true));
     with_token.chain([(SAFE, false)]).collect()
 }
 
 /// The key of a sample on a route, if it has one there.
-fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
+pub(super) fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
     let mut values = |source: &Source| Ok(sample.values.get(source).cloned());
     let key = rule.key.as_ref()?;
     key.render(captures, &sample.path, &mut values).ok()
@@ -284,8 +303,10 @@ impl Sides<'_> {
             (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
                 Fate::Passed("safe_methods is ignored")
             }
-            (Mode::Enforce, _, Some(methods)) if !safe && !methods.contains(method) => {
-                Fate::Refused
+            (Mode::Enforce, _, Some(methods))
+                if !safe && !methods.contains(method) && self.keys[at].is_some() =>
+            {
+                Fate::Forbidden
             }
             (Mode::Enforce, SafeMethods::Optional, _) if safe && !token => {
                 Fate::Passed("safe_methods is optional")
@@ -298,9 +319,14 @@ impl Sides<'_> {
 
     pub(super) fn changes(&self, asking: Asking) -> Vec<Change> {
         let change = match (self.fate(0, asking), self.fate(1, asking)) {
-            (Fate::Judged, Fate::Judged) => return self.changes_of_judged(),
-            (Fate::Judged | Fate::TokenRequired, Fate::Passed(_)) => Change::Unfenced,
-            (Fate::Judged, Fate::Unrouted) => Change::Unrouted,
+            (Fate::Judged | Fate::Forbidden, Fate::Judged | Fate::Forbidden) => {
+                return self.changes_of_keyed();
+            }
+            (Fate::Judged | Fate::Forbidden | Fate::TokenRequired, Fate::Passed(_)) => {
+                Change::Unfenced
+            }
+            (Fate::Judged | Fate::Forbidden, Fate::Unrouted) => Change::Unrouted,
+            (Fate::Judged | Fate::Forbidden, Fate::Refused) => Change::Refused,
             // A read that no route took stood under no promise.
             (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) if self.pair[0].is_none() => {
                 Change::Added
@@ -312,8 +338,8 @@ impl Sides<'_> {
         vec![change]
     }
 
-    /// Both judge it: by which key, and how do they read its token?
-    fn changes_of_judged(&self) -> Vec<Change> {
+    /// It has a key in both: which one, and how do they read its token?
+    fn changes_of_keyed(&self) -> Vec<Change> {
         let [Some(old), Some(new)] = self.pair else {
             return Vec::new();
         };
@@ -340,8 +366,9 @@ impl Sides<'_> {
     fn words(&self, at: usize, change: Change, asking: Asking) -> String {
         let rule = self.pair[at];
         let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
-        match self.fate(at, asking) {
-            Fate::Judged => {
+        let fate = self.fate(at, asking);
+        match fate {
+            Fate::Judged | Fate::Forbidden => {
                 let key = self.keys[at].as_ref().map_or("", ResourceKey::as_str);
                 let more = match (change, rule) {
                     (Change::Format, Some(rule)) => {
@@ -352,7 +379,11 @@ impl Sides<'_> {
                     }
                     _ => String::new(),
                 };
-                format!("it is fenced as {key:?}{route}{more}")
+                let is = match fate {
+                    Fate::Forbidden => "its method is refused, and its key is",
+                    _ => "it is fenced as",
+                };
+                format!("{is} {key:?}{route}{more}")
             }
             Fate::TokenRequired => format!("it needs a token{route}"),
             Fate::Passed(why) => format!("it passes unfenced: {why}{route}"),
@@ -363,41 +394,11 @@ impl Sides<'_> {
 
     /// The request as a person would write it down.
     fn request(&self, (method, token): Asking) -> String {
-        let mut target = self.sample.raw_path.clone();
-        let mut beside = Vec::new();
-        let mut known: Vec<(&Source, &String)> = self.sample.values.iter().collect();
-        known.sort_unstable();
-        let mut sign = '?';
-        for (source, value) in known {
-            match source {
-                Source::Query(name) => {
-                    let (name, value) = (percent_encoded(name), percent_encoded(value));
-                    target.push(sign);
-                    target.extend([name, "=".to_owned(), value]);
-                    sign = '&';
-                }
-                Source::Host => beside.push(format!("Host: {value}")),
-                Source::Header(name) => beside.push(format!("{name}: {value}")),
-                Source::Json(names) => {
-                    beside.push(format!("{} {value:?} in its JSON", names.join(".")));
-                }
-                Source::Path(_) | Source::WholePath => {}
-            }
-        }
-        if method == SAFE {
-            beside.push(
-                if token {
-                    "with a token"
-                } else {
-                    "without a token"
-                }
-                .to_owned(),
-            );
-        }
-        if beside.is_empty() {
-            format!("{method} {target}")
-        } else {
-            format!("{method} {target} ({})", beside.join(", "))
-        }
+        let beside = match (method, token) {
+            (SAFE, true) => Some("with a token"),
+            (SAFE, false) => Some("without a token"),
+            _ => None,
+        };
+        self.sample.request(method, beside)
     }
 }

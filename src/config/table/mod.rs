@@ -9,6 +9,7 @@
 
 mod compare;
 mod document;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-use super::settings::{Mode, Reuse, SafeMethods, Settings, Unmatched};
+use super::settings::{Mode, Reuse, RouteSettings, SafeMethods, Settings, Unmatched};
 use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 pub use compare::{Change, Finding};
@@ -59,7 +60,15 @@ impl RouteTable {
     /// The table of a configuration.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
-        let routes = settings.routes.iter().map(|route| Rule {
+        Self::of_routes(&settings.routes, settings.unmatched)
+    }
+
+    /// The table of these routes.
+    pub(super) fn of_routes<'a>(
+        routes: impl IntoIterator<Item = &'a RouteSettings>,
+        unmatched: Unmatched,
+    ) -> Self {
+        let routes = routes.into_iter().map(|route| Rule {
             pattern: route.pattern.clone(),
             mode: route.mode,
             methods: route.methods.clone(),
@@ -71,7 +80,7 @@ impl RouteTable {
         });
         Self {
             routes: routes.collect(),
-            unmatched: settings.unmatched,
+            unmatched,
         }
     }
 

@@ -121,7 +121,7 @@ fn what_changes_nothing_is_not_told() {
 
 #[test]
 fn each_kind_of_change_is_told_once() {
-    use Change::{Added, Enforced, Format, Key, Reuse, Unfenced, Unrouted};
+    use Change::{Added, Enforced, Format, Key, Refused, Reuse, Unfenced, Unrouted};
     let plain = || route(&json!({}));
     for (old, new, expected) in [
         (plain(), route(&json!({ "resource": "p:{id}" })), vec![Key]),
@@ -133,7 +133,7 @@ fn each_kind_of_change_is_told_once() {
         (
             plain(),
             route(&json!({ "resource": "o:{id|int}" })),
-            vec![Key],
+            vec![Key, Refused],
         ),
         (
             plain(),
@@ -192,8 +192,23 @@ fn each_kind_of_change_is_told_once() {
             route(&json!({ "mode": "bypass" })),
             vec![],
         ),
-        // More is refused than before.
-        (route(&json!({ "allow": ["semicolon"] })), plain(), vec![]),
+        // What is refused for its spelling has no key to compare with the next table.
+        (
+            route(&json!({ "allow": ["semicolon"] })),
+            plain(),
+            vec![Refused],
+        ),
+        (
+            route(&json!({ "allow": ["raw-characters", "empty-segments", "double-encoding"] })),
+            plain(),
+            vec![],
+        ),
+        // Nor has a request whose only part is empty.
+        (
+            routes(&[("/o", "o:all"), ("/o/{*rest}", "o:{rest}")]),
+            routes(&[("/o/{*rest}", "o:{rest}")]),
+            vec![Refused],
+        ),
     ] {
         assert_eq!(kinds(&old, &new), expected, "{old:?} {new:?}");
     }
@@ -313,6 +328,172 @@ fn tables_of_hundreds_of_routes_are_compared() {
     let old = routes(&list);
     list.push(("/s7/{id}/items", "item:{id}"));
     assert_eq!(kinds(&old, &routes(&list)), [Change::Key]);
+}
+
+#[test]
+fn a_refused_method_has_a_key_all_the_same() {
+    let methods = |method: &str, resource: &str| {
+        route(&json!({ "methods": [method], "resource": resource, "safe_methods": "ignored" }))
+    };
+    let [put, delete] = ["PUT", "DELETE"].map(|method| methods(method, "o:{id}"));
+    assert_eq!(kinds(&put, &delete), []);
+    let findings = delete.changes_to(&methods("PUT", "p:{id}"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(
+        findings[0].to_string(),
+        "PUT /o/2: until now its method is refused, and its key is \"o:2\" (route /o/{id}); with the \
+         new routes it is fenced as \"p:2\" (route /o/{id})"
+    );
+    // A request that both let through is shown, where there is one.
+    let old = route(&json!({ "methods": ["PATCH", "POST"] }));
+    let findings = old.changes_to(&route(
+        &json!({ "methods": ["DELETE", "PATCH"], "resource": "p:{id}" }),
+    ));
+    assert!(findings[0].request.starts_with("PATCH"), "{findings:?}");
+}
+
+#[test]
+fn keys_that_two_routes_share_are_told_with_both_requests() {
+    let told = |routes: &[Value]| {
+        let shared = table("refuse", routes).shared_keys();
+        let told = shared.iter().map(|one| {
+            let [first, second] = &one.requests;
+            let kinds = (one.templates_differ, one.formats_differ);
+            (
+                format!("{} = {} = {first} = {second}", one.key, kinds.0),
+                kinds.1,
+            )
+        });
+        told.collect::<Vec<_>>()
+    };
+    let of = |path: &str, resource: &str| json!({ "path": path, "resource": resource });
+    let orders = || of("/orders/{id}", "order:{id}");
+    for (routes, expected) in [
+        (
+            vec![of("/files/{name}", "{name}"), orders()],
+            vec![(
+                "order:2 = true = PUT /orders/2 = PUT /files/order%3A2",
+                false,
+            )],
+        ),
+        (
+            vec![orders(), of("/x/{k}/{id}", "{k}:{header.h|int}")],
+            vec![(
+                "order:2 = true = PUT /orders/2 = PUT /x/order/x (h: 2)",
+                false,
+            )],
+        ),
+        (
+            vec![
+                orders(),
+                json!({ "path": "/b/{x}", "resource": "order:{x}", "token_format": "hex",
+                                   "methods": ["POST"] }),
+            ],
+            vec![("order:2 = false = PUT /orders/2 = POST /b/2", true)],
+        ),
+        (
+            vec![of("/o/{*rest}", "{rest}"), of("/p/{a}/{b}/", "{a}/{b}")],
+            vec![("2/3 = true = PUT /o/2/3 = PUT /p/2/3/", false)],
+        ),
+        // The same template, or a path that is spelled out, is meant.
+        (
+            vec![orders(), of("/v2/orders/{x}/{*rest}", "order:{x}")],
+            vec![],
+        ),
+        (vec![orders(), of("/orders", "order:{json.id}")], vec![]),
+        (
+            vec![of("/{*path}", "{path}"), of("/o/{id}/lines", "/o/{id}")],
+            vec![],
+        ),
+        // Only a narrower route could be reached with that key, or only by a spelling that is refused.
+        (
+            vec![
+                of("/{kind}/{id}", "{kind}:{id}"),
+                of("/order/{id}", "order:{id}"),
+            ],
+            vec![],
+        ),
+        (
+            vec![of("/o/{id}", "o/{id}"), of("/f/{name}", "{name}")],
+            vec![],
+        ),
+        (vec![orders(), of("/bills/{id}", "bill:{id}")], vec![]),
+        (
+            vec![orders(), json!({ "path": "/free/{id}", "mode": "bypass" })],
+            vec![],
+        ),
+    ] {
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(text, format)| ((*text).to_owned(), *format))
+            .collect();
+        assert_eq!(told(&routes), expected, "{routes:?}");
+    }
+}
+
+/// What no single change may do, no row of changes does.
+#[test]
+fn harmless_changes_in_a_row_are_harmless() {
+    let mut tables = vec![
+        ("nothing, refuse".to_owned(), table("refuse", &[])),
+        ("nothing, safe-only".to_owned(), table("safe-only", &[])),
+    ];
+    let mut add = |routes: &[Value]| {
+        tables.push((format!("{routes:?}"), table("refuse", routes)));
+    };
+    for resource in ["o:{id}", "p:{id}"] {
+        for methods in [json!(null), json!(["PUT"]), json!(["DELETE"])] {
+            for safe in ["optional", "ignored"] {
+                for allow in [json!([]), json!(["semicolon"])] {
+                    add(&[
+                        json!({ "path": "/o/{id}", "resource": resource, "methods": methods,
+                                  "safe_methods": safe, "allow": allow }),
+                    ]);
+                }
+            }
+        }
+        add(&[json!({ "path": "/o/{id}", "resource": resource, "token_format": "hex" })]);
+    }
+    let rest = |allow: Value| json!({ "path": "/o/{*rest}", "resource": "o:{rest}", "allow": allow, "safe_methods": "ignored" });
+    let slash = json!(["encoded-slash"]);
+    for allow in [json!([]), slash.clone()] {
+        add(&[rest(allow.clone())]);
+        add(&[
+            rest(allow.clone()),
+            json!({ "path": "/o", "resource": "o" }),
+        ]);
+        add(&[rest(allow), json!({ "path": "/o", "resource": "all" })]);
+    }
+    for allow in [json!([]), slash] {
+        let narrow = json!({ "path": "/o/{id}", "resource": "o:{id}", "allow": allow, "safe_methods": "ignored" });
+        add(&[narrow.clone(), rest(json!([]))]);
+        add(&[narrow, rest(json!(["encoded-slash"]))]);
+    }
+    for mode in ["observe", "bypass"] {
+        add(&[json!({ "path": "/o/{id}", "resource": "o:{id}", "mode": mode })]);
+    }
+    for resource in ["o:ab", "p:ab"] {
+        add(&[
+            json!({ "path": "/o/a;b", "resource": resource, "allow": ["semicolon"] }),
+            json!({ "path": "/x", "resource": "x" }),
+        ]);
+    }
+    add(&[json!({ "path": "/x", "resource": "x" })]);
+    let harmless = |from: &RouteTable, to: &RouteTable| {
+        from.changes_to(to)
+            .iter()
+            .all(|found| !found.change.is_loss())
+    };
+    let all: Vec<Vec<bool>> = tables
+        .iter()
+        .map(|(_, from)| tables.iter().map(|(_, to)| harmless(from, to)).collect())
+        .collect();
+    let every = || 0..tables.len();
+    for (a, b) in every().flat_map(|a| every().map(move |b| (a, b))) {
+        let harm = every().find(|&c| all[a][b] && all[b][c] && !all[a][c]);
+        let names = harm.map(|c| [a, b, c].map(|at| &tables[at].0));
+        assert!(names.is_none(), "{names:#?}");
+    }
 }
 
 // --- against a search ---

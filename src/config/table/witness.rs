@@ -17,7 +17,7 @@
 //!
 //! # Why these values are enough
 //!
-//! What both routes take from a free segment, a header and so on is a text of its own. Four samples:
+//! What both routes take from a free segment, a header and so on is a text of its own. Five samples:
 //!
 //! - *plain* is for people: `1`, `2`, … Every difference it shows is real.
 //! - *marked* has a distinct mark for each text. A mark is a run of one letter, in upper case, that
@@ -28,6 +28,8 @@
 //! - *padded* puts a zero in front of numbers, which shows the filter `int`.
 //! - *signed* puts every ASCII sign into each text (in a segment: those that both routes let
 //!   through). It shows which signs a template escapes.
+//! - *spelled* is what the old route lets through and the new one may refuse: every sign that the old
+//!   one lets through in a segment, and text where only the new one takes a number.
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,10 +43,17 @@ pub(super) enum Style {
     Marked,
     Padded,
     Signed,
+    Spelled,
 }
 
 impl Style {
-    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::Marked, Self::Padded, Self::Signed];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Marked,
+        Self::Padded,
+        Self::Signed,
+        Self::Spelled,
+    ];
 }
 
 /// One path and the values of everything else that a key can be made of.
@@ -53,6 +62,39 @@ pub(super) struct Sample {
     pub path: CheckedPath,
     /// Of the parts that are not in the path.
     pub values: HashMap<Source, String>,
+}
+
+impl Sample {
+    /// The request as a person would write it down: `PUT /o/2?q=3 (Host: example.org)`.
+    pub(super) fn request(&self, method: &str, more: Option<&str>) -> String {
+        let mut target = self.raw_path.clone();
+        let mut beside = Vec::new();
+        let mut known: Vec<(&Source, &String)> = self.values.iter().collect();
+        known.sort_unstable();
+        let mut sign = '?';
+        for (source, value) in known {
+            match source {
+                Source::Query(name) => {
+                    let (name, value) = (percent_encoded(name), percent_encoded(value));
+                    target.push(sign);
+                    target.extend([name, "=".to_owned(), value]);
+                    sign = '&';
+                }
+                Source::Host => beside.push(format!("Host: {value}")),
+                Source::Header(name) => beside.push(format!("{name}: {value}")),
+                Source::Json(names) => {
+                    beside.push(format!("{} {value:?} in its JSON", names.join(".")));
+                }
+                Source::Path(_) | Source::WholePath => {}
+            }
+        }
+        beside.extend(more.map(str::to_owned));
+        if beside.is_empty() {
+            format!("{method} {target}")
+        } else {
+            format!("{method} {target} ({})", beside.join(", "))
+        }
+    }
 }
 
 /// Makes the samples for one pair of tables.
@@ -134,16 +176,22 @@ impl Sampler {
         let (length, slash) = form;
         let rules = || pair.into_iter().flatten();
         let keys = || rules().filter_map(|rule| rule.key.as_ref());
-        let numbers = numbers(pair);
+        let numbers = match style {
+            Style::Spelled => numbers([pair[0], None]),
+            _ => numbers(pair),
+        };
+        let signs = match style {
+            Style::Signed => signs_of_segments(pair),
+            Style::Spelled => signs_of_segments([pair[0], None]),
+            _ => String::new(),
+        };
         let mut raw_path = String::new();
         for at in 0..length {
             let literal = rules().find_map(|rule| rule.pattern.literal(at));
             let number = numbers.contains(&Place::Segment(at));
             let text = match literal {
                 Some(text) => text.to_owned(),
-                None if style == Style::Signed && !number => {
-                    self.text(at, number, style) + &signs_of_segments(pair)
-                }
+                None if !number => self.text(at, number, style) + &signs,
                 None => self.text(at, number, style),
             };
             raw_path.push('/');
@@ -221,7 +269,7 @@ fn numbers(pair: Pair) -> HashSet<Place> {
 /// between slashes a dot segment.
 const SIGNS: &str = "!\"#$%&'()*+,-.:/;<=>?@[\\]^_`{|}~";
 
-/// Those that a segment can have on both routes.
+/// Those that a segment can have on all of these routes.
 fn signs_of_segments(pair: Pair) -> String {
     let passes = |sign: &char| {
         let path = CheckedPath::parse(&format!("/x{}", percent_encoded(&sign.to_string())));

@@ -21,6 +21,7 @@ mod own;
 mod people;
 mod roles;
 mod slot;
+mod upgrade;
 mod url;
 mod warnings;
 
@@ -154,12 +155,14 @@ impl PostgresStore {
     }
 }
 
-/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`.
+/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`. Not beside proxies of
+/// version 0.1.0.
 ///
 /// # Errors
 ///
 /// As [`PostgresStore::open`].
 pub async fn migrate(url: Secret) -> Result<(), StoreError> {
+    upgrade::none_of_before(&url).await?;
     let connector = Connector::new(url, MIGRATION, MIGRATION / 2);
     let work = async {
         let mut line = connector.connect(Phase::Start).await?;

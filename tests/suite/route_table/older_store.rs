@@ -1,6 +1,7 @@
 //! A store of version 0.1.0, which has recorded the path and the template of each route and no more.
 
 use std::path::Path;
+use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
@@ -55,6 +56,49 @@ async fn older(store: &Store) {
             .expect("rows");
         shell.close().await.expect("closed");
     }
+}
+
+/// A schema of 0.1.0 stays while a proxy of it renews, which waits for less after a death.
+#[tokio::test]
+async fn no_upgrade_beside_a_proxy_of_0_1_0() {
+    let Some(store) = Store::postgres("no_upgrade_beside_…").await else {
+        return;
+    };
+    older(&store).await;
+    let mut shell = store.direct().await;
+    sqlx::raw_sql(
+        "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+         VALUES ('orders', 'living', 1, 1000, 1000, false), ('orders', 'silent', 1, 1000, 1000, false)",
+    )
+    .execute(&mut shell)
+    .await
+    .expect("rows");
+    let renewing = tokio::spawn(async move {
+        let renewal = "UPDATE instances SET renewals = renewals + 1 WHERE id = 'living'";
+        loop {
+            sqlx::raw_sql(renewal)
+                .execute(&mut shell)
+                .await
+                .expect("renewed");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+    let (status, said) = Proxy::run_with(&config, &["migrate"]).await;
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("instance living of namespace orders is alive"),
+        "{said}"
+    );
+    let (status, said) = Proxy::refused(&config).await;
+    assert!(
+        status.code() == Some(1) && said.contains("version 0.1.0"),
+        "{said}"
+    );
+    renewing.abort();
+    let (status, said) = Proxy::run_with(&config, &["migrate"]).await;
+    assert!(status.success(), "{said}");
 }
 
 over_both_stores! {

@@ -1,0 +1,79 @@
+//! Proxies of version 0.1.0 may not run beside those of this version.
+//!
+//! They wait for less after a death: no `undelivered`, and no margin for clocks. What they have in
+//! flight themselves has no bound that they put on record. So their schema stays until none of them
+//! renews.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use super::MIGRATION;
+use super::connect::{Connector, Phase};
+use super::errors::error_of;
+use crate::config::settings::Secret;
+use crate::marks::lease::Clock;
+use crate::marks::reckoning::Reckoning;
+use crate::marks::store::StoreError;
+
+/// How often the counters are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// `(namespace, id, renewals, lease_ms)`.
+type Living = (String, String, i64, i64);
+
+/// Waits, where the schema is version 0.1.0's, until every instance that is not known to be dead has
+/// been silent for its lease.
+///
+/// # Errors
+///
+/// [`StoreError::Unfit`] where one of them renews; else as [`super::migrate`].
+pub(super) async fn none_of_before(url: &Secret) -> Result<(), StoreError> {
+    let connector = Connector::new(url.clone(), MIGRATION, MIGRATION / 2);
+    let mut line = connector.connect(Phase::Start).await?;
+    let clock = Clock::boottime();
+    let first = living(line.bare()).await?;
+    let since = clock.now();
+    let longest = first.iter().map(|(_, _, _, lease)| *lease).max();
+    let longest = Duration::from_millis(longest.unwrap_or(0).try_into().unwrap_or(0));
+    let silence = Reckoning::shared(longest, Duration::ZERO, Duration::ZERO).silence(longest);
+    let mut left = first.clone();
+    while !left.is_empty() && clock.now().saturating_sub(since) < silence {
+        tokio::time::sleep(LOOK).await;
+        left = living(line.bare()).await?;
+        let renewed = |now: &&Living| {
+            let was = first
+                .iter()
+                .find(|was| (&was.0, &was.1) == (&now.0, &now.1));
+            was.is_none_or(|was| was.2 != now.2)
+        };
+        if let Some((namespace, id, ..)) = left.iter().find(renewed) {
+            return Err(StoreError::Unfit(format!(
+                "instance {id} of namespace {namespace} is alive and of version 0.1.0, which does not wait \
+                 long enough for the work of this version's proxies. Stop every proxy of version 0.1.0 first"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The instances that are not known to be dead, where the schema is version 0.1.0's. One statement, so
+/// that none is read that has joined after a migration.
+async fn living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
+    let known: Vec<bool> = sqlx::query_scalar(
+        "SELECT to_regclass('fencepost_migrations') IS NOT NULL AND to_regclass('instances') IS NOT NULL",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(error_of)?;
+    if known != [true] {
+        return Ok(Vec::new());
+    }
+    sqlx::query_as(
+        "SELECT namespace, id, renewals, lease_ms FROM instances WHERE NOT dead \
+         AND NOT EXISTS (SELECT 1 FROM fencepost_migrations WHERE version > 1)",
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(error_of)
+}
