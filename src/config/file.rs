@@ -101,8 +101,8 @@ pub struct UpstreamFile {
     #[schemars(with = "Option<Vec<u16>>", extend("default" = [502, 504]))]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
     /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`. 1 is
-    /// `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A gRPC response without a status counts as
-    /// one of these. `[]`: none. 1 to 16.
+    /// `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a status counts
+    /// as one of these. `[]`: none. 1 to 16.
     #[schemars(with = "Option<Vec<u16>>", extend("default" = [1, 4, 14]))]
     pub unknown_grpc_statuses: Option<Vec<Option<u16>>>,
     /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.

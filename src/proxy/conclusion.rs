@@ -2,7 +2,8 @@
 //!
 //! A gateway between (nginx, Envoy, a load balancer) answers 502 or 504 when it has lost the service
 //! behind it. Its response is whole, and the service may still be at work on the request. To a gRPC
-//! call it says so by a `grpc-status`, in the head or in trailers. A response that only the end of its
+//! call it says so by a `grpc-status`, in the head or in trailers, whatever the HTTP status is (nginx
+//! sends 204, and no content type, where `error_page` is set up as its users do). A response that only the end of its
 //! connection ends (RFC 9112, 6.3) looks whole wherever it was cut. In all these cases the client gets
 //! the response as it is, and the permit ends as an unknown outcome.
 
@@ -25,6 +26,8 @@ pub(crate) struct Conclusion {
     pub head: bool,
     /// The request can change something.
     pub unsafe_method: bool,
+    /// The request is a gRPC call ([`is_grpc`]).
+    pub grpc: bool,
 }
 
 /// Why a whole response leaves open what became of its request.
@@ -70,18 +73,22 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Reads the trailers of a gRPC response whose head has no status.
+/// Reads the trailers of a response to a gRPC call.
 #[derive(Debug)]
 pub(crate) struct GrpcStatus {
     unknown: Arc<[u16]>,
-    /// What it said; nothing so far.
+    /// The head had a status, which leaves nothing open.
+    in_head: bool,
+    /// What has been said so far leaves this open.
     doubt: Option<Doubt>,
 }
 
 impl GrpcStatus {
     /// The trailers have come.
     pub(crate) fn read(&mut self, trailers: &HeaderMap) {
-        self.doubt = grpc_doubt(&self.unknown, trailers);
+        if !self.in_head || trailers.contains_key(GRPC_STATUS) {
+            self.doubt = grpc_doubt(&self.unknown, trailers);
+        }
     }
 
     /// Why the response, which is whole, leaves the outcome open.
@@ -105,8 +112,11 @@ impl Conclusion {
         {
             return Some(Doubt::Fencepost);
         }
-        if self.is_grpc(response) && headers.contains_key(GRPC_STATUS) {
-            return grpc_doubt(&self.unknown.grpc, headers);
+        if headers.contains_key(GRPC_STATUS)
+            && !self.unknown.grpc.is_empty()
+            && let Some(doubt) = grpc_doubt(&self.unknown.grpc, headers)
+        {
+            return Some(doubt);
         }
         let bodiless = self.head
             || matches!(
@@ -120,24 +130,31 @@ impl Conclusion {
         (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
     }
 
-    /// What is to read the response's trailers, where they tell what its head does not.
+    /// What is to read the response's trailers, which may tell what its head does not.
     pub(crate) fn in_trailers(&self, response: &Parts) -> Option<GrpcStatus> {
-        let later = self.is_grpc(response) && !response.headers.contains_key(GRPC_STATUS);
-        later.then(|| GrpcStatus {
+        let (status, headers) = (response.status, &response.headers);
+        // A call that fails without a gRPC status is judged by its HTTP status.
+        let is_grpc =
+            self.grpc && status.is_success() || status == StatusCode::OK && is_grpc(headers);
+        if !is_grpc || self.unknown.grpc.is_empty() {
+            return None;
+        }
+        let in_head = headers.contains_key(GRPC_STATUS);
+        Some(GrpcStatus {
             unknown: Arc::clone(&self.unknown.grpc),
-            doubt: Some(Doubt::NoGrpcStatus),
+            in_head,
+            doubt: (!in_head).then_some(Doubt::NoGrpcStatus),
         })
     }
+}
 
-    /// Whether its gRPC status counts. gRPC-Web is not meant: its trailers are in the body.
-    fn is_grpc(&self, response: &Parts) -> bool {
-        let content = response.headers.get(CONTENT_TYPE);
-        let content = content.map_or(&b""[..], http::HeaderValue::as_bytes);
-        let is_grpc = content
-            .strip_prefix(b"application/grpc")
-            .is_some_and(|rest| matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..]));
-        is_grpc && response.status == StatusCode::OK && !self.unknown.grpc.is_empty()
-    }
+/// Whether a message is one of a gRPC call. gRPC-Web is not meant: its trailers are in the body.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    let content = headers.get(CONTENT_TYPE);
+    let content = content.map_or(&b""[..], http::HeaderValue::as_bytes);
+    let (start, rest) = content.split_at(TYPE.len().min(content.len()));
+    start.eq_ignore_ascii_case(TYPE) && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
 }
 
 const GRPC_STATUS: &str = "grpc-status";
@@ -179,6 +196,7 @@ mod tests {
             unknown: UnknownStatuses::default(),
             head,
             unsafe_method,
+            grpc: false,
         };
         let (put, get, head) = (of(true, false), of(false, false), of(true, true));
         let sized = Some(("content-length", "0"));
@@ -212,10 +230,11 @@ mod tests {
             },
             head: false,
             unsafe_method: true,
+            grpc: true,
         };
         let usual = conclusion(&[1, 4, 14]);
-        let head = |content: &str, status: &[&str]| {
-            let mut parts = response(200, Version::HTTP_2, Some(("content-type", content)));
+        let head = |code, content: &str, status: &[&str]| {
+            let mut parts = response(code, Version::HTTP_2, Some(("content-type", content)));
             for status in status {
                 let value = status.parse().expect("a value");
                 parts.headers.append(GRPC_STATUS, value);
@@ -233,23 +252,66 @@ mod tests {
             (&[""], Some(Doubt::NoGrpcStatus)),
             (&["99999"], Some(Doubt::NoGrpcStatus)),
         ] {
-            let parts = head(grpc, status);
-            assert_eq!(usual.doubt(&parts), expected, "{status:?}");
-            assert!(usual.in_trailers(&parts).is_none());
-            assert_eq!(conclusion(&[]).doubt(&parts), None);
-
-            let first = head(grpc, &[]);
+            for (code, content) in [
+                (200, grpc),
+                (200, "text/html"),
+                (204, ""),
+                (503, "text/html"),
+            ] {
+                let parts = head(code, content, status);
+                assert_eq!(usual.doubt(&parts), expected, "{code} {status:?}");
+                assert_eq!(conclusion(&[]).doubt(&parts), None);
+            }
+            let trailers = head(200, grpc, status).headers;
+            let first = head(200, grpc, &[]);
             assert_eq!(usual.doubt(&first), None);
             let mut later = usual.in_trailers(&first).expect("the trailers tell");
             assert_eq!(later.doubt(), Some(Doubt::NoGrpcStatus));
-            later.read(&parts.headers);
+            later.read(&trailers);
             assert_eq!(later.doubt(), expected, "{status:?}");
+
+            // Where both tell, nothing is left open by neither.
+            let mut both = usual
+                .in_trailers(&head(200, grpc, &["0"]))
+                .expect("both tell");
+            both.read(&HeaderMap::new());
+            assert_eq!(both.doubt(), None);
+            both.read(&trailers);
+            assert_eq!(both.doubt(), expected, "{status:?}");
         }
-        for content in ["application/grpc-web", "application/json"] {
-            assert_eq!(usual.doubt(&head(content, &["14"])), None, "{content}");
-            assert!(usual.in_trailers(&head(content, &[])).is_none());
+        for (code, content, awaited) in [
+            (200, "text/html", true),
+            (204, "", true),
+            (404, "text/html", false),
+            (503, grpc, false),
+        ] {
+            let parts = head(code, content, &[]);
+            assert_eq!(
+                usual.in_trailers(&parts).is_some(),
+                awaited,
+                "{code} {content}"
+            );
+            let web = Conclusion {
+                grpc: false,
+                ..usual.clone()
+            };
+            assert!(web.in_trailers(&parts).is_none(), "{code} {content}");
         }
-        assert!(conclusion(&[]).in_trailers(&head(grpc, &[])).is_none());
+        assert!(conclusion(&[]).in_trailers(&head(200, grpc, &[])).is_none());
+        for (content, expected) in [
+            ("application/grpc", true),
+            ("Application/gRPC; x=1", true),
+            ("application/grpc+json", true),
+            ("application/grpc-web+proto", false),
+            ("application/grp", false),
+            ("application/json", false),
+        ] {
+            assert_eq!(
+                is_grpc(&head(200, content, &[]).headers),
+                expected,
+                "{content}"
+            );
+        }
         let behind = Some(("x-fencing-outcome", "outcome-unknown"));
         let behind = response(200, Version::HTTP_2, behind);
         assert_eq!(usual.doubt(&behind), Some(Doubt::Fencepost));

@@ -198,8 +198,11 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     };
     metrics.upstream(began.elapsed(), response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
-    let doubt = conclusion.doubt(&parts);
     let mut later = conclusion.in_trailers(&parts);
+    let last = |later: &GrpcStatus| later.doubt().filter(|_| body.is_end_stream());
+    let doubt = conclusion
+        .doubt(&parts)
+        .or_else(|| later.as_ref().and_then(last));
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (mut client, followed) = client::way(&body, memory);
@@ -212,7 +215,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     if whole && early {
         (whole, finished) = upload_ends(&sent, &cuts, limits, finish.as_mut()).await;
     }
-    let told = later.and_then(|status| status.doubt()).filter(|_| whole);
+    let told = later.and_then(|status| status.doubt());
+    let told = told.filter(|_| whole && doubt.is_none());
     if let Some(doubt) = told {
         say_unknown(&key, token, doubt);
     }

@@ -355,6 +355,7 @@ impl Proxy {
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let is_head = head.method == Method::HEAD;
+        let is_grpc = conclusion::is_grpc(&head.headers);
         let mut request = self.upstream_request(
             &live.upstream,
             head,
@@ -380,6 +381,7 @@ impl Proxy {
                 unknown: settings.unknown.clone(),
                 head: is_head,
                 unsafe_method: fenced.unsafe_method,
+                grpc: is_grpc,
             },
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),

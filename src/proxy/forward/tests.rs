@@ -98,6 +98,7 @@ impl Bench {
             },
             conclusion: Conclusion {
                 unknown: UnknownStatuses::default(),
+                grpc: false,
                 head: false,
                 unsafe_method: true,
             },

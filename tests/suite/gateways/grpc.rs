@@ -4,8 +4,12 @@
 use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2Upstream, block, frame};
 use crate::support::{Answer, Config, Proxy, Request, Store, post};
 
-const CONTENT: (&str, &[u8]) = ("content-type", b"application/grpc");
-const HEAD: &[(&str, &[u8])] = &[(":status", b"200"), CONTENT];
+type Fields<'a> = &'a [(&'a str, &'a [u8])];
+
+const HEAD: Fields<'_> = &[(":status", b"200"), ("content-type", b"application/grpc")];
+/// What nginx makes of `error_page 502 = @lost` with `add_header grpc-status 14; return 204`.
+const NO_CONTENT: Fields<'_> = &[(":status", b"204")];
+const TEXT: Fields<'_> = &[(":status", b"503"), ("content-type", b"text/html")];
 
 fn call(token: u64) -> Request {
     post("/test.Ledger/Put")
@@ -17,11 +21,7 @@ fn call(token: u64) -> Request {
 }
 
 /// What the next token gets after 41 has got this head, and these trailers where there are any.
-async fn next_after(
-    config: &str,
-    head: &[(&str, &[u8])],
-    trailers: Option<&[(&str, &[u8])]>,
-) -> Answer {
+async fn next_after(config: &str, head: &[Fields<'_>], trailers: Option<Fields<'_>>) -> Answer {
     let upstream = Http2Upstream::start().await;
     let config = Config::to(&upstream.url(), &Store::sqlite())
         .with("barrier: { wait: 200ms, settle: 300s }")
@@ -38,14 +38,15 @@ async fn next_after(
             END_HEADERS
         }
     };
-    let head = block(&[HEAD, head].concat());
-    let mut frames = frame(HEADERS, last(trailers.is_none()), stream, &head);
+    let head = head.concat();
+    let mut frames = frame(HEADERS, last(trailers.is_none()), stream, &block(&head));
     if let Some(trailers) = trailers {
         frames.extend(frame(DATA, 0, stream, b"\0\0\0\0\x01x"));
         frames.extend(frame(HEADERS, last(true), stream, &block(trailers)));
     }
     peer.send(&frames).await.expect("it is taken");
-    assert_eq!(first.await.expect("no panic").status(), 200);
+    let status = first.await.expect("no panic").status().to_string();
+    assert_eq!(status.as_bytes(), head[0].1);
     let second = proxy.start_request(call(42));
     let served = tokio::spawn(async move { peer.serve().await });
     let answer = second.await.expect("no panic");
@@ -59,20 +60,22 @@ fn status(value: &[u8]) -> [(&str, &[u8]); 1] {
 
 #[tokio::test]
 async fn a_grpc_status_of_a_gateway_leaves_the_outcome_open() {
+    let (unavailable, late) = (status(b"14"), status(b"4"));
+    let unknown: Fields<'_> = &[
+        ("grpc-status", b"2"),
+        ("x-fencing-outcome", b"outcome-unknown"),
+    ];
     for (head, trailers) in [
-        (&status(b"14")[..], None),
-        (&status(b"4"), None),
-        (&[], Some(&status(b"14")[..])),
+        (&[HEAD, &unavailable][..], None),
+        (&[HEAD, &late], None),
+        (&[NO_CONTENT, &unavailable], None),
+        (&[TEXT, &unavailable], None),
+        (&[HEAD], Some(&unavailable[..])),
         // None at all: it may have been lost on the way.
-        (&[], None),
+        (&[HEAD], None),
+        (&[NO_CONTENT], None),
         // A fencepost behind this one, whose own outcome is unknown.
-        (
-            &[
-                ("grpc-status", b"2"),
-                ("x-fencing-outcome", b"outcome-unknown"),
-            ],
-            None,
-        ),
+        (&[HEAD, unknown], None),
     ] {
         let answer = next_after("{}", head, trailers).await;
         assert_eq!(
@@ -90,14 +93,14 @@ async fn a_grpc_status_of_a_gateway_leaves_the_outcome_open() {
 
 #[tokio::test]
 async fn a_grpc_status_of_the_service_ends_its_call() {
+    let (good, refused, unavailable) = (status(b"0"), status(b"9"), status(b"14"));
+    let off = "upstream: { unknown_grpc_statuses: [] }";
     for (config, head, trailers) in [
-        ("{}", &[][..], Some(&status(b"0")[..])),
-        ("{}", &status(b"9"), None),
-        (
-            "upstream: { unknown_grpc_statuses: [] }",
-            &status(b"14"),
-            None,
-        ),
+        ("{}", &[HEAD][..], Some(&good[..])),
+        ("{}", &[HEAD, &refused], None),
+        // Not a word of gRPC: the HTTP status counts.
+        ("{}", &[TEXT], None),
+        (off, &[HEAD, &unavailable], None),
     ] {
         let answer = next_after(config, head, trailers).await;
         assert_eq!(

@@ -85,3 +85,23 @@ async fn a_connection_that_could_not_be_opened_is_tried_again() {
     assert_eq!(second.serve().await, "waits");
     waits.await.expect("no panic").assert_forwarded();
 }
+
+/// Many wait for connections that are refused at the same moment: each is told, and none waits for a stream.
+#[tokio::test]
+async fn of_connections_that_fail_together_all_that_wait_are_told() {
+    let port = crate::support::postgres::free_port();
+    let config = Config::to(&format!("h2c://127.0.0.1:{port}"), &Store::sqlite())
+        .with("upstream: { timeout: 300s, connect_timeout: 20s }");
+    let proxy = Proxy::start(&config).await;
+    for _ in 0..5 {
+        let asked: Vec<_> = (0..400)
+            .map(|_| proxy.start_request(get("/orders/7")))
+            .collect();
+        for answer in asked {
+            answer
+                .await
+                .expect("no panic")
+                .assert_problem(502, "upstream-unreachable");
+        }
+    }
+}

@@ -222,7 +222,10 @@ impl Shared {
 
     /// Opens a connection, and drives it to its end.
     async fn open(self: Arc<Self>) {
-        let opening = CountedOpening(&self);
+        let opening = CountedOpening {
+            shared: &self,
+            counted: true,
+        };
         match connection::open(&self).await {
             Ok((driver, sender)) => {
                 opening.done(&driver, sender);
@@ -279,32 +282,43 @@ impl Shared {
 }
 
 /// Counts as being opened. Dropped (by a panic, too), it counts no more.
-struct CountedOpening<'a>(&'a Arc<Shared>);
+struct CountedOpening<'a> {
+    shared: &'a Arc<Shared>,
+    counted: bool,
+}
 
 impl CountedOpening<'_> {
-    fn done(self, driver: &Driver, sender: SendRequest<Bytes>) {
+    /// Counts no more, under the lock of what is concluded from that: of two that fail together, one has
+    /// to see that it is the last.
+    fn ended(&mut self, state: &mut PoolState) {
+        if std::mem::take(&mut self.counted) {
+            state.opening -= 1;
+        }
+    }
+
+    fn done(mut self, driver: &Driver, sender: SendRequest<Bytes>) {
         let connection = Arc::clone(driver.connection());
-        let shared = self.0;
         {
-            let mut state = shared.lock();
+            let mut state = self.shared.lock();
+            self.ended(&mut state);
             state.expected = connection.limit().max(1);
             state.connections.push(Member { connection, sender });
         }
-        drop(self);
-        shared.serve();
+        self.shared.serve();
     }
 
     /// Those that wait have nothing to wait for, unless another connection is there or on its way. One
     /// that is there may have no stream free for as long as they may wait.
-    fn failed(self, why: &str) {
+    fn failed(mut self, why: &str) {
         let waiting = {
-            let mut state = self.0.lock();
-            if state.opening > 1 {
+            let mut state = self.shared.lock();
+            self.ended(&mut state);
+            if state.opening > 0 {
                 return;
             }
             if !state.connections.is_empty() {
                 if !state.waiting.is_empty() && !std::mem::replace(&mut state.retrying, true) {
-                    tokio::spawn(Arc::clone(self.0).retry());
+                    tokio::spawn(Arc::clone(self.shared).retry());
                 }
                 return;
             }
@@ -318,6 +332,8 @@ impl CountedOpening<'_> {
 
 impl Drop for CountedOpening<'_> {
     fn drop(&mut self) {
-        self.0.lock().opening -= 1;
+        if self.counted {
+            self.shared.lock().opening -= 1;
+        }
     }
 }
