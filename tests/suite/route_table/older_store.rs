@@ -101,6 +101,45 @@ async fn no_upgrade_beside_a_proxy_of_0_1_0() {
     assert!(status.success(), "{said}");
 }
 
+/// A proxy of 0.1.0 that was cut off or frozen during the upgrade is silent, and comes back after it.
+#[tokio::test]
+async fn a_proxy_of_0_1_0_that_comes_back_after_the_upgrade_is_kept_out() {
+    const JOIN: &str = "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+        VALUES ('orders', $1, $2, 1000, 1000, false)";
+    const RENEWAL: &str = "UPDATE instances SET renewals = GREATEST(renewals, $2) \
+        WHERE namespace = 'orders' AND id = $1 AND NOT dead";
+    let Some(store) = Store::postgres("a_proxy_of_0_1_0_that_comes_back_…").await else {
+        return;
+    };
+    older(&store).await;
+    let mut shell = store.direct().await;
+    let mut say = async |statement: &'static str, id: &str, renewals: i64| {
+        let query = sqlx::query(statement).bind(id.to_owned()).bind(renewals);
+        query
+            .execute(&mut shell)
+            .await
+            .map(|done| done.rows_affected())
+    };
+    let joined = say(JOIN, "away", 1).await.expect("joined");
+    let renewed = say(RENEWAL, "away", 2).await.expect("renewed");
+    assert_eq!((joined, renewed), (1, 1));
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+    let (status, said) = Proxy::run_with(&config, &["migrate"]).await;
+    assert!(status.success(), "{said}");
+    // It finds itself dead, and cannot join under another id.
+    assert_eq!(say(RENEWAL, "away", 3).await.expect("no row"), 0);
+    let refused = say(JOIN, "away again", 1).await.expect_err("no default");
+    let code = refused.as_database_error().and_then(|error| error.code());
+    assert_eq!(code.as_deref(), Some("23502"), "{refused}");
+    // This version's proxies do join, and renew.
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(43))
+        .await
+        .assert_forwarded();
+}
+
 over_both_stores! {
     async fn a_store_of_0_1_0_goes_on_with_the_same_keys(store: Store) {
         older(&store).await;
