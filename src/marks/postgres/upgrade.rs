@@ -62,9 +62,16 @@ pub(super) async fn none_of_before(url: &Secret) -> Result<(), StoreError> {
 }
 
 /// The instances of version 0.1.0 that are not known to be dead, where the schema lets them in. One
-/// statement, so that none is read that has joined after a migration. An upgrade that broke off halfway
+/// statement, so that none is read that has joined after a migration. A server that does not answer is
+/// waited for as long as for a migration. An upgrade that broke off halfway
 /// has left the column `undelivered_ms`; the schema before has none, and must do.
 async fn living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
+    tokio::time::timeout(MIGRATION, read_living(connection))
+        .await
+        .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
+}
+
+async fn read_living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
     let known: Vec<bool> = sqlx::query_scalar(
         "SELECT to_regclass('fencepost_migrations') IS NOT NULL AND to_regclass('instances') IS NOT NULL",
     )
