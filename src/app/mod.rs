@@ -232,7 +232,14 @@ impl App {
         // what is fenced is refused until it can.
         let said = Throttle::of_repeats();
         let namespace = &settings.store.namespace;
-        let mut joined = try_join(&keeper, &*store, namespace, &meters, &said).await?;
+        // A migration may wait for minutes. A signal breaks it off, and closes its connections. An instance that is on
+        // record by then has forwarded nothing, and the others find out.
+        let mut told = None;
+        let tried = stops.or(try_join(&keeper, &*store, &meters, &said)).await;
+        let mut joined = tried.unwrap_or_else(|signal| not_joined(&mut told, signal))?;
+        if joined && store.shared() {
+            found::say_namespace(&*store, namespace).await;
+        }
         let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
@@ -247,13 +254,15 @@ impl App {
             "listening"
         );
         tracing::info!("{}", config::summary(&settings));
-        let mut told = None;
         while !joined && told.is_none() {
-            tokio::select! {
-                () = tokio::time::sleep(START_AGAIN) => {
-                    joined = try_join(&keeper, &*store, namespace, &meters, &said).await?;
-                }
-                signal = stops.next() => told = Some(signal),
+            let again = async {
+                tokio::time::sleep(START_AGAIN).await;
+                try_join(&keeper, &*store, &meters, &said).await
+            };
+            let tried = stops.or(again).await;
+            joined = tried.unwrap_or_else(|signal| not_joined(&mut told, signal))?;
+            if joined && store.shared() {
+                found::say_namespace(&*store, namespace).await;
             }
         }
         // A stop before the store was reached leaves nothing in it to put in order.
@@ -416,7 +425,6 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
 async fn try_join(
     keeper: &Keeper,
     store: &dyn MarkStore,
-    namespace: &str,
     meters: &Meters,
     said: &Throttle,
 ) -> Result<bool, StoreError> {
@@ -427,9 +435,6 @@ async fn try_join(
     match tried.await {
         Ok(findings) => {
             keys::tell(&findings);
-            if store.shared() {
-                found::say_namespace(store, namespace).await;
-            }
             Ok(true)
         }
         Err(error @ StoreError::Unfit(_)) => Err(error),
@@ -443,6 +448,12 @@ async fn try_join(
             Ok(false)
         }
     }
+}
+
+/// What becomes of a try that a signal has broken off.
+fn not_joined(told: &mut Option<stops::Told>, signal: stops::Told) -> Result<bool, StoreError> {
+    *told = Some(signal);
+    Ok(false)
 }
 
 /// Keeps the readiness probe's view of the store and of the other instances up to date.

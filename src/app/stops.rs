@@ -47,6 +47,14 @@ impl Stops {
         }
     }
 
+    /// Does the work, unless a signal comes first: the work is dropped then, wherever it is.
+    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Told> {
+        tokio::select! {
+            done = work => Ok(done),
+            told = self.next() => Err(told),
+        }
+    }
+
     /// The one that has come already, or the next.
     pub(super) async fn next_after(&mut self, come: Option<Told>) -> Told {
         match come {

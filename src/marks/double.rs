@@ -2,7 +2,7 @@
 //! an answer, to commit late, and to keep a row locked.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -78,6 +78,10 @@ pub(crate) struct Double {
     listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
     /// Nobody else can have this store.
     alone: AtomicBool,
+    /// Rows that no statement may name.
+    refused: Mutex<HashSet<ResourceKey>>,
+    /// The most rows that a statement has time for; 0: any number.
+    most: AtomicUsize,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -100,6 +104,14 @@ impl Double {
         let store = Self::default();
         store.alone.store(true, Ordering::SeqCst);
         store
+    }
+
+    pub(crate) fn refuse_row(&self, key: &ResourceKey) {
+        held(&self.refused).insert(key.clone());
+    }
+
+    pub(crate) fn has_time_for(&self, most: usize) {
+        self.most.store(most, Ordering::SeqCst);
     }
 
     pub(crate) fn lock_row(&self, key: &ResourceKey) {
@@ -283,6 +295,18 @@ impl MarkStore for Double {
         {
             *held(&self.calls).entry("advance").or_default() += 1;
             return Err(StoreError::LockTimeout("locked by the test".into()));
+        }
+        if asks
+            .iter()
+            .any(|ask| held(&self.refused).contains(&ask.resource))
+        {
+            *held(&self.calls).entry("advance").or_default() += 1;
+            return Err(StoreError::Statement("refused by the test".into()));
+        }
+        let most = self.most.load(Ordering::SeqCst);
+        if most != 0 && asks.len() > most {
+            *held(&self.calls).entry("advance").or_default() += 1;
+            return Err(StoreError::Timeout(Duration::from_secs(1)));
         }
         self.note("advance", asks.len());
         let (instance, asks) = (instance.clone(), asks.to_vec());

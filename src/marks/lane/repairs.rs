@@ -2,7 +2,9 @@
 //! are open here.
 //!
 //! A failover can lose very many at once, so each statement takes as many of them as a batch of requests
-//! does. One that runs into a row lock is taken apart.
+//! does. One that runs into a row lock is taken apart. After one that the store refuses, or has no time for, the
+//! next takes half as many, down to a single resource, so that no other is kept waiting by it. Each success adds a
+//! few again.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +17,15 @@ use crate::marks::ledger::Spend;
 use crate::marks::store::{Ask, EpochRow, Era, StoreError};
 
 /// The most resources that are repaired together, before requests have a turn again.
-const MOST_REPAIRS: usize = 256;
+pub(super) const MOST_REPAIRS: usize = 256;
 
 /// A resource to repair, with its mark as it was known before anything was sent.
 type Loss = (ResourceKey, Option<(Token, Era)>);
+
+/// Whether a single row may be the cause, so that others are better tried without it.
+fn of_a_row(error: &StoreError) -> bool {
+    matches!(error, StoreError::LockTimeout(_) | StoreError::Statement(_))
+}
 
 impl Lane {
     /// Writes back what was lost.
@@ -31,17 +38,28 @@ impl Lane {
         let now = Instant::now();
         let locked = |key: &&ResourceKey| self.trouble.get(*key).is_some_and(|until| *until > now);
         let next = self.repairs.iter().filter(|key| !locked(key));
-        let mut next: Vec<ResourceKey> = next.take(MOST_REPAIRS + 1).cloned().collect();
-        // The others with the next turn: requests for other resources wait meanwhile.
-        self.repair |= next.len() > MOST_REPAIRS;
-        next.truncate(MOST_REPAIRS);
+        let most = self.most_repairs;
+        let mut next: Vec<ResourceKey> = next.take(most + 1).cloned().collect();
+        let more = next.len() > most;
+        next.truncate(most);
         if next.is_empty() {
             return;
         }
         next.sort();
         match self.repair_these(&next, &by).await {
-            Err(StoreError::LockTimeout(_)) if next.len() > 1 => {}
+            // The others with the next turn: requests for other resources wait meanwhile.
+            Err(StoreError::LockTimeout(_)) if next.len() > 1 => self.repair |= more,
             done => {
+                match &done {
+                    Ok(true) => {
+                        self.repair |= more;
+                        self.most_repairs = MOST_REPAIRS.min(most + most / 8 + 1);
+                    }
+                    Err(StoreError::Timeout(_) | StoreError::Statement(_)) => {
+                        self.most_repairs = (next.len() / 2).max(1);
+                    }
+                    Ok(false) | Err(_) => {}
+                }
                 self.repaired(&next, done, now);
                 return;
             }
@@ -49,9 +67,7 @@ impl Lane {
         for key in next {
             let key = std::slice::from_ref(&key);
             let done = self.repair_these(key, &by).await;
-            let away = done
-                .as_ref()
-                .is_err_and(|error| !matches!(error, StoreError::LockTimeout(_)));
+            let away = done.as_ref().is_err_and(|error| !of_a_row(error));
             self.repaired(key, done, now);
             if away {
                 return;
@@ -73,7 +89,8 @@ impl Lane {
                 self.meters.failed(&error);
                 // Their epochs may be recorded late.
                 self.doubted = Some(now);
-                if matches!(error, StoreError::LockTimeout(_)) {
+                let one_refused = keys.len() == 1 && of_a_row(&error);
+                if one_refused || matches!(error, StoreError::LockTimeout(_)) {
                     let until = now + TROUBLE;
                     let locked = keys.iter().map(|key| (key.clone(), until));
                     self.trouble.extend(locked);

@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::batch::{self, Group, Outcome};
 use super::closes::Closes;
 use super::own::{Own, OwnHandle};
+use super::repairs::MOST_REPAIRS;
 use super::said::Said;
 use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
@@ -70,6 +71,8 @@ pub struct Lane {
     pub(super) repairs: HashSet<ResourceKey>,
     /// Something is to be repaired that has not been tried yet.
     pub(super) repair: bool,
+    /// How many are repaired together: fewer after a failure.
+    pub(super) most_repairs: usize,
     /// Reads this instance's own rows, on a connection of its own.
     pub(super) own: OwnHandle,
     pub(super) reconciled: Instant,
@@ -105,6 +108,7 @@ impl Lane {
             trouble: HashMap::new(),
             repairs: HashSet::new(),
             repair: false,
+            most_repairs: MOST_REPAIRS,
             own: own.clone(),
             reconciled: Instant::now(),
             doubted: None,

@@ -311,6 +311,26 @@ async fn very_many_losses_are_repaired_in_a_few_statements() {
     assert!(calls < 3 * rig.ledger.shards(), "{calls}");
 }
 
+/// A row that the store refuses, and a batch that it has no time for, keep the others from nothing.
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_repairs_that_fails_is_made_smaller() {
+    let (store, rig) = alone().await;
+    let keys: Vec<String> = (0..300).map(|number| format!("r{number:04}")).collect();
+    for key in &keys {
+        assert!(open(&rig, key, 5).await.is_ok());
+    }
+    store.state().marks.clear();
+    store.state().epochs.clear();
+    store.refuse_row(&key("r0007"));
+    store.has_time_for(20);
+    rig.lane.reconcile();
+    tokio::time::sleep(A_TICK * 200).await;
+    for text in &keys {
+        let mark = Some(5).filter(|_| text != "r0007");
+        assert_eq!(store.mark_of(&key(text)), mark, "{text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
     let store = Arc::new(Double::default());

@@ -208,6 +208,11 @@ pub(super) fn migrator() -> Migrator {
             "route_table",
             include_str!("../migrations/postgres/0003_route_table.sql"),
         ),
+        (
+            4,
+            "no_older",
+            include_str!("../migrations/postgres/0004_no_older.sql"),
+        ),
     ])
 }
 

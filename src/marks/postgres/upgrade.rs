@@ -2,7 +2,8 @@
 //!
 //! They wait for less after a death: no `undelivered`, and no margin for clocks. What they have in
 //! flight themselves has no bound that they put on record. So their schema stays until none of them
-//! renews.
+//! renews. One that is only cut off is silent, too: the migration that follows marks it dead, and leaves
+//! it no way to join.
 
 use std::time::Duration;
 
@@ -22,8 +23,11 @@ const LOOK: Duration = Duration::from_millis(250);
 /// `(namespace, id, renewals, lease_ms)`.
 type Living = (String, String, i64, i64);
 
-/// Waits, where the schema is version 0.1.0's, until every instance that is not known to be dead has
-/// been silent for its lease.
+/// The first schema version that keeps proxies of version 0.1.0 out.
+const KEEPS_OUT: i64 = 4;
+
+/// Waits, where the schema lets proxies of version 0.1.0 in, until each of their instances that is not
+/// known to be dead has been silent for its lease.
 ///
 /// # Errors
 ///
@@ -57,9 +61,17 @@ pub(super) async fn none_of_before(url: &Secret) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The instances that are not known to be dead, where the schema is version 0.1.0's. One statement, so
-/// that none is read that has joined after a migration.
+/// The instances of version 0.1.0 that are not known to be dead, where the schema lets them in. One
+/// statement, so that none is read that has joined after a migration. A server that does not answer is
+/// waited for as long as for a migration. An upgrade that broke off halfway
+/// has left the column `undelivered_ms`; the schema before has none, and must do.
 async fn living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
+    tokio::time::timeout(MIGRATION, read_living(connection))
+        .await
+        .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
+}
+
+async fn read_living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
     let known: Vec<bool> = sqlx::query_scalar(
         "SELECT to_regclass('fencepost_migrations') IS NOT NULL AND to_regclass('instances') IS NOT NULL",
     )
@@ -70,9 +82,11 @@ async fn living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError
         return Ok(Vec::new());
     }
     sqlx::query_as(
-        "SELECT namespace, id, renewals, lease_ms FROM instances WHERE NOT dead \
-         AND NOT EXISTS (SELECT 1 FROM fencepost_migrations WHERE version > 1)",
+        "SELECT namespace, id, renewals, lease_ms FROM instances AS i WHERE NOT dead \
+         AND COALESCE((to_jsonb(i) ->> 'undelivered_ms')::bigint, 0) = 0 \
+         AND NOT EXISTS (SELECT 1 FROM fencepost_migrations WHERE version >= $1)",
     )
+    .bind(KEEPS_OUT)
     .fetch_all(connection)
     .await
     .map_err(error_of)

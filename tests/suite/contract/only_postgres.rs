@@ -282,8 +282,9 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     // A join that has not committed yet.
     sql(
         &mut holder,
-        "BEGIN; INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
-         VALUES ('test', 'early', 0, 1, 1, false); UPDATE namespaces SET era = era",
+        "BEGIN; INSERT INTO instances \
+             (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead) \
+         VALUES ('test', 'early', 0, 1, 1, 1, '', false); UPDATE namespaces SET era = era",
     )
     .await;
     let replacing = tokio::spawn({

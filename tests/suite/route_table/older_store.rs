@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
 
@@ -99,6 +100,74 @@ async fn no_upgrade_beside_a_proxy_of_0_1_0() {
     renewing.abort();
     let (status, said) = Proxy::run_with(&config, &["migrate"]).await;
     assert!(status.success(), "{said}");
+}
+
+/// A start that waits for the store to be brought up to date hears SIGTERM.
+#[tokio::test]
+async fn a_stop_ends_a_start_that_waits_for_the_upgrade() {
+    let Some(store) = Store::postgres("a_stop_ends_a_start_…").await else {
+        return;
+    };
+    older(&store).await;
+    let mut shell = store.direct().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE instances")
+        .execute(&mut shell)
+        .await
+        .expect("locked");
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+    let mut starting = Proxy::starting(&config);
+    let mut watcher = store.direct().await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND application_name = 'fencepost' AND wait_event_type = 'Lock'";
+    let mut waiting = 0_i64;
+    while waiting == 0 {
+        assert!(starting.process.ended().is_none(), "it waits for the lock");
+        let counted = sqlx::query_scalar(waits).fetch_one(&mut watcher).await;
+        waiting = counted.expect("a count");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    starting.process.signal(Signal::TERM);
+    assert!(starting.process.exit().await.success());
+}
+
+/// A proxy of 0.1.0 that was cut off or frozen during the upgrade is silent, and comes back after it.
+#[tokio::test]
+async fn a_proxy_of_0_1_0_that_comes_back_after_the_upgrade_is_kept_out() {
+    const JOIN: &str = "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \
+        VALUES ('orders', $1, $2, 1000, 1000, false)";
+    const RENEWAL: &str = "UPDATE instances SET renewals = GREATEST(renewals, $2) \
+        WHERE namespace = 'orders' AND id = $1 AND NOT dead";
+    let Some(store) = Store::postgres("a_proxy_of_0_1_0_that_comes_back_…").await else {
+        return;
+    };
+    older(&store).await;
+    let mut shell = store.direct().await;
+    let mut say = async |statement: &'static str, id: &str, renewals: i64| {
+        let query = sqlx::query(statement).bind(id.to_owned()).bind(renewals);
+        query
+            .execute(&mut shell)
+            .await
+            .map(|done| done.rows_affected())
+    };
+    let joined = say(JOIN, "away", 1).await.expect("joined");
+    let renewed = say(RENEWAL, "away", 2).await.expect("renewed");
+    assert_eq!((joined, renewed), (1, 1));
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+    let (status, said) = Proxy::run_with(&config, &["migrate"]).await;
+    assert!(status.success(), "{said}");
+    // It finds itself dead, and cannot join under another id.
+    assert_eq!(say(RENEWAL, "away", 3).await.expect("no row"), 0);
+    let refused = say(JOIN, "away again", 1).await.expect_err("no default");
+    let code = refused.as_database_error().and_then(|error| error.code());
+    assert_eq!(code.as_deref(), Some("23502"), "{refused}");
+    // This version's proxies do join, and renew.
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(43))
+        .await
+        .assert_forwarded();
 }
 
 over_both_stores! {

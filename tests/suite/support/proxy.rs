@@ -115,6 +115,12 @@ pub struct Proxy {
     _store: Option<Store>,
 }
 
+/// One run that may not listen yet, in its directory. Killed when dropped.
+pub struct Starting {
+    pub process: Process,
+    _dir: TempDir,
+}
+
 impl Proxy {
     /// Starts it and waits until it listens.
     pub async fn start(config: &Config) -> Self {
@@ -144,6 +150,14 @@ impl Proxy {
         let mut command = fencepost();
         command.arg("serve").arg("--config").arg(file);
         Self::until_it_listens(dir, command, Some(config.store.clone())).await
+    }
+
+    /// Starts it, and waits for nothing.
+    pub fn starting(config: &Config) -> Starting {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let process = Process::start(fencepost().arg("serve").arg("--config").arg(file));
+        Starting { process, _dir: dir }
     }
 
     async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
