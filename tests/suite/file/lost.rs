@@ -127,3 +127,32 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
     assert!(!beside(&store.path(), "-wal").exists());
     refuses_4_as_stale(&config).await;
 }
+
+/// What the database counts is in the file then, so only a heartbeat after it is missed with the log.
+#[tokio::test]
+async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
+    let store = Store::sqlite();
+    if !attributes(
+        &store,
+        "a_log_is_missed_after_another_program_has_copied_what_was_before",
+    ) {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    let options = SqliteConnectOptions::new().filename(store.path());
+    let mut shell = options.connect().await.expect("it opens");
+    sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        .execute(&mut shell)
+        .await
+        .expect("it is copied");
+    shell.close().await.expect("it closes");
+    for token in [6, 7] {
+        let forwarded = proxy.send(put("/orders/7").token(token)).await;
+        forwarded.assert_forwarded();
+    }
+    proxy.kill9();
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
+    }
+    refused_for_lost_commits(&config, &["serve"]).await;
+}
