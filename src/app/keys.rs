@@ -2,6 +2,7 @@
 //! which puts one on record that changes keys.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::config::{Change, Finding, RouteTable, Settings, StoreTarget};
@@ -66,12 +67,7 @@ pub async fn migrate(
                 "--grant-to: SQLite has no roles; who may write to the file may serve"
             );
             if accept.lost_marks {
-                say(if sqlite::accept_lost_marks(path).await? {
-                    "the marks are taken as they are: what the file has lost holds nobody back"
-                } else {
-                    "the file has lost nothing that could be noticed"
-                }
-                .to_owned());
+                accept_lost_marks(path, settings, &mut say).await?;
             }
             let opened = sqlite::migrate(path).await?;
             if opened.created {
@@ -98,6 +94,30 @@ pub async fn migrate(
     let done = migrate_routes(&*store, settings, accept, &mut say).await;
     store.disconnect().await;
     done
+}
+
+/// Waits first: with the lost commits went epochs, and what they stood for may still run. What goes
+/// on for longer than the terms of this configuration is not waited for.
+async fn accept_lost_marks(
+    path: &Path,
+    settings: &Settings,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
+    let Some(lost) = sqlite::lost_marks(path).await? else {
+        say("the file has lost nothing that could be noticed".to_owned());
+        return Ok(());
+    };
+    let (lease, settle) = (settings.store.lease, settings.barrier.settle);
+    let wait = Reckoning::shared(lease, settings.upstream.undelivered, settle).after_lost_commits();
+    say(format!(
+        "the file has lost commits. Waiting until what they may have left in flight has settled: \
+         {} s",
+        wait.as_secs() + 1
+    ));
+    tokio::time::sleep(wait).await;
+    lost.accept().await?;
+    say("the marks are taken as they are: what the file has lost holds nobody back".to_owned());
+    Ok(())
 }
 
 async fn migrate_routes(

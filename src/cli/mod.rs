@@ -115,7 +115,9 @@ struct MigrateArgs {
     #[arg(long)]
     accept_new_keys: bool,
     /// Take the file of an embedded store as it is, where a start refuses it because commits are lost. Marks
-    /// that they had raised are lower now: be sure that no older holder is left.
+    /// that they had raised are lower now: be sure that no older holder is left. Waits before, for
+    /// `store.lease`, twice `barrier.settle` and more, until what they have left in flight has
+    /// settled. Interrupted, it changes nothing.
     #[arg(long)]
     accept_lost_marks: bool,
     /// Postgres: give this role what `serve` needs on the tables, and no more, so that proxies can run under a

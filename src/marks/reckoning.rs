@@ -141,6 +141,13 @@ impl Reckoning {
         self.stretched(self.lease + self.undelivered + self.settle)
     }
 
+    /// How long a file that has lost commits is waited for, with the terms of [`Self::shared`]. Epochs
+    /// were among them, of a run that may have been on another machine: as after a move.
+    #[must_use]
+    pub fn after_lost_commits(&self) -> Duration {
+        self.stretched(self.lease + self.undelivered.max(self.settle) + self.settle)
+    }
+
     fn stretched(&self, span: Duration) -> Duration {
         if self.shared {
             span * RATES.0 / RATES.1
@@ -167,6 +174,7 @@ mod tests {
         assert_eq!(own.after_death(5 * SEC, 40 * SEC), 60 * SEC);
         assert_eq!(own.of_the_unknown(), 54 * SEC);
         assert_eq!(own.after_loss(), 54 * SEC);
+        assert_eq!(own.after_lost_commits(), 78 * SEC);
     }
 
     #[test]

@@ -385,7 +385,8 @@ pub trait MarkStore: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Ends the use of the store at the end of a run. `SQLite`: the file has everything then, and no log.
+    /// Ends the use of the store at the end of a run. `SQLite`: the file has everything then, and no log; it
+    /// stays locked until the process ends.
     async fn disconnect(&self) {}
 
     /// Raises the namespace's era to `era` if it is lower: a failover may have lost an override whose era instances

@@ -176,6 +176,8 @@ impl MarkStore for SqliteStore {
     }
 
     async fn disconnect(&self) {
+        // Whoever has the lock next takes this process for ended: it goes with the process.
+        std::mem::forget(self.lock.upgrade());
         SqliteStore::close(self).await;
     }
 

@@ -32,6 +32,8 @@ const MOST_FRAMES: i64 = 1000;
 pub(super) struct Held {
     connection: Option<SqliteConnection>,
     lock: Arc<FileLock>,
+    /// How many frames the log had at the latest look, and how many of them the file had.
+    seen: (i64, i64),
 }
 
 impl Held {
@@ -75,6 +77,7 @@ impl Held {
         let mut held = Self {
             connection: Some(connection),
             lock: Arc::clone(lock),
+            seen: (0, 0),
         };
         match held.prove().await {
             Ok(()) => Ok(held),
@@ -140,11 +143,13 @@ impl Held {
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
     }
 
-    /// Copies the log into the file, if there is enough of it. Says whether it was copied.
+    /// Copies the log into the file, if there is enough of it. Says whether it was copied, maybe by
+    /// another program: then the log has begun from its start.
     pub(super) async fn tidy(&mut self) -> Result<bool, StoreError> {
+        let before = self.seen;
         let (log, copied) = self.checkpoint("noop").await?;
         if log - copied < MOST_FRAMES {
-            return Ok(false);
+            return Ok(log < before.0 || copied > before.1);
         }
         self.copy_log(copied).await?;
         Ok(true)
@@ -172,7 +177,8 @@ impl Held {
             .fetch_one(self.get()?)
             .await
             .map_err(|error| error_of(error.into()))?;
-        Ok((log, copied))
+        self.seen = (log, copied);
+        Ok(self.seen)
     }
 
     /// Closes the connection, or leaves it where that could harm another store.

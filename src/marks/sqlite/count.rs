@@ -14,11 +14,17 @@
 //! shell), copies the number as well. A backup, or a copy without attributes, has no note, and is
 //! not judged; nor is a file on a file system without attributes.
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr};
+use rustix::io::Errno;
 use sqlx::SqliteConnection;
 
+use super::connection::Held;
 use super::error_of;
-use super::file::FileLock;
+use super::file::{FileLock, blocking};
+use crate::config::settings::Create;
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
@@ -55,7 +61,7 @@ fn noted(lock: &FileLock) -> Option<i32> {
 }
 
 /// The count of the database, and the one that is noted, if that is larger.
-pub(super) async fn missing(
+async fn missing(
     connection: &mut SqliteConnection,
     lock: &FileLock,
 ) -> Result<Option<(i32, i32)>, StoreError> {
@@ -80,8 +86,53 @@ pub(super) async fn check(
          log ({}) was deleted or left behind, or an older copy was put in its place. Tokens that were \
          stale would pass. Bring the log or the latest copy back. If there is none: make sure that no \
          older holder is left, or raise the marks after it, and run `fencepost migrate \
-         --accept-lost-marks`",
+         --accept-lost-marks`, which waits first until what is in flight has settled",
         lock.path().display(),
         lock.log().display(),
     )))
+}
+
+/// A file that has lost commits, and its lock: nobody serves it meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub struct LostMarks(Arc<FileLock>);
+
+/// Looks whether a file has lost commits, for `fencepost migrate`. An empty file may have lost all
+/// of them, so one is made where there is none, as by [`migrate`](super::migrate).
+///
+/// # Errors
+///
+/// As [`SqliteStore::open`](super::SqliteStore::open).
+pub async fn lost_marks(path: impl AsRef<Path>) -> Result<Option<LostMarks>, StoreError> {
+    let path = path.as_ref().to_owned();
+    let lock = blocking(move || FileLock::take(&path, Create::IfMissing)).await?;
+    let lock = Arc::new(lock);
+    let mut held = Held::open(&lock).await?;
+    let missing = match held.get() {
+        Ok(connection) => missing(connection, &lock).await,
+        Err(error) => Err(error),
+    };
+    held.close().await;
+    Ok(missing?.map(|_| LostMarks(lock)))
+}
+
+impl LostMarks {
+    /// Takes the file as it is. Without a note it is not judged; the next heartbeat makes one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unfit`] where the note cannot be removed, or the file is not in its place.
+    pub async fn accept(self) -> Result<(), StoreError> {
+        blocking(move || {
+            self.0.check()?;
+            match fremovexattr(self.0.file(), ATTRIBUTE) {
+                Ok(()) | Err(Errno::NODATA) => Ok(()),
+                Err(error) => Err(StoreError::Unfit(format!(
+                    "{} keeps its attribute {ATTRIBUTE} ({error}), for which a start refuses it",
+                    self.0.path().display()
+                ))),
+            }
+        })
+        .await
+    }
 }

@@ -33,6 +33,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::{Mutex, oneshot};
 
 use self::connection::Held;
+pub use self::count::{LostMarks, lost_marks};
 use self::file::FileLock;
 use self::session::{Beat, Known, Session};
 use super::lease::{self, Clock};
@@ -204,28 +205,6 @@ impl SqliteStore {
             Err(_) => Err(StoreError::Timeout(self.timeout)),
         }
     }
-}
-
-/// Takes a file as it is that has lost commits, for `fencepost migrate`. Says whether it had.
-///
-/// # Errors
-///
-/// As [`SqliteStore::open`].
-pub async fn accept_lost_marks(path: impl AsRef<Path>) -> Result<bool, StoreError> {
-    let path: PathBuf = path.as_ref().to_owned();
-    let lock = file::blocking(move || FileLock::take(&path, Create::Never)).await?;
-    let lock = Arc::new(lock);
-    let mut held = Held::open(&lock).await?;
-    let missing = match held.get() {
-        Ok(connection) => count::missing(connection, &lock).await,
-        Err(error) => Err(error),
-    };
-    held.close().await;
-    let missing = missing?;
-    if let Some((count, _)) = missing {
-        count::note(&lock, count);
-    }
-    Ok(missing.is_some())
 }
 
 /// Brings the schema of a file up to date, for `fencepost migrate`. Makes the file if it is not

@@ -50,6 +50,25 @@ async fn a_file_has_one_store_at_a_time() {
     assert_eq!(mark_of(&reopened(&path).await, "a").await, Some(5));
 }
 
+/// Whoever gets the lock takes this process for ended, and its connections for closed.
+#[tokio::test]
+async fn a_file_that_was_disconnected_stays_locked_until_the_process_ends() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
+    let store = store.expect("it opens");
+    store.disconnect().await;
+    drop(store);
+    let log = dir.path().join("marks.db-wal");
+    assert!(!log.exists(), "the file has everything");
+    let taken = Command::new("flock")
+        .arg("-n")
+        .arg(&path)
+        .arg("true")
+        .status();
+    assert!(!taken.expect("flock runs").success());
+}
+
 /// A child that another test starts holds a copy of the lock until it executes its program.
 async fn reopened(path: &std::path::Path) -> SqliteStore {
     let deadline = tokio::time::Instant::now() + TIMEOUT;

@@ -7,6 +7,12 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use super::{beside, with_5};
 use crate::support::{Config, Proxy, Store, put};
 
+const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
+
+/// Terms that are soon over: the way out waits for them.
+const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
+                     barrier: { settle: 100ms } }";
+
 /// Whether files here have attributes; says so if not.
 fn attributes(store: &Store, test: &str) -> bool {
     let path = store.path();
@@ -52,13 +58,40 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
     refused_for_lost_commits(&config, &["serve"]).await;
     refused_for_lost_commits(&config, &["migrate"]).await;
 
-    // Only an operator can say that nobody is left whom the lost marks would refuse.
-    let (status, said) = Proxy::run_with(&config, &["migrate", "--accept-lost-marks"]).await;
+    // Only an operator can say that nobody is left whom the lost marks would refuse. But with them
+    // went epochs: until what they stood for has settled, nothing changes.
+    Proxy::interrupted_with(&config, &ACCEPT, "Waiting until what they may have left").await;
+    refused_for_lost_commits(&config, &["serve"]).await;
+    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
     assert!(
         status.success() && said.contains("taken as they are"),
         "{said}"
     );
     refuses_4_as_stale(&config).await;
+}
+
+#[tokio::test]
+async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
+    let store = Store::sqlite();
+    if !attributes(
+        &store,
+        "a_file_that_was_emptied_is_taken_as_it_is_by_one_command",
+    ) {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    std::fs::write(store.path(), "").expect("it can be written");
+    refused_for_lost_commits(&config, &["serve"]).await;
+    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
+    let told = ["Waiting until", "taken as they are", "created a new store"];
+    assert!(
+        status.success() && told.iter().all(|told| said.contains(told)),
+        "{said}"
+    );
+    let proxy = Proxy::start(&config).await;
+    let forwarded = proxy.send(put("/orders/7").token(4)).await;
+    forwarded.assert_forwarded();
 }
 
 #[tokio::test]
@@ -93,4 +126,33 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
     shell.close().await.expect("it closes");
     assert!(!beside(&store.path(), "-wal").exists());
     refuses_4_as_stale(&config).await;
+}
+
+/// What the database counts is in the file then, so only a heartbeat after it is missed with the log.
+#[tokio::test]
+async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
+    let store = Store::sqlite();
+    if !attributes(
+        &store,
+        "a_log_is_missed_after_another_program_has_copied_what_was_before",
+    ) {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    let options = SqliteConnectOptions::new().filename(store.path());
+    let mut shell = options.connect().await.expect("it opens");
+    sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        .execute(&mut shell)
+        .await
+        .expect("it is copied");
+    shell.close().await.expect("it closes");
+    for token in [6, 7] {
+        let forwarded = proxy.send(put("/orders/7").token(token)).await;
+        forwarded.assert_forwarded();
+    }
+    proxy.kill9();
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
+    }
+    refused_for_lost_commits(&config, &["serve"]).await;
 }

@@ -231,6 +231,19 @@ impl Proxy {
         Self::run_to_the_end(config, fencepost(), arguments).await
     }
 
+    /// As [`Self::run_with`], until it has written `sign`; then kills it.
+    pub async fn interrupted_with(config: &Config, arguments: &[&str], sign: &str) {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let mut command = fencepost();
+        let process = Process::start(command.args(arguments).arg("--config").arg(file));
+        eventually(sign, || async {
+            let lines = process.lines();
+            lines.iter().any(|line| line.contains(sign)).then_some(())
+        })
+        .await;
+    }
+
     async fn run_to_the_end(
         config: &Config,
         mut command: Command,
