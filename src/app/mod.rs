@@ -236,7 +236,13 @@ impl App {
         // record by then has forwarded nothing, and the others find out.
         let mut told = None;
         let tried = stops.or(try_join(&keeper, &*store, &meters, &said)).await;
-        let mut joined = tried.unwrap_or_else(|signal| not_joined(&mut told, signal))?;
+        let mut joined = match tried {
+            Ok(tried) => tried?,
+            Err(signal) => {
+                told = Some(signal);
+                false
+            }
+        };
         if joined && store.shared() {
             found::say_namespace(&*store, namespace).await;
         }
@@ -260,7 +266,13 @@ impl App {
                 try_join(&keeper, &*store, &meters, &said).await
             };
             let tried = stops.or(again).await;
-            joined = tried.unwrap_or_else(|signal| not_joined(&mut told, signal))?;
+            joined = match tried {
+                Ok(tried) => tried?,
+                Err(signal) => {
+                    told = Some(signal);
+                    false
+                }
+            };
             if joined && store.shared() {
                 found::say_namespace(&*store, namespace).await;
             }
@@ -448,12 +460,6 @@ async fn try_join(
             Ok(false)
         }
     }
-}
-
-/// What becomes of a try that a signal has broken off.
-fn not_joined(told: &mut Option<stops::Told>, signal: stops::Told) -> Result<bool, StoreError> {
-    *told = Some(signal);
-    Ok(false)
 }
 
 /// Keeps the readiness probe's view of the store and of the other instances up to date.

@@ -160,7 +160,9 @@ async fn a_proxy_of_0_1_0_that_comes_back_after_the_upgrade_is_kept_out() {
     // It finds itself dead, and cannot join under another id.
     assert_eq!(say(RENEWAL, "away", 3).await.expect("no row"), 0);
     let refused = say(JOIN, "away again", 1).await.expect_err("no default");
-    let code = refused.as_database_error().and_then(|error| error.code());
+    let code = refused
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code);
     assert_eq!(code.as_deref(), Some("23502"), "{refused}");
     // This version's proxies do join, and renew.
     let proxy = Proxy::start(&config).await;
