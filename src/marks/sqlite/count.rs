@@ -10,6 +10,10 @@
 //! copy of the log into the file, the next batch of requests carries a heartbeat: from then on only
 //! the log has the number that is noted.
 //!
+//! The note belongs to the file, not to the store, and stays when another store is copied or restored
+//! into it. So the store has an id, in the database and in the note, and one with another id is
+//! refused as well: the marks of the one that is noted are gone.
+//!
 //! A program that looks into the file, and copies and deletes the log after a crash (the `sqlite3`
 //! shell), copies the number as well. A backup, or a copy without attributes, has no note, and is
 //! not judged; nor is a file on a file system without attributes.
@@ -30,47 +34,74 @@ use crate::marks::store::StoreError;
 
 const ATTRIBUTE: &str = "user.fencepost.heartbeats";
 
-/// Counts a heartbeat, in the transaction that is open. `SQLite` keeps 32 bits with a sign: a count
-/// that has come to their end stays there.
-pub(super) async fn raise(connection: &mut SqliteConnection) -> Result<i32, Failure> {
-    let next = read(&mut *connection).await?.saturating_add(1);
-    let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {next}"));
-    sqlx::raw_sql(set).execute(connection).await?;
-    Ok(next)
+/// What is counted, and noted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heartbeats {
+    /// Tells the store from others that are put into its file (`application_id`); 0: none yet.
+    store: i32,
+    count: i32,
 }
 
-async fn read(connection: &mut SqliteConnection) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar("SELECT user_version FROM pragma_user_version")
-        .fetch_one(connection)
-        .await
+/// Counts a heartbeat, in the transaction that is open. `SQLite` keeps 32 bits with a sign: a count
+/// that has come to their end stays there.
+pub(super) async fn raise(connection: &mut SqliteConnection) -> Result<Heartbeats, Failure> {
+    let mut beats = read(&mut *connection).await?;
+    beats.count = beats.count.saturating_add(1);
+    let set = sqlx::AssertSqlSafe(format!("PRAGMA user_version = {}", beats.count));
+    sqlx::raw_sql(set).execute(connection).await?;
+    Ok(beats)
+}
+
+/// Gives the store an id, if it has none, before its first heartbeat.
+pub(super) async fn name(connection: &mut SqliteConnection) -> Result<(), Failure> {
+    if read(&mut *connection).await?.store == 0 {
+        let id = rand::random::<i32>() | 1;
+        let set = sqlx::AssertSqlSafe(format!("PRAGMA application_id = {id}"));
+        sqlx::raw_sql(set).execute(connection).await?;
+    }
+    Ok(())
+}
+
+async fn read(connection: &mut SqliteConnection) -> Result<Heartbeats, sqlx::Error> {
+    let (store, count) = sqlx::query_as(
+        "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Heartbeats { store, count })
 }
 
 /// Notes a count that is on the disk. Without a note, or with an older one, less is noticed, and
 /// nothing is refused for it. Blocks on the file system.
-pub(super) fn note(lock: &FileLock, count: i32) {
-    let text = count.to_string();
+pub(super) fn note(lock: &FileLock, beats: Heartbeats) {
+    let text = format!("{}:{}", beats.store, beats.count);
     if let Err(error) = fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
         tracing::debug!(%error, "no attribute can be set on the file of the store");
     }
 }
 
-fn noted(lock: &FileLock) -> Option<i32> {
-    let mut text = [0; 16];
+fn noted(lock: &FileLock) -> Option<Heartbeats> {
+    let mut text = [0; 32];
     let length = fgetxattr(lock.file(), ATTRIBUTE, &mut text[..]).ok()?;
-    std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    let (store, count) = text.split_once(':')?;
+    Some(Heartbeats {
+        store: store.parse().ok()?,
+        count: count.parse().ok()?,
+    })
 }
 
-/// The count of the database, and the one that is noted, if that is larger.
+/// What the database has, and what is noted, if that is more or of another store.
 async fn missing(
     connection: &mut SqliteConnection,
     lock: &FileLock,
-) -> Result<Option<(i32, i32)>, StoreError> {
-    let count = read(connection)
+) -> Result<Option<(Heartbeats, Heartbeats)>, StoreError> {
+    let found = read(connection)
         .await
         .map_err(|error| error_of(error.into()))?;
     Ok(noted(lock)
-        .filter(|noted| *noted > count)
-        .map(|noted| (count, noted)))
+        .filter(|noted| noted.store != found.store || noted.count > found.count)
+        .map(|noted| (found, noted)))
 }
 
 /// Refuses a file that has lost commits.
@@ -78,16 +109,23 @@ pub(super) async fn check(
     connection: &mut SqliteConnection,
     lock: &FileLock,
 ) -> Result<(), StoreError> {
-    let Some((count, noted)) = missing(connection, lock).await? else {
+    let Some((found, noted)) = missing(connection, lock).await? else {
         return Ok(());
     };
+    // A store that has lost its first commits has no id, and is no other one.
+    let now = if found.store == noted.store || found.store == 0 {
+        format!("has {}", found.count)
+    } else {
+        "is another store now".to_owned()
+    };
     Err(StoreError::Unfit(format!(
-        "{} has lost commits that were on the disk: it had {noted} heartbeats, and has {count}. Its \
-         log ({}) was deleted or left behind, or an older copy was put in its place. Tokens that were \
+        "{} has lost commits that were on the disk: it had {} heartbeats, and {now}. Its \
+         log ({}) was deleted or left behind, or an older copy, or another store's, was put in its place. Tokens that were \
          stale would pass. Bring the log or the latest copy back. If there is none: make sure that no \
          older holder is left, or raise the marks after it, and run `fencepost migrate \
          --accept-lost-marks`, which waits first until what is in flight has settled",
         lock.path().display(),
+        noted.count,
         lock.log().display(),
     )))
 }

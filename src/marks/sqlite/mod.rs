@@ -234,6 +234,7 @@ async fn start(
         return Err(file::not_there(lock.path(), "holds no store"));
     }
     prepare_schema(connection, migrate).await?;
+    count::name(connection).await.map_err(error_of)?;
     let (marks, latest_ms) = people::count(connection, namespace)
         .await
         .map_err(error_of)?;

@@ -64,7 +64,7 @@ struct Proof {
     /// By the clock.
     began: Duration,
     /// The count of the database with it.
-    count: i32,
+    count: count::Heartbeats,
 }
 
 impl Session {

@@ -111,6 +111,34 @@ async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
     refuses_4_as_stale(&config).await;
 }
 
+#[tokio::test]
+async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there() {
+    let (store, other) = (Store::sqlite(), Store::sqlite());
+    if !attributes(
+        &store,
+        "another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there",
+    ) {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let (_upstream, others, mut proxy) = with_5(&other, "{}").await;
+    proxy.stop().await;
+    // It has more heartbeats.
+    for _ in 0..2 {
+        Proxy::start(&others).await.stop().await;
+    }
+    std::fs::copy(other.path(), store.path()).expect("it can be copied");
+    let (status, said) = Proxy::run_with(&config, &["serve"]).await;
+    assert!(
+        !status.success() && said.contains("is another store now"),
+        "{said}"
+    );
+    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
+    assert!(status.success(), "{said}");
+    refuses_4_as_stale(&config).await;
+}
+
 /// A shell that is the last to close the file copies the whole log into it, and deletes the log.
 #[tokio::test]
 async fn a_log_that_a_shell_has_copied_is_not_missed() {
