@@ -30,8 +30,10 @@ async fn a_link_that_is_made_to_lead_elsewhere_is_a_moved_file() {
     let forwarded = first.send(put("/orders/7").token(5)).await;
     forwarded.assert_forwarded();
 
-    std::fs::remove_file(&current).expect("it is there");
-    symlink(&two, &current).expect("it can be made");
+    // In one step: a link that is gone for a moment would be another reason.
+    let next = dir.path().join("next");
+    symlink(&two, &next).expect("it can be made");
+    std::fs::rename(&next, &current).expect("it can be put in its place");
     until_it_refuses(&first, 5).await;
     let second = Proxy::start(&config).await;
     let forwarded = second.send(put("/orders/7").token(3)).await;
