@@ -228,8 +228,8 @@ impl Plan {
         menu.extend(of_the_path.filter(outer).filter(of_one));
         let first = pick(&menu, turn);
         if first.kind == Kind::DieAtSync {
-            // More than the first start has, which makes the store.
-            self.dies_at_sync = Some(random.random_range(20..47));
+            // More than the first start has, which makes the store: 21, and a heartbeat or two.
+            self.dies_at_sync = Some(random.random_range(25..52));
         }
         self.fault(first, 500..900, random);
         let light = self.dies_at_sync.map_or(light, |_| kills);
