@@ -42,7 +42,7 @@ pub(super) fn tell(findings: &[Finding]) {
     }
 }
 
-/// What `migrate` is told to accept.
+/// The losses that `migrate` is told to accept.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept {
     /// The route table of the configuration goes on record whatever it changes.

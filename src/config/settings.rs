@@ -59,8 +59,8 @@ pub struct UnknownStatuses {
     pub grpc: Arc<[u16]>,
 }
 
-/// What gateways answer when they have lost the service (RFC 9110, 15.6.3 and 15.6.5), and what Envoy
-/// and gRPC's own libraries make of that and of a call that was given up: CANCELLED,
+/// Gateways answer with these when they have lost the service (RFC 9110, 15.6.3 and 15.6.5). Envoy and
+/// gRPC's own libraries turn that, and a call that was given up, into CANCELLED,
 /// `DEADLINE_EXCEEDED`, UNAVAILABLE (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
 impl Default for UnknownStatuses {
     fn default() -> Self {

@@ -192,7 +192,7 @@ fn each_kind_of_change_is_told_once() {
             route(&json!({ "mode": "bypass" })),
             vec![],
         ),
-        // What is refused for its spelling has no key to compare with the next table.
+        // A request that is refused for its spelling has no key to compare with the next table.
         (
             route(&json!({ "allow": ["semicolon"] })),
             plain(),
@@ -431,7 +431,7 @@ fn keys_that_two_routes_share_are_told_with_both_requests() {
     }
 }
 
-/// What no single change may do, no row of changes does.
+/// A series of changes does nothing that no single change may do.
 #[test]
 fn harmless_changes_in_a_row_are_harmless() {
     let mut tables = vec![

@@ -17,7 +17,7 @@
 //!
 //! # Why these values are enough
 //!
-//! What both routes take from a free segment, a header and so on is a text of its own. Five samples:
+//! Each part that both routes take (a free segment, a header and so on) has a text of its own. Five samples:
 //!
 //! - *plain* is for people: `1`, `2`, … Every difference it shows is real.
 //! - *marked* has a distinct mark for each text. A mark is a run of one letter, in upper case, that

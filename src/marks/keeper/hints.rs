@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between the looks at what was closed. The first one is made at once.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// What is to be looked at.
+/// The rows to look at.
 #[derive(Default)]
 pub(super) struct Hints {
     /// Resources whose mark is to be read.
