@@ -104,6 +104,9 @@ impl Reckoning {
             self.of_the_unknown()
         } else if !self.shared && row.elsewhere {
             self.after_a_move(row)
+        } else if self.shared && row.undelivered.is_zero() {
+            // Whom the schema's upgrade has declared dead may have renewed just before.
+            self.stretched(row.lease) + self.after_death(row.undelivered, row.settle)
         } else {
             self.after_death(row.undelivered, row.settle)
         }
@@ -216,6 +219,12 @@ mod tests {
         // Over a shared store that is so anyway.
         let shared = Reckoning::shared(SEC, SEC, SEC);
         assert_eq!(shared.after_death_of(&row), 72 * SEC);
+        // One of version 0.1.0 may have renewed just before it was declared dead.
+        row.undelivered = Duration::ZERO;
+        assert_eq!(
+            shared.after_death_of(&row),
+            shared.after_death(Duration::ZERO, row.settle) + 6 * SEC
+        );
     }
 
     /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.

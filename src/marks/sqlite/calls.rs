@@ -133,7 +133,9 @@ impl MarkStore for SqliteStore {
         let (instance, terms) = (instance.clone(), terms.clone());
         let known = Arc::clone(&self.known);
         self.expect_beats(terms.lease).await;
-        self.write(move |connection, namespace| {
+        // What this instance forwards from now on is missed without the log.
+        let beat = Beat::Of(instance.clone(), terms.renewals);
+        self.turn(Some(beat), move |connection, namespace| {
             Box::pin(async move {
                 life::join(connection, namespace, &known.boot, instance, terms).await
             })

@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::file::{FileLock, blocking};
-use super::{error_of, log};
+use super::{count, error_of, log};
 use crate::marks::store::StoreError;
 
 /// The first version without a defect in which a write-ahead log that is reset while it is written
@@ -34,6 +34,9 @@ pub(super) struct Held {
     lock: Arc<FileLock>,
     /// How many frames the log had at the latest look, and how many of them the file had.
     seen: (i64, i64),
+    /// The file has, and has on the disk, all that was committed by the latest copy of the log; no
+    /// heartbeat was written since.
+    pub(super) whole: bool,
 }
 
 impl Held {
@@ -44,6 +47,7 @@ impl Held {
             file.check()?;
             // Only while no connection of this process has it, whose locks would go.
             if file.connections.load(Ordering::Acquire) == 0 {
+                count::fits_its_log(&file)?;
                 log::write_again(&file)?;
             }
             Ok(())
@@ -78,6 +82,7 @@ impl Held {
             connection: Some(connection),
             lock: Arc::clone(lock),
             seen: (0, 0),
+            whole: false,
         };
         match held.prove().await {
             Ok(()) => Ok(held),
@@ -167,6 +172,7 @@ impl Held {
             })
             .await?;
         }
+        self.whole = copied == log;
         Ok(())
     }
 

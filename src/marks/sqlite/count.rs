@@ -14,10 +14,17 @@
 //! into it. So the store has an id, in the database and in the note, and one with another id is
 //! refused as well: the marks of the one that is noted are gone.
 //!
+//! `SQLite` ties no log to its file. Where a crash has left the log, and an older copy or another
+//! store is put in front of it, it would make one of the two that is neither, and the log would bring
+//! the latest count along. So the note says, too, what the file alone counts: what it had at the
+//! latest copy of the whole log. A file that has less is not opened with a log.
+//!
 //! A program that looks into the file, and copies and deletes the log after a crash (the `sqlite3`
 //! shell), copies the number as well. A backup, or a copy without attributes, has no note, and is
 //! not judged; nor is a file on a file system without attributes.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,19 +34,33 @@ use sqlx::SqliteConnection;
 
 use super::connection::Held;
 use super::error_of;
-use super::file::{FileLock, blocking};
+use super::file::{FileLock, blocking, cannot_look};
 use crate::config::settings::Create;
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
 const ATTRIBUTE: &str = "user.fencepost.heartbeats";
 
+/// Where `SQLite` keeps the two numbers (<https://sqlite.org/fileformat2.html>, section 1.3), and how
+/// much of the file has them.
+const USER_VERSION: usize = 60;
+const APPLICATION_ID: usize = 68;
+const HEADER: usize = 72;
+
 /// What is counted, and noted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeats {
     /// Tells the store from others that are put into its file (`application_id`); 0: none yet.
     store: i32,
-    count: i32,
+    pub(super) count: i32,
+}
+
+/// What an attribute of the file says.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    beats: Heartbeats,
+    /// The least that the file counts without its log.
+    base: i32,
 }
 
 /// Counts a heartbeat, in the transaction that is open. `SQLite` keeps 32 bits with a sign: a count
@@ -72,23 +93,70 @@ async fn read(connection: &mut SqliteConnection) -> Result<Heartbeats, sqlx::Err
 }
 
 /// Notes a count that is on the disk. Without a note, or with an older one, less is noticed, and
-/// nothing is refused for it. Blocks on the file system.
-pub(super) fn note(lock: &FileLock, beats: Heartbeats) {
-    let text = format!("{}:{}", beats.store, beats.count);
+/// nothing is refused for it. `base`: the count that was there at the latest copy of the whole log.
+/// Blocks on the file system.
+pub(super) fn note(lock: &FileLock, beats: Heartbeats, base: i32) {
+    let text = format!("{}:{}:{base}", beats.store, beats.count);
     if let Err(error) = fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
         tracing::debug!(%error, "no attribute can be set on the file of the store");
     }
 }
 
-fn noted(lock: &FileLock) -> Option<Heartbeats> {
-    let mut text = [0; 32];
+fn noted(lock: &FileLock) -> Option<Note> {
+    let mut text = [0; 40];
     let length = fgetxattr(lock.file(), ATTRIBUTE, &mut text[..]).ok()?;
-    let text = std::str::from_utf8(text.get(..length)?).ok()?;
-    let (store, count) = text.split_once(':')?;
-    Some(Heartbeats {
-        store: store.parse().ok()?,
-        count: count.parse().ok()?,
+    let mut numbers = std::str::from_utf8(text.get(..length)?).ok()?.split(':');
+    let mut next = || numbers.next()?.parse().ok();
+    Some(Note {
+        beats: Heartbeats {
+            store: next()?,
+            count: next()?,
+        },
+        base: next()?,
     })
+}
+
+/// The least that the file counts without its log, as it is noted. Blocks on the file system.
+pub(super) fn noted_base(lock: &FileLock) -> i32 {
+    noted(lock).map_or(0, |noted| noted.base)
+}
+
+/// Refuses a file that is not the one that the log beside it belongs to. To be called before `SQLite`
+/// reads the log. Blocks on the file system.
+pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
+    let Some(noted) = noted(lock) else {
+        return Ok(());
+    };
+    match std::fs::metadata(lock.log()) {
+        Ok(log) if log.len() > 0 => {}
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(cannot_look(&lock.log(), &error)),
+    }
+    let mut header = [0; HEADER];
+    match lock.file().read_exact_at(&mut header, 0) {
+        // Less than a page is no database: nothing is counted in it.
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => header = [0; HEADER],
+        read => read.map_err(|error| cannot_look(lock.path(), &error))?,
+    }
+    let number = |at: usize| {
+        let bytes = header.iter().skip(at).take(4);
+        bytes
+            .fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
+            .cast_signed()
+    };
+    let (count, store) = (number(USER_VERSION), number(APPLICATION_ID));
+    if count >= noted.base && (store == noted.beats.store || store == 0) {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} is not the file that the log beside it ({}) belongs to: after a crash, an older copy or \
+         another store's was put in its place. Read with that log it would be neither of the two, and \
+         tokens that were stale would pass. Bring the file back that was there. If there is none, move \
+         the log away; then what is left is judged by itself",
+        lock.path().display(),
+        lock.log().display(),
+    )))
 }
 
 /// What the database has, and what is noted, if that is more or of another store.
@@ -99,7 +167,8 @@ async fn missing(
     let found = read(connection)
         .await
         .map_err(|error| error_of(error.into()))?;
-    Ok(noted(lock)
+    let noted = noted(lock).map(|noted| noted.beats);
+    Ok(noted
         .filter(|noted| noted.store != found.store || noted.count > found.count)
         .map(|noted| (found, noted)))
 }

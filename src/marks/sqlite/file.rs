@@ -354,6 +354,6 @@ fn cannot_open(path: &Path, error: &io::Error) -> StoreError {
 }
 
 /// Whether it is in its place is not known: that is no reason to give it up.
-fn cannot_look(path: &Path, error: &io::Error) -> StoreError {
+pub(super) fn cannot_look(path: &Path, error: &io::Error) -> StoreError {
     StoreError::Connection(format!("{} cannot be looked at: {error}", path.display()))
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use sqlx::SqliteConnection;
 
+use super::lane::owners;
 use super::people::all;
 use crate::marks::rows::{self, Failure, InstanceColumns, start};
 use crate::marks::store::{
@@ -116,28 +117,21 @@ pub(super) async fn raise_era(
     Ok(())
 }
 
-/// The ids in the epoch rows are read by leaping from one to the next in the index, so that this costs
-/// what there are instances, not what there are epochs.
 pub(super) async fn instances(
     connection: &mut SqliteConnection,
     namespace: &str,
     boot: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
-    let rows: Vec<InstanceColumns> = sqlx::query_as(
-        "WITH RECURSIVE owners(id) AS ( \
-             SELECT min(instance) FROM epochs WHERE namespace = ?1 \
-             UNION ALL \
-             SELECT (SELECT min(e.instance) FROM epochs AS e \
-                     WHERE e.namespace = ?1 AND e.instance > o.id) \
-             FROM owners AS o WHERE o.id IS NOT NULL) \
-         SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, \
-             boot = '' OR boot <> ?2 FROM instances \
-         WHERE namespace = ?1 \
-         UNION ALL \
-         SELECT o.id, 0, 0, 0, 0, '', 1, 0 FROM owners AS o \
-         WHERE o.id IS NOT NULL AND NOT EXISTS ( \
-             SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = o.id)",
-    )
+    let rows: Vec<InstanceColumns> = sqlx::query_as(concat!(
+        owners!(),
+        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead,
+                 boot = '' OR boot <> ?2 FROM instances
+             WHERE namespace = ?1
+             UNION ALL
+             SELECT o.id, 0, 0, 0, 0, '', 1, 0 FROM owners AS o
+             WHERE o.id IS NOT NULL AND NOT EXISTS (
+                 SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = o.id)"
+    ))
     .bind(namespace)
     .bind(boot)
     .fetch_all(connection)

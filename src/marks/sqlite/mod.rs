@@ -105,6 +105,8 @@ impl SqliteStore {
                 return Err(error);
             }
         };
+        let noted = Arc::clone(&lock);
+        let base = file::blocking(move || Ok(count::noted_base(&noted))).await?;
         Ok(Self {
             timeout,
             known: Arc::new(Known {
@@ -122,6 +124,7 @@ impl SqliteStore {
                 connection: Some(held),
                 instance: None,
                 beat: Duration::ZERO,
+                base,
                 late: Duration::MAX,
             })),
             opened,
@@ -273,6 +276,11 @@ pub(super) fn migrator() -> Migrator {
             4,
             "boot",
             include_str!("../migrations/sqlite/0004_boot.sql"),
+        ),
+        (
+            5,
+            "epochs",
+            include_str!("../migrations/sqlite/0005_epochs.sql"),
         ),
     ])
 }

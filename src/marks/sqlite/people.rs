@@ -1,10 +1,11 @@
 //! The statements for people and for the start: lists, overrides, the audit, the route table.
 
+use serde_json::json;
 use sqlx::SqliteConnection;
 
-use super::{life, schema};
+use super::{lane, life, schema};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Schema, Span};
+use crate::marks::rows::{self, AuditColumns, Failure, MarkColumns, Schema, Span};
 use crate::marks::store::{
     AuditRow, Era, InstanceRow, MarkRow, Override, RecordedRoutes, StoreError,
 };
@@ -114,16 +115,9 @@ pub(super) async fn override_mark(
     let Some(before) = before else {
         return Ok(Override::Absent);
     };
-    let open: Vec<EpochColumns> = sqlx::query_as(
-        "SELECT resource, instance, opening, token FROM epochs \
-         WHERE namespace = ?1 AND resource = ?2 ORDER BY instance, opening",
-    )
-    .bind(namespace)
-    .bind(resource.as_str())
-    .fetch_all(&mut *connection)
-    .await?;
+    let open = lane::epochs(&mut *connection, namespace, json!([resource.as_str()])).await?;
     if !open.is_empty() {
-        return Ok(Override::EpochsOpen(all(open, rows::epoch)?));
+        return Ok(Override::EpochsOpen(open));
     }
     let era: Era = sqlx::query_scalar(
         "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \

@@ -44,6 +44,8 @@ pub(super) struct Session {
     pub(super) instance: Option<InstanceId>,
     /// When the latest heartbeat began, by the clock.
     pub(super) beat: Duration,
+    /// The count of heartbeats that the file has without its log, at least.
+    pub(super) base: i32,
     /// How long ago that may be before a batch of requests carries the next one. Longer than the
     /// pause between two renewals: it is late only where the disk is slow.
     pub(super) late: Duration,
@@ -106,8 +108,9 @@ impl Session {
                     (Ok((done, proof)), Ok(())) => {
                         if let Some(proof) = &proof {
                             let (lock, heartbeats) = (Arc::clone(&lock), proof.count);
+                            let base = self.base;
                             blocking(move || {
-                                count::note(&lock, heartbeats);
+                                count::note(&lock, heartbeats, base);
                                 Ok(())
                             })
                             .await?;
@@ -163,11 +166,14 @@ impl Session {
             && life::beat(&mut *connection, &known.namespace, &instance, renewals).await?
         {
             let count = count::raise(&mut *connection).await?;
+            if std::mem::take(&mut held.whole) {
+                self.base = count.count - 1;
+            }
             proof = Some(Proof { began, count });
             self.beat = began;
             self.instance = Some(instance);
         }
-        sqlx::raw_sql("COMMIT").execute(&mut *connection).await?;
+        sqlx::raw_sql("COMMIT").execute(held.get()?).await?;
         Ok((done, proof))
     }
 

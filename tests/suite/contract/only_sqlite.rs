@@ -69,11 +69,15 @@ async fn a_file_that_was_disconnected_stays_locked_until_the_process_ends() {
     assert!(!taken.expect("flock runs").success());
 }
 
-/// A child that another test starts holds a copy of the lock until it executes its program.
 async fn reopened(path: &std::path::Path) -> SqliteStore {
+    opened(path, false).await
+}
+
+/// A child that another test starts holds a copy of the lock until it executes its program.
+async fn opened(path: &std::path::Path, migrate: bool) -> SqliteStore {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        match SqliteStore::open(path, TIMEOUT, false, "test").await {
+        match SqliteStore::open(path, TIMEOUT, migrate, "test").await {
             Ok(store) => return store,
             Err(error) => assert!(
                 error.to_string().contains("in use") && tokio::time::Instant::now() < deadline,
@@ -216,13 +220,10 @@ async fn a_batch_carries_a_heartbeat_that_is_late() {
     };
     let me = super::instance(1);
     store.join(&me, &terms).await.expect("an answer");
-    assert_eq!(
-        store.proven(),
-        None,
-        "only heartbeats are written in any case"
-    );
+    let joined = store.proven().expect("a heartbeat");
     store.renew(&me, 1).await.expect("an answer");
     let first = store.proven().expect("a heartbeat");
+    assert!(first > joined, "{first:?}, {joined:?}");
     tokio::time::sleep(Duration::from_millis(20)).await;
     // Nothing of the mark changes the second time, so that it alone would not be written.
     for _ in 0..2 {
@@ -239,4 +240,61 @@ async fn a_batch_carries_a_heartbeat_that_is_late() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     advance(&*store, ask("a", 6)).await;
     assert_eq!(store.proven(), last);
+}
+
+/// An epoch that an older version has left open is open after the migration.
+#[tokio::test]
+async fn epochs_of_an_older_schema_stay_open() {
+    use sqlx::{ConnectOptions as _, Connection as _};
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    let store = opened(&path, true).await;
+    store.close().await;
+    drop(store);
+    let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(&path)
+        .connect()
+        .await
+        .expect("it opens");
+    let schema =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/marks/migrations/sqlite");
+    let first =
+        std::fs::read_to_string(schema.join("0001_marks.sql")).expect("the first migration");
+    let epochs = first
+        .split_once("CREATE TABLE epochs")
+        .expect("its table")
+        .1;
+    let (epochs, _) = epochs.split_once(';').expect("its end");
+    let second =
+        std::fs::read_to_string(schema.join("0002_terms.sql")).expect("the second migration");
+    let index = second.split_once("CREATE INDEX").expect("its index").1;
+    let (index, _) = index.split_once(';').expect("its end");
+    let older = format!(
+        "DROP TABLE epochs; CREATE TABLE epochs {epochs}; CREATE INDEX {index}; \
+         DELETE FROM fencepost_migrations WHERE version = 5; \
+         INSERT INTO epochs VALUES ('test', 'a', 'one', 1, 5), ('test', 'b', 'one', 2, 6), \
+             ('test', 'a', 'two', 1, 4), ('other', 'a', 'two', 1, 9)"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(older))
+        .execute(&mut shell)
+        .await
+        .expect("the SQL is good");
+    shell.close().await.expect("it closes");
+    let store = opened(&path, true).await;
+    let open = store.epochs(&[super::key("a"), super::key("c")]).await;
+    let mut open: Vec<_> = open
+        .expect("an answer")
+        .into_iter()
+        .map(|row| (row.instance.as_str().to_owned(), row.opening, row.token))
+        .collect();
+    open.sort();
+    let token = super::token;
+    assert_eq!(
+        open,
+        [
+            ("one".to_owned(), 1, token(5)),
+            ("two".to_owned(), 1, token(4))
+        ]
+    );
 }

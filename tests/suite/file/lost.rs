@@ -111,6 +111,61 @@ async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
     refuses_4_as_stale(&config).await;
 }
 
+/// `SQLite` reads a log with whatever file lies beside it.
+#[tokio::test]
+async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
+    let (store, other) = (Store::sqlite(), Store::sqlite());
+    if !attributes(
+        &store,
+        "an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it",
+    ) {
+        return;
+    }
+    let (_upstream, _, mut proxy) = with_5(&other, "{}").await;
+    proxy.stop().await;
+    let others = std::fs::read(other.path()).expect("it is there");
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let older = std::fs::read(store.path()).expect("it is there");
+    let mut proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(50))
+        .await
+        .assert_forwarded();
+    proxy.stop().await;
+    let mut proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/8").token(1))
+        .await
+        .assert_forwarded();
+    proxy.kill9();
+    let latest = std::fs::read(store.path()).expect("it is there");
+    let log = beside(&store.path(), "-wal");
+    let logged = std::fs::read(&log).expect("it is left");
+    for wrong in [&older, &others] {
+        std::fs::write(store.path(), wrong).expect("it can be written");
+        for arguments in [&["serve"][..], &ACCEPT] {
+            let (status, said) = Proxy::run_with(&config, arguments).await;
+            assert!(
+                !status.success() && said.contains("is not the file that the log beside it"),
+                "{said}"
+            );
+        }
+        assert_eq!(std::fs::read(store.path()).expect("it is there"), *wrong);
+        assert_eq!(std::fs::read(&log).expect("it is left"), logged);
+    }
+    // Without the log it is an older copy.
+    let aside = beside(&store.path(), "-aside");
+    std::fs::rename(&log, &aside).expect("it can be moved");
+    std::fs::write(store.path(), older).expect("it can be written");
+    refused_for_lost_commits(&config, &["serve"]).await;
+    std::fs::write(store.path(), latest).expect("it can be written");
+    std::fs::rename(&aside, &log).expect("it can be moved");
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(49)).await;
+    stale.assert_problem(412, "stale-token");
+}
+
 #[tokio::test]
 async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
