@@ -91,6 +91,25 @@ async fn what_is_stuck_arrives_when_the_path_is_clear() {
     }
 }
 
+/// What the path has acknowledged is the receiver's to read, when it likes.
+#[tokio::test]
+async fn what_was_taken_arrives_in_any_weather() {
+    let all = WAYS.into_iter().chain([Weather::Mute]);
+    for weather in all.filter(|_| can_stall()) {
+        let mut rig = Rig::start().await;
+        rig.sender
+            .write_all(&vec![b'x'; BODY])
+            .await
+            .expect("room");
+        assert!(rig.path.delivered(Duration::from_secs(10)).await);
+        rig.path.weather(weather);
+        let mut read = vec![0; BODY];
+        soon("the body", rig.receiver.read_exact(&mut read))
+            .await
+            .unwrap_or_else(|error| panic!("{weather:?}: {error}"));
+    }
+}
+
 #[tokio::test]
 async fn what_is_small_passes_a_closed_window() {
     let mut rig = Rig::start().await;

@@ -18,7 +18,11 @@ const TO_X: u16 = 0x07;
 const AND: u16 = 0x54;
 const SHIFT_RIGHT: u16 = 0x74;
 const JUMP_IF_GREATER_THAN_X: u16 = 0x2d;
+const JUMP_IF_ANY: u16 = 0x45;
 const RETURN: u16 = 0x06;
+
+/// The flags FIN, SYN and RST (RFC 9293, 3.1).
+const BEGINS_OR_ENDS: u32 = 0x07;
 
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 0;
@@ -42,6 +46,17 @@ fn no_data_passes() -> Vec<SockFilter> {
     ]
 }
 
+/// Packets that begin or end a connection, or have data, are dropped. What the path itself has sent on
+/// is acknowledged: it was taken in before, so it arrives.
+fn only_acknowledgements_pass() -> Vec<SockFilter> {
+    let mut program = vec![
+        SockFilter::new(LOAD_BYTE, 0, 0, 13),
+        SockFilter::new(JUMP_IF_ANY, 6, 0, BEGINS_OR_ENDS),
+    ];
+    program.extend(no_data_passes());
+    program
+}
+
 /// Has a socket toward the proxy, or one that listens for it, lose what this weather loses.
 pub fn from_proxy(socket: &impl AsFd, weather: Weather) {
     let lost = match weather {
@@ -55,7 +70,7 @@ pub fn from_proxy(socket: &impl AsFd, weather: Weather) {
 /// Has a socket toward the upstream lose what this weather loses.
 pub fn from_upstream(socket: &impl AsFd, weather: Weather) {
     let lost = match weather {
-        Weather::Dead => Some(nothing_passes()),
+        Weather::Dead => Some(only_acknowledgements_pass()),
         Weather::Mute => Some(no_data_passes()),
         Weather::Clear | Weather::Hole | Weather::Shut | Weather::Trickle => None,
     };
