@@ -158,7 +158,9 @@ impl Held {
     /// another program: then the log has begun from its start.
     pub(super) async fn tidy(&mut self) -> Result<bool, StoreError> {
         let before = self.seen;
-        let (log, copied) = self.checkpoint("noop").await?;
+        let Some((log, copied)) = self.checkpoint("noop").await? else {
+            return Ok(false);
+        };
         if log - copied < MOST_FRAMES {
             return Ok(log < before.0 || copied > before.1);
         }
@@ -168,7 +170,10 @@ impl Held {
 
     /// Copies as much of the log into the file as it can; so many frames are there already.
     async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
-        let (log, copied) = self.checkpoint("passive").await?;
+        self.whole = false;
+        let Some((log, copied)) = self.checkpoint("passive").await? else {
+            return Ok(());
+        };
         if before < copied && copied < log {
             let file = Arc::clone(&self.lock);
             blocking(move || {
@@ -182,15 +187,19 @@ impl Held {
         Ok(())
     }
 
-    /// How many frames the log has, and how many of them the file has as well.
-    async fn checkpoint(&mut self, mode: &str) -> Result<(i64, i64), StoreError> {
+    /// How many frames the log has, and how many of them the file has as well; `None` while another
+    /// program copies it.
+    async fn checkpoint(&mut self, mode: &str) -> Result<Option<(i64, i64)>, StoreError> {
         let pragma = sqlx::AssertSqlSafe(format!("PRAGMA wal_checkpoint({mode})"));
-        let (_busy, log, copied): (i64, i64, i64) = sqlx::query_as(pragma)
+        let (busy, log, copied): (bool, i64, i64) = sqlx::query_as(pragma)
             .fetch_one(self.get()?)
             .await
             .map_err(|error| error_of(error.into()))?;
+        if busy || log < 0 {
+            return Ok(None);
+        }
         self.seen = (log, copied);
-        Ok(self.seen)
+        Ok(Some(self.seen))
     }
 
     /// Closes the connection, or leaves it where that could harm another store.

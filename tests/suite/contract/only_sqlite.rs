@@ -1,5 +1,6 @@
 //! What only a file can show: who may have it, and what is no database.
 
+use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -21,8 +22,7 @@ async fn refusal(path: impl AsRef<std::path::Path>) -> String {
 async fn a_file_has_one_store_at_a_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
-    let store = store.expect("it opens");
+    let store = opened(&path, true).await;
     assert!(refusal(&path).await.contains("in use by another fencepost"));
     // By another name, too.
     let alias = dir.path().join("alias.db");
@@ -55,8 +55,7 @@ async fn a_file_has_one_store_at_a_time() {
 async fn a_file_that_was_disconnected_stays_locked_until_the_process_ends() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
-    let store = store.expect("it opens");
+    let store = opened(&path, true).await;
     store.disconnect().await;
     drop(store);
     let log = dir.path().join("marks.db-wal");
@@ -99,7 +98,7 @@ fn holder(path: &std::path::Path) -> Child {
         .expect("flock runs");
     let mut said = [0; 4];
     let mut out = child.stdout.take().expect("it is piped");
-    std::io::Read::read_exact(&mut out, &mut said).expect("it speaks");
+    out.read_exact(&mut said).expect("it speaks");
     child
 }
 
@@ -146,8 +145,7 @@ async fn what_cannot_hold_marks_is_refused_with_a_reason() {
 async fn a_path_is_a_path_whatever_it_looks_like() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("file:marks.db?mode=memory&x=%41#y");
-    let store = SqliteStore::open(&path, TIMEOUT, true, "test").await;
-    let store = store.expect("it opens");
+    let store = opened(&path, true).await;
     advance(&store, ask("a", 5)).await;
     store.close().await;
     assert!(path.metadata().expect("the file is there").len() > 0);
@@ -297,4 +295,47 @@ async fn epochs_of_an_older_schema_stay_open() {
             ("two".to_owned(), 1, token(4))
         ]
     );
+}
+
+/// Holds the file open, and the lock by which only one program copies the log at a time (`WAL_CKPT_LOCK`,
+/// <https://sqlite.org/walformat.html>, section 2.3).
+const COPIES: &str = "
+import fcntl, sqlite3, sys
+shell = sqlite3.connect(sys.argv[1])
+shell.execute('SELECT count(*) FROM marks').fetchone()
+index = open(sys.argv[1] + '-shm', 'r+b')
+fcntl.lockf(index, fcntl.LOCK_EX, 1, 121)
+print('locked', flush=True)
+sys.stdin.read()
+";
+
+/// Where another program is copying the log, nothing is known of what the file has without it.
+#[tokio::test]
+async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("marks.db");
+    let terms = fencepost::marks::Terms::default();
+    let store = opened(&path, true).await;
+    let joined = store.join(&super::instance(1), &terms).await;
+    joined.expect("an answer");
+    let mut shell = Command::new("python3")
+        .args(["-c", COPIES])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python runs");
+    let mut said = [0; 7];
+    let mut output = shell.stdout.take().expect("it is piped");
+    output.read_exact(&mut said).expect("it is locked");
+    store.close().await;
+    let store = reopened(&path).await;
+    let joined = store.join(&super::instance(2), &terms).await;
+    joined.expect("an answer");
+    store.close().await;
+    // Without a chance to copy the log as it closes.
+    shell.kill().expect("it runs");
+    shell.wait().expect("it has ended");
+    let store = reopened(&path).await;
+    assert_eq!(store.instances().await.expect("an answer").len(), 2);
 }
