@@ -330,6 +330,14 @@ pub struct ForUpstream<'a> {
     pub trailers: &'a TrailerRules,
 }
 
+/// Whether the client takes trailers (RFC 9110, 10.1.4).
+pub fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().any(|line| {
+        let mut members = line.as_bytes().split(|byte| *byte == b',');
+        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
 /// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
 ///
 /// - `X-Forwarded-For`: the peer is appended to what is there.
@@ -339,10 +347,7 @@ pub struct ForUpstream<'a> {
 /// - `Trailer`: what will not be sent is taken out ([`trailers`]).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
-    let wants_trailers = headers.get_all(TE).iter().any(|line| {
-        let mut members = line.as_bytes().split(|byte| *byte == b',');
-        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-    });
+    let wants_trailers = takes_trailers(headers);
     strip_hop_by_hop(headers);
     strip_fencing(headers);
     if wants_trailers && add.http2 {

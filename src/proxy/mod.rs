@@ -317,7 +317,8 @@ impl Proxy {
         // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
         // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let hold = about.grpc.then_some(limits.stream_after);
+        let is_grpc = conclusion::is_grpc(&head.headers);
+        let hold = is_grpc.then_some(limits.stream_after);
         let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
@@ -355,7 +356,6 @@ impl Proxy {
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let is_head = head.method == Method::HEAD;
-        let is_grpc = conclusion::is_grpc(&head.headers);
         let mut request = self.upstream_request(
             &live.upstream,
             head,

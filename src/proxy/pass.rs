@@ -23,7 +23,7 @@ use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
 use super::places::{self, Place};
-use super::respond::Refusal;
+use super::respond::{Refusal, Why};
 use super::table::Route;
 use super::tunnel::{End, Opening};
 use super::upstream::Upstream;
@@ -177,7 +177,7 @@ impl Proxy {
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
                 let why = "The upstream switched protocols unasked";
-                return Err(Refusal::Broken(why.into()));
+                return Err(Refusal::Broken(Why::new(why)));
             };
             let (answer, tunnel) = opening.switch(response, &self.via);
             self.tasks.spawn(async move {
