@@ -31,7 +31,7 @@ mod tree;
 mod units;
 mod validate;
 
-pub use describe::{describe, summary};
+pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;
 pub use pem::Identity;
