@@ -40,4 +40,4 @@ pub use schema::schema;
 pub use settings::*;
 pub use sources::Sources;
 pub use table::{Change, DocumentError, Finding, RouteTable};
-pub use tls::{ClientAuth, TlsSettings, UpstreamTlsSettings};
+pub use tls::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};

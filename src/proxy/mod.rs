@@ -207,7 +207,10 @@ impl Proxy {
         let live = self.live();
         let table = &live.table;
         let about = About::of(&request, peer);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if peer.mutual || table.settings.asks_clients() {
+            headers::identity::strip(&mut head.headers);
+        }
         let class = match (
             http2::check(&head, &table.settings.limits),
             self.via.check(&head.headers),
@@ -340,7 +343,7 @@ impl Proxy {
         let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
         let opening = fenced
             .upgrade
-            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .then(|| self.opening(&live.upstream, &mut head, &upload, peer))
             .transpose()?;
 
         // The marks, then the barrier. Everything after this happens under the permit.
@@ -408,6 +411,7 @@ impl Proxy {
         upstream: &Upstream,
         head: &mut Parts,
         upload: &Upload,
+        peer: &Peer,
     ) -> Result<Opening, Refusal> {
         if upstream.h2 {
             return Err(Refusal::UpgradeRefused);
@@ -416,7 +420,7 @@ impl Proxy {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }
-        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
+        Opening::take(head, &self.stopping, peer.until).ok_or(Refusal::UpgradeRefused)
     }
 
     /// What holds for the bodies of requests under these settings.

@@ -69,6 +69,7 @@ impl Proxy {
                 fenced,
                 idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
                 peer: peer.ip,
+                identity: peer.identity.as_ref(),
                 scheme: if peer.tls.is_some() { "https" } else { "http" },
                 host: host.clone(),
                 version: head.version,
@@ -149,7 +150,7 @@ impl Proxy {
         let mut head = head;
         let upstream = &live.upstream;
         let opening = (upgrade && !upstream.h2)
-            .then(|| Opening::take(&mut head, &self.stopping))
+            .then(|| Opening::take(&mut head, &self.stopping, peer.until))
             .flatten();
         let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
         let trailers = TrailerRules::of(&head.headers);
