@@ -31,7 +31,7 @@ mod tree;
 mod units;
 mod validate;
 
-pub use describe::{describe, summary};
+pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;
 pub use pem::Identity;
@@ -40,4 +40,4 @@ pub use schema::schema;
 pub use settings::*;
 pub use sources::Sources;
 pub use table::{Change, DocumentError, Finding, RouteTable};
-pub use tls::{ClientAuth, TlsSettings, UpstreamTlsSettings};
+pub use tls::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};

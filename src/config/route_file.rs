@@ -23,9 +23,9 @@ pub struct RouteFile {
     #[schemars(with = "Option<Vec<String>>")]
     pub methods: Option<Vec<Option<String>>>,
     /// The key of what is protected: text with `{name}` of the path, `{header.x-tenant}`, `{query.q}`,
-    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`. Required unless the
-    /// mode is bypass. Changing it makes other resources of the same things, and needs `fencepost
-    /// migrate --accept-new-keys`.
+    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`, and `{id|plain}`,
+    /// which takes letters, digits, `-` and `_` and refuses the rest. Required unless the mode is bypass.
+    /// Changing it makes other resources of the same things, and needs `fencepost migrate --accept-new-keys`.
     pub resource: Option<String>,
     /// `enforce`; `observe`: refuse nothing, count what would have been refused; `bypass`: forward
     /// without looking.

@@ -291,6 +291,14 @@ pub struct RouteSettings {
     pub body: BodySettings,
 }
 
+impl Settings {
+    /// Whether clients of the data port are asked for certificates.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    }
+}
+
 /// What a route does with what it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,12 +4,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 
-use super::respond::{Refusal, Style, Subject};
+use super::respond::{Reader, Refusal, Style, Subject, Why};
 use super::table::Table;
-use super::{ClientBody, Done, Peer, PeerNames, Proxy, headers};
+use super::{ClientBody, Done, Peer, PeerNames, Proxy, conclusion, headers};
 use crate::fence::ResourceKey;
 use crate::metrics::{DecidedBy, Outcome, RouteMetrics};
 use crate::rejections;
@@ -21,6 +21,7 @@ pub(super) struct About {
     /// The names in the client's certificate.
     peer_name: Option<Arc<str>>,
     pub trace_id: Option<String>,
+    /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
     pub grpc: bool,
     /// Set once the key is derived, so that whatever ends the request can be found by it.
     pub subject: OnceLock<Subject>,
@@ -39,12 +40,9 @@ impl About {
     }
 
     pub(super) fn of(request: &Request<Incoming>, peer: &Peer) -> Self {
-        let headers = request.headers();
-        let content_type = headers.get(http::header::CONTENT_TYPE);
         Self {
-            trace_id: headers::trace::trace_id(headers).map(str::to_owned),
-            grpc: content_type
-                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+            trace_id: headers::trace::trace_id(request.headers()).map(str::to_owned),
+            grpc: reads_grpc(request),
             ..Self::unread(peer)
         }
     }
@@ -56,6 +54,17 @@ impl About {
             grpc: self.grpc,
         }
     }
+}
+
+/// Whether the caller is a gRPC library, to which a refusal is a status in a response 200. To any
+/// other client that would be a success. gRPC is HTTP/2 with `te: trailers`; a content type can
+/// stand on any request
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Requests).
+fn reads_grpc<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    conclusion::is_grpc(headers)
+        && request.version() == Version::HTTP_2
+        && headers::takes_trailers(headers)
 }
 
 impl Proxy {
@@ -74,7 +83,8 @@ impl Proxy {
                     Ok(outcome) => metrics.request(outcome),
                     Err(doubt) => {
                         // The answer is the upstream's; what is said of it is as for one that did not come.
-                        let broken = Refusal::Broken(doubt.to_string());
+                        let said = "The answer leaves open what became of the request";
+                        let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
                         self.note(label, about, &broken, "the outcome is unknown", 0);
                     }
@@ -158,7 +168,7 @@ pub(super) fn log(
         peer = &*about.peer,
         peer_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
-        reason = refusal.detail(true),
+        reason = refusal.detail(Reader::Log),
         left_out = (left_out > 0).then_some(left_out),
         "{message}"
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::respond::Refusal;
+use super::respond::{Refusal, Why};
 use crate::barrier::{self, Barrier, Permit};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::lane::{Answer, LaneError, LaneHandle, Want};
@@ -98,7 +98,7 @@ impl Gate {
                     key: key.clone(),
                     token,
                 }),
-                Err(error) => Err(unavailable(&error.to_string())),
+                Err(error) => Err(undecided(&error, TRY_AGAIN, false)),
             },
         };
         let result = match &checked {
@@ -144,11 +144,7 @@ impl Gate {
                 token,
             }),
             Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
-            Err(error) => Err(Refusal::StoreUnavailable {
-                why: sentence(&error.to_string()),
-                retry_after: TRY_AGAIN,
-                spent: true,
-            }),
+            Err(error) => Err(undecided(&error, TRY_AGAIN, true)),
         }
     }
 
@@ -159,7 +155,7 @@ impl Gate {
             Look::Barred(left) => barred(left),
             // An operator's override, say.
             Look::Open | Look::Ask => {
-                unavailable("the epoch was closed while this request waited to be sent")
+                unavailable("The epoch was closed while this request waited to be sent")
             }
         }
     }
@@ -204,35 +200,38 @@ fn stale(key: &ResourceKey, token: Token, mark: Token, decided_by: DecidedBy) ->
 
 fn lapsed() -> Refusal {
     unavailable(
-        "this proxy's lease on the store has lapsed, so it cannot know what others have decided",
+        "This proxy's lease on the store has lapsed, so it cannot know what others have decided",
     )
 }
 
 /// The exchange was not begun in time.
 pub(crate) fn cut_off() -> Refusal {
-    unavailable("this proxy has lost its lease on the store, or is stopping")
+    unavailable("This proxy has lost its lease on the store, or is stopping")
 }
 
 fn barred(left: Duration) -> Refusal {
     Refusal::StoreUnavailable {
-        why: "The store has lost marks of this resource; they are being repaired and settle".into(),
+        why: Why::new(
+            "The store has lost marks of this resource; they are being repaired and settle",
+        ),
         retry_after: left,
         spent: false,
     }
 }
 
-fn unavailable(why: &str) -> Refusal {
+fn unavailable(why: &'static str) -> Refusal {
     Refusal::StoreUnavailable {
-        why: sentence(why),
+        why: Why::new(why),
         retry_after: TRY_AGAIN,
         spent: false,
     }
 }
 
-/// With a capital at its start.
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
+/// The store was asked. `spent`: the question may have spent the token.
+pub(crate) fn undecided(error: &LaneError, retry_after: Duration, spent: bool) -> Refusal {
+    Refusal::StoreUnavailable {
+        why: Why::of("The store of marks gave no answer that decides", error),
+        retry_after,
+        spent,
+    }
 }

@@ -207,7 +207,10 @@ impl Proxy {
         let live = self.live();
         let table = &live.table;
         let about = About::of(&request, peer);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if peer.mutual || table.settings.asks_clients() {
+            headers::identity::strip(&mut head.headers);
+        }
         let class = match (
             http2::check(&head, &table.settings.limits),
             self.via.check(&head.headers),
@@ -317,7 +320,8 @@ impl Proxy {
         // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
         // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let hold = about.grpc.then_some(limits.stream_after);
+        let is_grpc = conclusion::is_grpc(&head.headers);
+        let hold = is_grpc.then_some(limits.stream_after);
         let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
@@ -339,7 +343,7 @@ impl Proxy {
         let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
         let opening = fenced
             .upgrade
-            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .then(|| self.opening(&live.upstream, &mut head, &upload, peer))
             .transpose()?;
 
         // The marks, then the barrier. Everything after this happens under the permit.
@@ -355,7 +359,6 @@ impl Proxy {
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let is_head = head.method == Method::HEAD;
-        let is_grpc = conclusion::is_grpc(&head.headers);
         let mut request = self.upstream_request(
             &live.upstream,
             head,
@@ -408,6 +411,7 @@ impl Proxy {
         upstream: &Upstream,
         head: &mut Parts,
         upload: &Upload,
+        peer: &Peer,
     ) -> Result<Opening, Refusal> {
         if upstream.h2 {
             return Err(Refusal::UpgradeRefused);
@@ -416,7 +420,7 @@ impl Proxy {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }
-        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
+        Opening::take(head, &self.stopping, peer.until).ok_or(Refusal::UpgradeRefused)
     }
 
     /// What holds for the bodies of requests under these settings.

@@ -9,6 +9,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 
 use super::account::{About, log};
+use super::admit::undecided;
 use super::body::{BodyError, Upload};
 use super::classify::Fenced;
 use super::pass::Passing;
@@ -98,11 +99,7 @@ impl Proxy {
                                 mark,
                                 decided_by: DecidedBy::Store,
                             }),
-                            Err(error) => Err(Refusal::StoreUnavailable {
-                                why: error.to_string(),
-                                retry_after: std::time::Duration::ZERO,
-                                spent: false,
-                            }),
+                            Err(error) => Err(undecided(&error, std::time::Duration::ZERO, false)),
                         },
                     }
                 }

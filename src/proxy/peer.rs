@@ -3,9 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
+use super::headers::identity::of_certificate;
 use crate::config::{PeerPattern, RouteSettings};
 
 /// Names in a log line; more than that are cut off.
@@ -20,6 +23,12 @@ pub(crate) struct Peer {
     pub text: Arc<str>,
     /// What its TLS handshake told; `None`: it speaks plain HTTP.
     pub tls: Option<Arc<PeerNames>>,
+    /// It was asked for a certificate.
+    pub mutual: bool,
+    /// The certificate that it showed, as the upstream is told of it.
+    pub identity: Option<HeaderValue>,
+    /// When its connection is too old for the certificate that it showed.
+    pub until: Option<Instant>,
 }
 
 /// The names in a client's verified certificate; none if it showed none.
@@ -71,6 +80,11 @@ impl PeerNames {
         let shown: Vec<&str> = shown.map(String::as_str).collect();
         names.text = (!shown.is_empty()).then(|| shown.join(", ").into());
         names
+    }
+
+    /// What the upstream is told of a certificate with these names.
+    pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> Option<HeaderValue> {
+        of_certificate(certificate, &self.uris, &self.dns)
     }
 
     fn any_of(&self, wanted: &[PeerPattern]) -> bool {

@@ -15,6 +15,45 @@ use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 use crate::wire::request::{Kind, RequestError};
 
+/// Why the proxy could not do its part. An error of the store or of a connection names hosts, ports,
+/// files and certificates: that is for the log, and no client reads it, with `disclose` or without.
+#[derive(Clone, Debug)]
+pub(crate) struct Why {
+    /// What anybody may read: a sentence without its full stop.
+    said: &'static str,
+    /// What only the log has.
+    cause: Option<String>,
+}
+
+impl Why {
+    pub(crate) const fn new(said: &'static str) -> Self {
+        Self { said, cause: None }
+    }
+
+    pub(crate) fn of(said: &'static str, cause: &dyn std::fmt::Display) -> Self {
+        Self {
+            said,
+            cause: Some(cause.to_string()),
+        }
+    }
+
+    fn text(&self, reader: Reader) -> String {
+        match (&self.cause, reader) {
+            (Some(cause), Reader::Log) => format!("{}: {cause}", self.said),
+            _ => self.said.to_owned(),
+        }
+    }
+}
+
+/// Who reads a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// With `disclose`, resource, token and mark are named.
+    Client { disclose: bool },
+    /// Everything is named.
+    Log,
+}
+
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
@@ -46,7 +85,7 @@ pub(crate) enum Refusal {
     UpgradeRefused,
     Overloaded(&'static str),
     StoreUnavailable {
-        why: String,
+        why: Why,
         retry_after: Duration,
         /// The token may have been spent by this attempt.
         spent: bool,
@@ -59,11 +98,11 @@ pub(crate) enum Refusal {
     },
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
-        why: String,
+        why: Why,
         spent: bool,
     },
     /// Sent, and no whole answer came back.
-    Broken(String),
+    Broken(Why),
     /// Sent, and no answer within this time.
     TooSlow(Duration),
     /// The client broke off or took too long over its request.
@@ -80,6 +119,14 @@ pub(crate) struct Style {
     pub stale_status: u16,
     pub disclose: bool,
     pub grpc: bool,
+}
+
+impl Style {
+    const fn reader(self) -> Reader {
+        Reader::Client {
+            disclose: self.disclose,
+        }
+    }
 }
 
 /// What the caller may do next.
@@ -107,7 +154,7 @@ impl Refusal {
     /// Nothing was sent.
     pub(crate) fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
         Self::Unreachable {
-            why: format!("The upstream cannot be reached: {why}. Nothing was sent"),
+            why: Why::of("The upstream cannot be reached, and nothing was sent", why),
             spent,
         }
     }
@@ -115,7 +162,10 @@ impl Refusal {
     /// It was sent, and the upstream says that it has done nothing with it.
     pub(crate) fn refused(why: &dyn std::fmt::Display, spent: bool) -> Self {
         Self::Unreachable {
-            why: format!("The upstream has not processed the request, and will not: {why}"),
+            why: Why::of(
+                "The upstream has not processed the request, and will not",
+                why,
+            ),
             spent,
         }
     }
@@ -286,10 +336,11 @@ impl Refusal {
         }
     }
 
-    /// What a person reads. Names resource, token and mark only where `disclose` allows it.
-    pub(crate) fn detail(&self, disclose: bool) -> String {
+    /// What a person reads.
+    pub(crate) fn detail(&self, reader: Reader) -> String {
         match self {
-            Self::Stale { key, token, mark, .. } if disclose => format!(
+            Self::Stale { key, token, mark, .. }
+                if reader != (Reader::Client { disclose: false }) => format!(
                 "Token {token} is older than {mark}, the newest one accepted for {key}: the lock has \
                  passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
                  state again before writing."
@@ -332,7 +383,7 @@ impl Refusal {
                 } else {
                     ""
                 };
-                format!("{why}. Nothing was forwarded.{spent}")
+                format!("{}. Nothing was forwarded.{spent}", why.text(reader))
             }
             Self::OlderInFlight { settling, .. } => {
                 let why = if *settling {
@@ -348,11 +399,12 @@ impl Refusal {
                 } else {
                     ""
                 };
-                format!("{why}.{spent}")
+                format!("{}.{spent}", why.text(reader))
             }
             Self::Broken(why) => format!(
-                "{why}. The request was sent once and may have taken effect: find out before sending \
-                 it again. If it was fenced, newer tokens wait until it has settled."
+                "{}. The request was sent once and may have taken effect: find out before sending \
+                 it again. If it was fenced, newer tokens wait until it has settled.",
+                why.text(reader)
             ),
             Self::TooSlow(limit) => format!(
                 "No answer within {}. The request was sent once and may still take effect: find out \
@@ -414,7 +466,7 @@ impl Refusal {
         );
         problem.insert("title".into(), json!(self.title()));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
-        problem.insert("detail".into(), json!(self.detail(style.disclose)));
+        problem.insert("detail".into(), json!(self.detail(style.reader())));
         problem.insert("retry".into(), json!(self.retry().as_str()));
         if style.disclose {
             // Numbers as strings: JavaScript would round those above 2^53.
@@ -442,7 +494,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", u16::from(self.grpc_status()).into());
-        let message = format!("{}: {}", self.word(), self.detail(style.disclose));
+        let message = format!("{}: {}", self.word(), self.detail(style.reader()));
         if let Ok(message) = HeaderValue::from_str(&grpc_message(&message)) {
             headers.insert("grpc-message", message);
         }
@@ -534,6 +586,42 @@ mod tests {
             !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn causes_are_for_the_log_alone() {
+        let cause = "tcp connect error: 10.1.2.3:5432: Connection refused (os error 111)";
+        let unavailable = || Refusal::StoreUnavailable {
+            why: Why::of("The store of marks gave no answer", &cause),
+            retry_after: Duration::ZERO,
+            spent: false,
+        };
+        for refusal in [
+            unavailable(),
+            Refusal::unreachable(&cause, false),
+            Refusal::refused(&cause, true),
+            Refusal::Broken(Why::of("The exchange broke", &cause)),
+        ] {
+            for disclose in [true, false] {
+                let style = Style { disclose, ..STYLE };
+                let problem = refusal.problem(style, None).to_string();
+                let call = refusal.respond(
+                    Style {
+                        grpc: true,
+                        ..style
+                    },
+                    None,
+                );
+                let message = call.headers()["grpc-message"].to_str().expect("text");
+                for text in [&*problem, message] {
+                    assert!(
+                        !text.contains("10.1") && !text.contains("os error"),
+                        "{text}"
+                    );
+                }
+            }
+            assert!(refusal.detail(Reader::Log).contains(cause), "{refusal:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod contract;
 mod crash;
 mod daily;
 mod dashboards;
+mod discretion;
 mod disk;
 mod doubt;
 mod drain;

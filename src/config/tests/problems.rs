@@ -368,6 +368,8 @@ fn what_tls_lacks_or_has_no_use_for_is_told() {
             "empty",
         ),
         ("tls: { client_auth: required }", "tls.client_auth", "no CA"),
+        ("tls: { crl_file: /none }", "tls.crl_file", "no CA"),
+        ("tls: { client_max_age: 1h }", "tls.client_max_age", "no CA"),
         (
             "upstream: { url: http://a, tls: { server_name: b } }",
             "upstream.tls",

@@ -175,7 +175,9 @@ async fn grpc_hears_permission_denied() {
         .header("Content-Type", "application/grpc")
         .header("TE", "trailers")
         .token(1);
-    let answer = send(&rig.named(&["other.pay.svc"]), &proxy, &call).await;
+    let client = rig.named(&["other.pay.svc"]).offering(&["h2"]);
+    let stream = client.connect(proxy.data()).await.expect("a handshake");
+    let answer = call.http2_over(Box::new(stream)).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.header("grpc-status"), Some("7"));
     assert_eq!(answer.outcome(), Some("peer-refused"));
