@@ -22,7 +22,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
-use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
+use crate::config::{
+    self, Listen, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
+};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
@@ -424,7 +426,10 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
-            url.clone(),
+            PostgresAddress {
+                url: url.clone(),
+                tls: store.tls.clone(),
+            },
             &store.namespace,
             store.timeout,
             store.migrate,
