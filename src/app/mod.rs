@@ -3,26 +3,24 @@
 mod control;
 mod found;
 mod keys;
+mod listen;
 mod reload;
 mod stops;
 
-use std::fs::Permissions;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use tokio::net::{TcpListener, UnixSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::listen::bind;
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
-use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
+use crate::config::{
+    self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
+};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
@@ -424,7 +422,10 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
-            url.clone(),
+            PostgresAddress {
+                url: url.clone(),
+                tls: store.tls.clone(),
+            },
             &store.namespace,
             store.timeout,
             store.migrate,
@@ -471,55 +472,4 @@ async fn mirror(readiness: Arc<Readiness>, meters: Meters, routes: Arc<RouteReco
         let others = routes.others();
         readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
     }
-}
-
-/// The connections that the kernel keeps until they are accepted.
-const BACKLOG: u32 = 1024;
-
-/// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
-    match listen {
-        Listen::Tcp(address) => {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address}"))?;
-            let bound = listener.local_addr()?.to_string();
-            Ok((Listener::Tcp(listener), bound))
-        }
-        Listen::Unix(path) => {
-            free_socket(path)?;
-            let listening = || -> io::Result<_> {
-                let socket = UnixSocket::new_stream()?;
-                socket.bind(path)?;
-                // Between the two nobody can connect, whatever the umask was.
-                if let Some(mode) = mode {
-                    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-                }
-                socket.listen(BACKLOG)
-            };
-            let listener =
-                listening().with_context(|| format!("cannot listen on unix:{}", path.display()))?;
-            Ok((Listener::Unix(listener), format!("unix:{}", path.display())))
-        }
-    }
-}
-
-/// Removes a socket that an earlier run has left; one that somebody listens on stays.
-fn free_socket(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(found) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    anyhow::ensure!(
-        found.file_type().is_socket(),
-        "cannot listen on unix:{}: there is a file of that name that is not a socket",
-        path.display()
-    );
-    anyhow::ensure!(
-        std::os::unix::net::UnixStream::connect(path).is_err(),
-        "cannot listen on unix:{}: another process listens there",
-        path.display()
-    );
-    std::fs::remove_file(path)
-        .with_context(|| format!("cannot replace the stale socket {}", path.display()))
 }

@@ -7,6 +7,7 @@
 
 mod addresses;
 mod describe;
+pub mod dsn;
 mod file;
 mod idempotency;
 mod limits;

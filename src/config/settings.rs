@@ -114,6 +114,7 @@ pub enum HostPolicy {
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     pub target: StoreTarget,
+    pub tls: StoreTls,
     /// What shares marks.
     pub namespace: String,
     /// How long an instance may forward without a renewal that the store has taken.
@@ -145,6 +146,32 @@ pub enum StoreTarget {
     },
     /// A DSN, or the file that holds one (read at each connect).
     Postgres(Secret),
+}
+
+/// The files of TLS toward Postgres, read at each connect. They stand in for the URL's parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTls {
+    /// The CAs that the server's certificate is verified by, in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the server, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Where a Postgres is, and what TLS toward it needs besides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresAddress {
+    pub url: Secret,
+    pub tls: StoreTls,
+}
+
+/// With all that TLS needs in the URL.
+impl From<Secret> for PostgresAddress {
+    fn from(url: Secret) -> Self {
+        Self {
+            url,
+            tls: StoreTls::default(),
+        }
+    }
 }
 
 /// A secret given in place or in a file that is read when it is needed.

@@ -59,6 +59,7 @@ mod rolling;
 mod rough_way;
 mod route_table;
 mod row_locks;
+mod secrets;
 mod spelling;
 mod store_down;
 mod streams;

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 89] = [
+const ERRORS: [(&str, &str, &str); 93] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, listen_mode"),
     (
@@ -132,6 +132,26 @@ const ERRORS: [(&str, &str, &str); 89] = [
         "store:\n  url: postgres://a/b",
         "store.namespace",
         "has to be named",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://u:p@h/d?sslmode=require",
+        "store.url",
+        "the password would go to whatever answers",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://u:p@h/d?sslrootcert=/a\n  tls: { ca_file: /b }",
+        "store.url",
+        "store.tls.ca_file too",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://h/d\n  tls: { key_file: /b }",
+        "store.tls",
+        "only one of",
+    ),
+    (
+        "store:\n  tls: { ca_file: /b }",
+        "store.tls",
+        "no TLS toward it",
     ),
     (
         "store:\n  url_file: /a",
@@ -622,6 +642,14 @@ fn warnings_do_not_stop_a_start() {
         (
             "store: { url: 'postgres://a/b', namespace: a, timeout: 6s }",
             "store.timeout",
+        ),
+        (
+            "store: { url: 'postgres://h/d?sslmode=require', namespace: a }",
+            "store.url",
+        ),
+        (
+            "store: { url: 'postgres://u:p@h/d?sslmode=insecure-require', namespace: a }",
+            "store.url",
         ),
         ("store: { lease: 2m }", "store.lease"),
         (

@@ -17,7 +17,7 @@
 use std::collections::HashSet;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -64,6 +64,8 @@ impl FileLock {
         // nothing that a name leads to.
         for _ in 0..10 {
             let path = path::resolve(&configured, create)?;
+            let companions = COMPANIONS.map(|suffix| beside(&path, suffix));
+            path::is_kept_from_others(&path, &companions)?;
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             let open = open.get_or_insert_default();
             match std::fs::metadata(&path) {
@@ -82,6 +84,8 @@ impl FileLock {
                 .read(true)
                 .write(true)
                 .create(create == Create::IfMissing)
+                // SQLite gives its companions the same.
+                .mode(0o600)
                 .truncate(false)
                 .open(&path);
             let file = match opened {
@@ -107,6 +111,8 @@ impl FileLock {
             let leads_there =
                 |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
             if leads_there(&path) && leads_there(&configured) {
+                // Another user's may have come in between.
+                path::is_ours(&path, &companions)?;
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
                 }
