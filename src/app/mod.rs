@@ -3,6 +3,7 @@
 mod control;
 mod found;
 mod keys;
+mod lost_lines;
 mod reload;
 mod stops;
 
@@ -40,6 +41,7 @@ use crate::server::{self, Leave, Listener};
 use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
+pub use lost_lines::LostLines;
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -57,12 +59,13 @@ pub async fn serve(
     loader: Loader,
     settings: Settings,
     warnings: Vec<Warning>,
+    lost: LostLines,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    App::bind(settings).await?.run(loader).await
+    App::bind(settings).await?.run(loader, lost).await
 }
 
 /// A proxy whose ports are bound and that does not accept yet.
@@ -104,7 +107,7 @@ impl App {
         clippy::too_many_lines,
         reason = "wiring reads best from top to bottom, in one place"
     )]
-    async fn run(self, loader: Loader) -> anyhow::Result<()> {
+    async fn run(self, loader: Loader, lost: LostLines) -> anyhow::Result<()> {
         let Self {
             settings,
             store,
@@ -221,6 +224,7 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
+        let counts_lines = tokio::spawn(lost_lines::count(lost, Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
             meters.clone(),
@@ -379,6 +383,7 @@ impl App {
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
+        counts_lines.abort();
         tracing::info!("stopped");
         Ok(())
     }

@@ -8,6 +8,7 @@ mod admin;
 mod check;
 mod drain;
 mod health;
+mod log_writer;
 mod logging;
 mod marks;
 mod overrides;
@@ -175,8 +176,8 @@ impl Invocation {
                 let Some((settings, warnings)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                logging::start(&settings.log)?;
-                app::serve(loader, settings, warnings).await?;
+                let logging = logging::start(&settings.log)?;
+                app::serve(loader, settings, warnings, logging.lost.clone()).await?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Demo(args) => {
@@ -203,7 +204,7 @@ impl Invocation {
                 let Some((settings, _)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                logging::start(&settings.log)?;
+                let _logging = logging::start(&settings.log)?;
                 let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
                     // There is nobody left to say it to.

@@ -42,6 +42,7 @@ mod layers;
 mod lifecycle;
 mod limits;
 mod load;
+mod logs;
 mod loops;
 mod many_epochs;
 mod metrics;
