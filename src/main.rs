@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fencepost::cli::Invocation;
+use fencepost::printable;
 
 /// How long what is left in the background (a statement that hangs, say) may keep the process.
 const LEFTOVERS: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(invocation.run()).unwrap_or_else(|error| {
-        say_last(format!("fencepost: {error:#}"));
+        say_last(printable::lines(&format!("fencepost: {error:#}")));
         ExitCode::FAILURE
     });
     runtime.shutdown_timeout(LEFTOVERS);

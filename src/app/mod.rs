@@ -3,7 +3,7 @@
 mod control;
 mod found;
 mod keys;
-mod lost_lines;
+mod log_output;
 mod reload;
 mod stops;
 
@@ -41,7 +41,7 @@ use crate::server::{self, Leave, Listener};
 use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
-pub use lost_lines::LostLines;
+pub use log_output::LogOutput;
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -59,13 +59,13 @@ pub async fn serve(
     loader: Loader,
     settings: Settings,
     warnings: Vec<Warning>,
-    lost: LostLines,
+    log: LogOutput,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    App::bind(settings).await?.run(loader, lost).await
+    App::bind(settings).await?.run(loader, log).await
 }
 
 /// A proxy whose ports are bound and that does not accept yet.
@@ -107,7 +107,7 @@ impl App {
         clippy::too_many_lines,
         reason = "wiring reads best from top to bottom, in one place"
     )]
-    async fn run(self, loader: Loader, lost: LostLines) -> anyhow::Result<()> {
+    async fn run(self, loader: Loader, log: LogOutput) -> anyhow::Result<()> {
         let Self {
             settings,
             store,
@@ -224,7 +224,7 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
-        let counts_lines = tokio::spawn(lost_lines::count(lost, Arc::clone(&metrics)));
+        let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
             meters.clone(),
@@ -316,7 +316,7 @@ impl App {
         departure.announced.cancel();
         readiness.set_draining();
         reloads.abort();
-        let end = stops.mind(told);
+        let end = stops.mind(told, log);
         tokio::time::sleep(settings.shutdown.delay).await;
         departure.now.cancel();
         tunnels.cancel();

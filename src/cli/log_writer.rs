@@ -1,13 +1,19 @@
-//! [`LogWriter`]: lines of the log on their way to standard error, which a thread of its own writes.
+//! [`LogWriter`]: lines of the log on their way to standard error, which a thread of its own
+//! writes.
 //!
-//! A pipe that nobody reads blocks its writer. So no request writes to standard error itself: it leaves its
-//! line in a bounded buffer. A line that finds no room is dropped and counted.
+//! A pipe that nobody reads blocks its writer. So no request writes to standard error itself: it
+//! leaves its line in a bounded buffer. A line that finds no room is dropped and counted.
+//!
+//! Whatever strangers have put into a line is made [`printable`] here, in every line alike.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::printable;
 
 /// How many bytes wait for standard error to take them.
 const MAX_WAITING: usize = 1 << 20;
@@ -18,9 +24,21 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The pause after standard error, set not to block by another program, had no room.
 const AGAIN: Duration = Duration::from_millis(10);
 
+/// What lines look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Json,
+    Text,
+    /// Text with escape sequences. Values have none: tracing's formatter writes those as numbers.
+    Coloured,
+}
+
 /// Where lines are left.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LogWriter(Arc<Shared>);
+#[derive(Clone, Debug)]
+pub(super) struct LogWriter {
+    shared: Arc<Shared>,
+    look: Look,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -48,30 +66,59 @@ pub(super) struct LogThread(Arc<Shared>);
 
 impl LogWriter {
     /// Starts the thread that writes. It lives as long as the process.
-    pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<(Self, LogThread)> {
+    pub(super) fn start(
+        to: impl Write + Send + 'static,
+        look: Look,
+    ) -> io::Result<(Self, LogThread)> {
         let shared = Arc::<Shared>::default();
         let writing = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || writing.write_to(to))?;
-        Ok((Self(Arc::clone(&shared)), LogThread(shared)))
+        let writer = Self {
+            shared: Arc::clone(&shared),
+            look,
+        };
+        Ok((writer, LogThread(shared)))
     }
 
     /// How many lines were dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
-        self.0.lines().dropped
+        self.shared.lines().dropped
+    }
+
+    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
+    pub(super) fn written(&self) {
+        self.shared.written();
+    }
+}
+
+impl Look {
+    /// A line, without its end.
+    fn clean(self, line: &str) -> Cow<'_, str> {
+        match self {
+            Self::Json => printable::json(line),
+            Self::Text => printable::line(line),
+            Self::Coloured => {
+                let parts: Vec<_> = line.split('\x1b').map(printable::line).collect();
+                Cow::Owned(parts.join("\x1b"))
+            }
+        }
     }
 }
 
 impl Write for LogWriter {
     /// Takes a line whole, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut lines = self.0.lines();
-        if lines.waiting.len() + lines.taken + line.len() > MAX_WAITING {
+        let text = String::from_utf8_lossy(line);
+        let text = self.look.clean(text.strip_suffix('\n').unwrap_or(&text));
+        let mut lines = self.shared.lines();
+        if lines.waiting.len() + lines.taken + text.len() >= MAX_WAITING {
             lines.dropped += 1;
         } else {
-            lines.waiting.extend_from_slice(line);
-            self.0.more.notify_one();
+            lines.waiting.extend_from_slice(text.as_bytes());
+            lines.waiting.push(b'\n');
+            self.shared.more.notify_one();
         }
         Ok(line.len())
     }
@@ -81,10 +128,10 @@ impl Write for LogWriter {
     }
 }
 
-impl MakeWriter<'_> for LogWriter {
+impl<'a> MakeWriter<'a> for LogWriter {
     type Writer = Self;
 
-    fn make_writer(&self) -> Self {
+    fn make_writer(&'a self) -> Self {
         self.clone()
     }
 }
@@ -92,6 +139,13 @@ impl MakeWriter<'_> for LogWriter {
 impl Shared {
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
+    fn written(&self) {
+        let unwritten = |lines: &mut Lines| !lines.waiting.is_empty() || lines.taken > 0;
+        let lines = self.lines();
+        drop(self.empty.wait_timeout_while(lines, LAST_WORDS, unwritten));
     }
 
     fn write_to(&self, mut to: impl Write) {
@@ -111,7 +165,8 @@ impl Shared {
             let mut lines = self.lines();
             lines.taken = 0;
             // What ends in them was not written whole.
-            lines.dropped += unwritten.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let ends = unwritten.split(|byte| *byte == b'\n').count() - 1;
+            lines.dropped += ends as u64;
             if lines.waiting.is_empty() {
                 self.empty.notify_all();
             }
@@ -135,9 +190,7 @@ fn write_all<'a>(to: &mut impl Write, mut left: &'a [u8]) -> &'a [u8] {
 
 impl Drop for LogThread {
     fn drop(&mut self) {
-        let unwritten = |lines: &mut Lines| !lines.waiting.is_empty() || lines.taken > 0;
-        let lines = self.0.lines();
-        drop(self.0.empty.wait_timeout_while(lines, LAST_WORDS, unwritten));
+        self.0.written();
     }
 }
 
@@ -155,7 +208,9 @@ mod tests {
 
     impl Write for Reader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.begun.send(bytes.to_owned()).expect("the test hears it");
+            self.begun
+                .send(bytes.to_owned())
+                .expect("the test hears it");
             match self.told.recv() {
                 Ok(true) => Ok(bytes.len()),
                 _ => Err(ErrorKind::BrokenPipe.into()),
@@ -170,7 +225,8 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
-        let (mut writer, thread) = LogWriter::start(Reader { begun, told }).expect("a thread");
+        let (mut writer, thread) =
+            LogWriter::start(Reader { begun, told }, Look::Text).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -192,11 +248,30 @@ mod tests {
         drop(thread);
 
         // Standard error is gone: nothing waits, and all is counted.
-        writer.write_all(b"two\nthree\n").expect("it is taken");
+        writer.write_all(b"two\n").expect("it is taken");
         begins.recv().expect("a write");
         tell.send(false).expect("it fails");
         writer.write_all(b"four\n").expect("it is taken");
         begins.recv().expect("the next write comes after the count");
-        assert_eq!(writer.dropped(), 12);
+        assert_eq!(writer.dropped(), 11);
+    }
+
+    #[test]
+    fn no_value_steers_the_terminal() {
+        for (look, line, clean) in [
+            (
+                Look::Json,
+                "{\"a\":\"\u{202e}\u{7f}\"}",
+                "{\"a\":\"\\u202e\\u007f\"}",
+            ),
+            (Look::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
+            (
+                Look::Coloured,
+                "\x1b[2ma\x1b[0m \u{9b}2J",
+                "\x1b[2ma\x1b[0m \\u{9b}2J",
+            ),
+        ] {
+            assert_eq!(look.clean(line), clean);
+        }
     }
 }

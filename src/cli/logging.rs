@@ -1,6 +1,6 @@
-//! Logs go to standard error: one JSON object per line, or text for people. A thread of its own writes
-//! them, so that a reader who has stopped holds up no request. Lines that find no room are dropped, counted
-//! (`fencepost_log_lines_dropped_total`) and reported once there is room again.
+//! Logs go to standard error: one JSON object per line, or text for people. A thread of its own
+//! writes them, so that a reader who has stopped holds up no request. Lines that find no room are
+//! dropped, counted (`fencepost_log_lines_dropped_total`) and reported once there is room again.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
@@ -9,14 +9,14 @@ use std::panic::PanicHookInfo;
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-use super::log_writer::{LogThread, LogWriter};
-use crate::app::LostLines;
+use super::log_writer::{LogThread, LogWriter, Look};
+use crate::app::LogOutput;
 use crate::config::{LogFormat, LogSettings};
 
 /// Writes the last lines when it is dropped.
 #[derive(Debug)]
 pub(super) struct Logging {
-    pub lost: LostLines,
+    pub output: LogOutput,
     _thread: LogThread,
 }
 
@@ -25,9 +25,14 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
     let filter = EnvFilter::builder()
         .parse(&settings.level)
         .with_context(|| format!("log.level: {}", settings.level))?;
+    let look = match settings.format {
+        LogFormat::Json => Look::Json,
+        LogFormat::Text if coloured() => Look::Coloured,
+        LogFormat::Text => Look::Text,
+    };
     let (writer, thread) =
-        LogWriter::start(std::io::stderr()).context("the log's thread cannot be started")?;
-    let lost = writer.clone();
+        LogWriter::start(std::io::stderr(), look).context("the log's thread cannot be started")?;
+    let (counts, last) = (writer.clone(), writer.clone());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer);
@@ -38,24 +43,26 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
             .with_current_span(false)
             .with_span_list(false)
             .try_init(),
-        LogFormat::Text => {
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            builder.with_ansi(colour).try_init()
-        }
+        LogFormat::Text => builder.with_ansi(look == Look::Coloured).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
     Ok(Logging {
-        lost: LostLines::new(move || lost.dropped()),
+        output: LogOutput::new(move || counts.dropped(), move || last.written()),
         _thread: thread,
     })
 }
 
-/// A line of the log like any other: the default hook writes to standard error itself, and would wait for
-/// its reader.
+fn coloured() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+/// A line of the log like any other: the default hook writes to standard error itself, and would
+/// wait for its reader.
 fn panicked(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
-    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
     tracing::error!(
         location = panic.location().map(ToString::to_string),
         backtrace,

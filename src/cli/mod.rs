@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Loader, Overrides, Problems, Settings, Warning};
-use crate::{app, demo};
+use crate::{app, demo, printable};
 
 pub use overrides::OverrideArgs;
 
@@ -177,7 +177,7 @@ impl Invocation {
                     return Ok(ExitCode::FAILURE);
                 };
                 let logging = logging::start(&settings.log)?;
-                app::serve(loader, settings, warnings, logging.lost.clone()).await?;
+                app::serve(loader, settings, warnings, logging.output.clone()).await?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Demo(args) => {
@@ -208,7 +208,7 @@ impl Invocation {
                 let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
                     // There is nobody left to say it to.
-                    let _ = writeln!(std::io::stdout(), "{line}");
+                    let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
                 };
                 let accept = app::Accept {
                     new_keys: args.accept_new_keys,

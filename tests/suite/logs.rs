@@ -1,7 +1,14 @@
 //! The log, and who reads it.
 
+use serde_json::json;
+
+use crate::support::process::Process;
+use crate::support::proxy::{escape, fencepost};
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, put};
+
+/// A name that reads backwards from its second letter on, and on two lines.
+const STRANGE: &str = "a\u{202e}txt\u{2028}b";
 
 /// So many requests are on their way at a time, no more than the socket's buffers take answers to.
 const BATCH: usize = 50;
@@ -51,7 +58,8 @@ async fn a_reader_who_stops_holds_up_no_request() {
         .await;
 }
 
-/// Many refusals of one reason are written now and then, with how many were left out. The list has them.
+/// Many refusals of one reason are written now and then, with how many were left out. The list has
+/// them.
 #[tokio::test]
 async fn a_storm_of_refusals_is_no_storm_of_lines() {
     let upstream = Upstream::start().await;
@@ -88,4 +96,60 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
             line["outcome"] == "token-required"
         })
         .await;
+}
+
+/// Text from strangers shows as it is, wherever people read it, and programs read the same text.
+#[tokio::test]
+async fn no_stranger_steers_a_terminal() {
+    let upstream = Upstream::start().await;
+    let mut proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let target = format!("/orders/{}", escape(STRANGE));
+    proxy.send(put(&target).token(7)).await.assert_forwarded();
+    let stale = proxy.send(put(&target).token(6)).await;
+    stale.assert_problem(412, "stale-token");
+    let key = format!("order:{STRANGE}");
+    let hidden = |text: &str| {
+        let strange = |c: char| c.is_control() || "\u{202e}\u{2028}\u{2066}\u{feff}".contains(c);
+        text.lines().flat_map(str::chars).any(strange)
+    };
+
+    // The operator's act logs the key another way, and with what the operator has typed.
+    let advance = json!({ "token": "8", "reason": "a\u{2066}b", "actor": "c\u{feff}d" });
+    let answer = proxy
+        .command(&format!("/v1/marks/{}/advance", escape(&key)), &advance)
+        .await;
+    assert_eq!(answer.status(), 200);
+    for message in ["refused", "an operator advanced a mark"] {
+        let line = proxy
+            .logged(message, |line| line["message"] == message)
+            .await;
+        assert_eq!(line["resource"], key, "{line}");
+    }
+    for line in proxy.process().lines() {
+        assert!(!hidden(&line), "{line:?}");
+    }
+
+    for target in [
+        "/v1/marks",
+        "/v1/rejections",
+        &format!("/v1/marks/{}", escape(&key)),
+    ] {
+        let answer = proxy.ask(target).await;
+        assert!(!hidden(&answer.text()), "{:?}", answer.text());
+        assert!(answer.json().to_string().contains(&key), "{target}");
+    }
+    let admin = format!("http://{}", proxy.admin());
+    for arguments in [&["list"][..], &["list", "--json"], &["get", &key]] {
+        let mut command = fencepost();
+        command
+            .arg("marks")
+            .args(arguments)
+            .args(["--admin", &admin]);
+        let mut process = Process::start(&mut command);
+        assert!(process.exit().await.success());
+        let said = process.output();
+        assert!(!hidden(&said), "{said:?}");
+        let shown = ["a\\u202etxt\\u2028b", "a\\u{202e}txt\\u{2028}b"];
+        assert!(shown.iter().any(|shown| said.contains(shown)), "{said}");
+    }
 }

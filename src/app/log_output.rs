@@ -1,4 +1,4 @@
-//! Lines of the log that standard error did not take in time.
+//! [`LogOutput`]: what the process has to know of the log's way to standard error.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,34 +8,53 @@ use tokio::time::MissedTickBehavior;
 
 use crate::metrics::Metrics;
 
-/// How often they are counted.
+/// How often lost lines are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Tells how many there are since the start.
+/// Lines of the log are written by a thread of their own, and some may be lost.
 #[derive(Clone)]
-pub struct LostLines(Arc<dyn Fn() -> u64 + Send + Sync>);
+pub struct LogOutput {
+    dropped: Arc<dyn Fn() -> u64 + Send + Sync>,
+    flush: Arc<dyn Fn() + Send + Sync>,
+}
 
-impl LostLines {
-    pub fn new(count: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self(Arc::new(count))
+impl LogOutput {
+    /// `dropped` counts the lines lost since the start. `flush` waits a moment until all are
+    /// written.
+    pub fn new(
+        dropped: impl Fn() -> u64 + Send + Sync + 'static,
+        flush: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            dropped: Arc::new(dropped),
+            flush: Arc::new(flush),
+        }
+    }
+
+    /// Waits a moment until all lines are written. Blocks.
+    pub(super) fn flush(&self) {
+        (self.flush)();
     }
 }
 
-impl fmt::Debug for LostLines {
+impl fmt::Debug for LogOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LostLines").field(&(self.0)()).finish()
+        let dropped = (self.dropped)();
+        f.debug_struct("LogOutput")
+            .field("dropped", &dropped)
+            .finish_non_exhaustive()
     }
 }
 
-/// Counts them, for as long as the process lives. They are reported once none was lost for a while: then
-/// there is room for the line that says so.
-pub(super) async fn count(lost: LostLines, metrics: Arc<Metrics>) {
+/// Counts lost lines, for as long as the process lives. They are reported once none was lost for a
+/// while: then there is room for the line that says so.
+pub(super) async fn count(log: LogOutput, metrics: Arc<Metrics>) {
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut known, mut said) = (0, 0);
     loop {
         tick.tick().await;
-        let now = (lost.0)();
+        let now = (log.dropped)();
         metrics.set_log_lines_dropped(now);
         if now == known && now > said {
             tracing::warn!(
@@ -43,7 +62,7 @@ pub(super) async fn count(lost: LostLines, metrics: Arc<Metrics>) {
                 "standard error was not read in time: lines of the log are missing here"
             );
             // Else this line is lost, too.
-            if (lost.0)() == now {
+            if (log.dropped)() == now {
                 said = now;
             }
         }
@@ -61,8 +80,8 @@ mod tests {
     async fn what_is_lost_is_counted() {
         let (count_of, metrics) = (Arc::new(AtomicU64::new(0)), Arc::new(Metrics::new(&[])));
         let seen = Arc::clone(&count_of);
-        let lost = LostLines::new(move || seen.load(Ordering::Relaxed));
-        let counting = tokio::spawn(count(lost, Arc::clone(&metrics)));
+        let log = LogOutput::new(move || seen.load(Ordering::Relaxed), || ());
+        let counting = tokio::spawn(count(log, Arc::clone(&metrics)));
         for total in [0, 7, 7, 12] {
             count_of.store(total, Ordering::Relaxed);
             tokio::time::sleep(EVERY * 2).await;
