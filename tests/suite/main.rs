@@ -51,6 +51,7 @@ mod operator;
 mod overload;
 mod path;
 mod pods;
+mod reads;
 mod real;
 mod reckoning;
 mod relay;
