@@ -25,6 +25,7 @@ mod failover;
 mod file;
 mod fire;
 mod forwarding;
+mod full_disk;
 mod gateways;
 mod grants;
 mod grpc;
