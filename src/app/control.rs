@@ -81,10 +81,9 @@ impl Control for Core {
     }
 
     async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
-        let Some(row) = self.store.mark(resource).await? else {
+        let Some((row, epochs)) = self.store.view(resource).await? else {
             return Ok(None);
         };
-        let epochs = self.store.open_epochs(resource).await?;
         let activity = self.gate.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
@@ -110,7 +109,7 @@ impl Control for Core {
             in_flight: activity.in_flight,
             waiting: activity.waiting,
             unknown: own.chain(inherited).collect(),
-            epochs: epochs.clone(),
+            epochs,
         }))
     }
 

@@ -4,6 +4,7 @@ mod control;
 mod found;
 mod keys;
 mod listen;
+mod log_output;
 mod reload;
 mod stops;
 
@@ -38,6 +39,7 @@ use crate::server::{self, Leave, Listener};
 use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
+pub use log_output::LogOutput;
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -55,12 +57,13 @@ pub async fn serve(
     loader: Loader,
     settings: Settings,
     warnings: Vec<Warning>,
+    log: LogOutput,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    App::bind(settings).await?.run(loader).await
+    App::bind(settings).await?.run(loader, log).await
 }
 
 /// A proxy whose ports are bound and that does not accept yet.
@@ -102,7 +105,7 @@ impl App {
         clippy::too_many_lines,
         reason = "wiring reads best from top to bottom, in one place"
     )]
-    async fn run(self, loader: Loader) -> anyhow::Result<()> {
+    async fn run(self, loader: Loader, log: LogOutput) -> anyhow::Result<()> {
         let Self {
             settings,
             store,
@@ -219,6 +222,7 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
+        let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
             meters.clone(),
@@ -310,7 +314,7 @@ impl App {
         departure.announced.cancel();
         readiness.set_draining();
         reloads.abort();
-        let end = stops.mind(told);
+        let end = stops.mind(told, log);
         tokio::time::sleep(settings.shutdown.delay).await;
         departure.now.cancel();
         tunnels.cancel();
@@ -377,6 +381,7 @@ impl App {
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
+        counts_lines.abort();
         tracing::info!("stopped");
         Ok(())
     }

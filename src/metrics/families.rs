@@ -99,6 +99,8 @@ families! {
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
+    /// Lines of the log that standard error did not take in time.
+    log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
     /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.

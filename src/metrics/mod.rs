@@ -234,6 +234,12 @@ impl Metrics {
         self.families.config_reload_ok.set(i64::from(ok));
     }
 
+    /// How many lines of the log were dropped since the start.
+    pub fn set_log_lines_dropped(&self, total: u64) {
+        let counter = &self.families.log_lines_dropped;
+        counter.inc_by(total.saturating_sub(counter.get()));
+    }
+
     /// How many marks the namespace has.
     pub fn set_marks(&self, marks: u64) {
         self.families

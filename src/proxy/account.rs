@@ -13,6 +13,7 @@ use super::{ClientBody, Done, Peer, PeerNames, Proxy, conclusion, headers};
 use crate::fence::ResourceKey;
 use crate::metrics::{DecidedBy, Outcome, RouteMetrics};
 use crate::rejections;
+use crate::throttle::Throttle;
 
 /// What is kept of a request for its answer and its log line.
 #[derive(Clone)]
@@ -67,6 +68,29 @@ fn reads_grpc<B>(request: &Request<B>) -> bool {
         && headers::takes_trailers(headers)
 }
 
+/// Limits the lines for refusals, each reason by itself: a line for each refusal of a storm would cost more
+/// than the refusal, and hide the other reasons.
+#[derive(Debug)]
+pub(super) struct Throttles(Vec<Throttle>);
+
+impl Default for Throttles {
+    fn default() -> Self {
+        let of = |outcome: &Outcome| match outcome {
+            Outcome::Overloaded => Throttle::of_many(),
+            _ => Throttle::of_refusals(),
+        };
+        Self(Outcome::ALL.iter().map(of).collect())
+    }
+}
+
+impl Throttles {
+    /// Whether a refusal of this kind is logged; with how many of its like were left out before it.
+    pub(super) fn say(&self, outcome: Outcome) -> Option<u64> {
+        // In the order of `Outcome::ALL`.
+        self.0[outcome as usize].say(tokio::time::Instant::now())
+    }
+}
+
 impl Proxy {
     /// Counts, logs and remembers what became of a request, and answers.
     pub(super) fn finish(
@@ -86,7 +110,7 @@ impl Proxy {
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
-                        self.note(label, about, &broken, "the outcome is unknown", 0);
+                        self.note(label, about, &broken, "the outcome is unknown");
                     }
                 }
                 return response;
@@ -108,28 +132,19 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        // What is shed is counted, and said now and then: whoever looks for a refusal of the fence's finds it.
-        let left_out = match outcome {
-            Outcome::Overloaded => self.shed.say(tokio::time::Instant::now()),
-            _ => Some(0),
-        };
-        let Some(left_out) = left_out else {
-            return refusal.respond(about.style(table), about.subject.get());
-        };
-        self.note(label, about, &refusal, "refused", left_out);
+        self.note(label, about, &refusal, "refused");
         refusal.respond(about.style(table), about.subject.get())
     }
 
-    /// Logs and remembers what a person may look for.
-    fn note(
-        &self,
-        label: &str,
-        about: &About,
-        refusal: &Refusal,
-        message: &'static str,
-        left_out: u64,
-    ) {
-        log(label, about, refusal, message, left_out);
+    /// Logs and remembers what a person may look for. Of refusals under overload only those that are logged are
+    /// remembered: the others would push out the refusals of the fence.
+    fn note(&self, label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+        let outcome = refusal.outcome();
+        if let Some(left_out) = self.throttles.say(outcome) {
+            log(label, about, refusal, message, left_out);
+        } else if outcome == Outcome::Overloaded {
+            return;
+        }
         let (key, token, mark) = refusal.facts(about.subject.get());
         self.rejections.push(rejections::Refusal {
             #[expect(
@@ -141,14 +156,14 @@ impl Proxy {
             resource: key.cloned(),
             token,
             mark,
-            outcome: refusal.outcome(),
+            outcome,
             peer: about.peer.to_string(),
             trace_id: about.trace_id.clone(),
         });
     }
 }
 
-/// One line per refusal, or would-be refusal. `left_out`: how many of its like were not said before it.
+/// The line of a refusal, or of a would-be one. `left_out`: how many of its like before it have none.
 pub(super) fn log(
     label: &str,
     about: &About,

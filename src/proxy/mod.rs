@@ -43,7 +43,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::account::About;
+use self::account::{About, Throttles};
 pub(crate) use self::admit::Gate;
 use self::body::{BodyError, BodyRules, Upload};
 pub(crate) use self::body::{BoxError, ClientBody};
@@ -65,7 +65,6 @@ use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{Allow, RouteConflict};
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
 use crate::rejections::Rejections;
-use crate::throttle::Throttle;
 use crate::wire::{
     self,
     chunked::trailer_limits,
@@ -112,8 +111,8 @@ pub struct Proxy {
     trailers: HeadLimits,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
-    /// Refusals under overload.
-    shed: Throttle,
+    /// Which refusals are logged.
+    throttles: Arc<Throttles>,
     spends: AtomicU64,
     /// What this process calls itself in `Via`.
     via: Via,
@@ -165,7 +164,7 @@ impl Proxy {
             }),
             metrics,
             rejections,
-            shed: Throttle::of_many(),
+            throttles: Arc::default(),
             spends: AtomicU64::new(0),
             via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,

@@ -79,6 +79,7 @@ impl Proxy {
         place: Place,
     ) {
         let (gate, route) = (self.gate.clone(), Arc::clone(route));
+        let throttles = Arc::clone(&self.throttles);
         self.tasks.spawn(async move {
             // Checks that wait for the store are no more than the requests that may be in flight.
             let _place = place;
@@ -108,14 +109,12 @@ impl Proxy {
             match found {
                 Ok(outcome) => route.metrics.request(outcome),
                 Err(refusal) => {
-                    route.metrics.request(refusal.outcome().observed());
-                    log(
-                        &route.settings.label,
-                        &about,
-                        &refusal,
-                        "would have been refused",
-                        0,
-                    );
+                    let outcome = refusal.outcome().observed();
+                    route.metrics.request(outcome);
+                    if let Some(left_out) = throttles.say(outcome) {
+                        let message = "would have been refused";
+                        log(&route.settings.label, &about, &refusal, message, left_out);
+                    }
                 }
             }
         });

@@ -23,6 +23,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::path;
+use super::reads::Reader;
 use crate::config::settings::Create;
 use crate::marks::store::StoreError;
 
@@ -53,6 +54,8 @@ pub(super) struct FileLock {
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
     pub(super) connections: AtomicUsize,
+    /// The connection for people's reads.
+    pub(super) reader: Reader,
 }
 
 impl FileLock {
@@ -126,6 +129,7 @@ impl FileLock {
                     companions: Mutex::default(),
                     lost: OnceLock::new(),
                     connections: AtomicUsize::new(0),
+                    reader: Reader::default(),
                 };
                 lock.sync_directory()
                     .map_err(|error| cannot_open(&lock.path, &error))?;
