@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
 use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
+use crate::marks::growth::{Growth, Rates};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
@@ -124,7 +125,9 @@ impl App {
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
         let handles = metrics.store_handles();
+        let growth = Arc::new(Growth::new(rates(&settings)));
         let meters = Meters {
+            new_resources: handles.new_resources,
             batch_size: handles.batch_size,
             commit_seconds: handles.commit_seconds,
             errors: handles.errors,
@@ -159,6 +162,7 @@ impl App {
             lease: Arc::clone(&lease),
             watch: Arc::clone(&watch),
             meters: meters.clone(),
+            growth: Arc::clone(&growth),
             drained,
         });
         let keeper = Keeper {
@@ -296,6 +300,7 @@ impl App {
                 store: Arc::clone(&store),
                 routes: Arc::clone(&routes),
                 metrics: Arc::clone(&metrics),
+                growth,
             },
         ));
 
@@ -391,6 +396,14 @@ fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
         Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
     } else {
         Reckoning::alone(settle)
+    }
+}
+
+/// How many resources may be new.
+fn rates(settings: &Settings) -> Rates {
+    Rates {
+        all: settings.limits.new_resources,
+        each: settings.limits.new_resources_per_peer,
     }
 }
 

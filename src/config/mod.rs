@@ -6,6 +6,7 @@
 //! again at each reload.
 
 mod addresses;
+mod claim;
 mod describe;
 mod file;
 mod idempotency;
@@ -27,10 +28,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod token;
 mod tree;
 mod units;
 mod validate;
 
+pub use claim::{AddressRange, BearerTokens, ClaimSettings};
 pub use describe::{describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;
