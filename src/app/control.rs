@@ -122,11 +122,14 @@ impl Control for Core {
     ) -> Result<Decision, ControlError> {
         let before = self.store.mark(resource).await?.map(|row| row.token);
         let era = self.gate.ledger.era();
-        let answer = self.gate.ask(resource, token, Want::Raise).await;
+        let answer = self.gate.ask(None, resource, token, Want::Raise).await;
         let decision = match answer {
             Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
             Ok(Answer::Granted { advanced: false } | Answer::Spent) => Decision::Current,
             Ok(Answer::Stale { mark }) => Decision::Stale { mark },
+            Ok(Answer::Implausible { .. } | Answer::Full(_)) => {
+                unreachable!("no bounds hold for an operator")
+            }
             Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
         };
         if decision == Decision::Advanced {

@@ -22,6 +22,7 @@ use crate::barrier::Barrier;
 use crate::config::{
     self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
 };
+use crate::marks::growth::{Growth, Rates};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
@@ -125,7 +126,9 @@ impl App {
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
         let handles = metrics.store_handles();
+        let growth = Arc::new(Growth::new(rates(&settings)));
         let meters = Meters {
+            new_resources: handles.new_resources,
             batch_size: handles.batch_size,
             commit_seconds: handles.commit_seconds,
             errors: handles.errors,
@@ -160,6 +163,7 @@ impl App {
             lease: Arc::clone(&lease),
             watch: Arc::clone(&watch),
             meters: meters.clone(),
+            growth: Arc::clone(&growth),
             drained,
         });
         let keeper = Keeper {
@@ -298,6 +302,7 @@ impl App {
                 store: Arc::clone(&store),
                 routes: Arc::clone(&routes),
                 metrics: Arc::clone(&metrics),
+                growth,
             },
         ));
 
@@ -394,6 +399,14 @@ fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
         Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
     } else {
         Reckoning::alone(settle)
+    }
+}
+
+/// How many resources may be new.
+fn rates(settings: &Settings) -> Rates {
+    Rates {
+        all: settings.limits.new_resources,
+        each: settings.limits.new_resources_per_peer,
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::claim::ClaimFile;
 use super::limits::LimitsFile;
 use super::route_file::RouteFile;
 use super::settings::{Create, LogFormat, SafeMethods, Unmatched};
@@ -57,7 +58,8 @@ pub struct File {
     /// those four out.
     #[schemars(extend("default" = true))]
     pub disclose: Option<bool>,
-    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with its path.
+    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with
+    /// its path, and who may claim.
     pub claim: Option<OffOr<ClaimFile>>,
     /// What is fenced, and by which key. The most specific route wins, whatever the order. Without
     /// any, one route `/{*path}` fences every unsafe request, one resource per path.
@@ -267,14 +269,4 @@ pub struct LogFile {
     /// `error`, `warn`, `info`, `debug` or `trace`; also by module: `info,fencepost::marks=debug`.
     #[schemars(extend("default" = "info"))]
     pub level: Option<String>,
-}
-
-/// The claim endpoint.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Claim")]
-pub struct ClaimFile {
-    /// Its path on the data port.
-    #[schemars(extend("default" = "/.well-known/fencing/claim"))]
-    pub path: Option<String>,
 }

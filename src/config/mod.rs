@@ -6,6 +6,7 @@
 //! again at each reload.
 
 mod addresses;
+mod claim;
 mod describe;
 pub mod dsn;
 mod file;
@@ -28,10 +29,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod token;
 mod tree;
 mod units;
 mod validate;
 
+pub use claim::{AddressRange, BearerTokens, ClaimSettings};
 pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;

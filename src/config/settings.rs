@@ -9,10 +9,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::claim::ClaimSettings;
 use super::peer::PeerPattern;
 use super::sources::Sources;
 use super::tls::{TlsSettings, UpstreamTlsSettings};
-use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
+use crate::fence::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct Settings {
     pub stale_status: u16,
     /// Whether the proxy's own answers name resource, token, mark and gap.
     pub disclose: bool,
-    /// The claim endpoint's path; `None`: off.
-    pub claim: Option<String>,
+    /// The claim endpoint; `None`: off.
+    pub claim: Option<ClaimSettings>,
     /// Most specific first is the router's business; this is the order of the file.
     pub routes: Vec<RouteSettings>,
     /// What all this was read from.
@@ -240,6 +241,12 @@ pub struct LimitSettings {
     pub target_bytes: usize,
     /// Bytes of bodies held at once, over all requests.
     pub body_memory: usize,
+    /// Bytes of a resource's key.
+    pub key_bytes: usize,
+    /// Resources that may get their first mark in a second; `None`: no limit.
+    pub new_resources: Option<u32>,
+    /// Those of one client; `None`: no limit.
+    pub new_resources_per_peer: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -303,6 +310,10 @@ pub struct RouteSettings {
     /// Whose requests are let in; empty: everybody's.
     pub require_peer: Vec<PeerPattern>,
     pub token_format: TokenFormat,
+    /// Which tokens it believes.
+    pub token_bounds: TokenBounds,
+    /// As [`LimitSettings::key_bytes`].
+    pub key_bytes: usize,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
     pub upgrade: Upgrade,

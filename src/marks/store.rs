@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Needs, ResourceKey, Token};
 
 /// One run of one proxy: random, new at each start and at each rejoin. 32 lower-case hex digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +74,9 @@ pub struct Ask {
     /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
     /// `token` and the token is not spent yet.
     pub spend: Option<String>,
+    /// What the mark under the lock has to be; where it is not, nothing is changed, and nothing is
+    /// made.
+    pub needs: Needs,
 }
 
 /// What the statement found for one [`Ask`], in the order asked.

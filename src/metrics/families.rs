@@ -77,6 +77,8 @@ families! {
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
     /// Marks of the namespace: as of now in a file; in Postgres as last counted, which takes a minute for each 100000.
     marks: IntGauge = gauge("fencepost_marks");
+    /// Resources that got their first mark through this instance. A mark is kept for ever.
+    new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
     /// Seconds from sending a request upstream to the end of the answer, by the class of its status code.

@@ -63,6 +63,7 @@ pub struct Metrics {
 /// The series that the store's side keeps, whatever it is made of.
 #[derive(Clone, Debug)]
 pub struct StoreHandles {
+    pub new_resources: IntCounter,
     pub batch_size: Histogram,
     pub commit_seconds: Histogram,
     /// By kind of error.
@@ -212,6 +213,7 @@ impl Metrics {
     #[must_use]
     pub fn store_handles(&self) -> StoreHandles {
         StoreHandles {
+            new_resources: self.families.new_resources.clone(),
             batch_size: self.families.store_batch_size.clone(),
             commit_seconds: self.families.store_commit_seconds.clone(),
             errors: self.families.store_errors.clone(),

@@ -172,7 +172,8 @@ pub(super) fn log(
     left_out: u64,
 ) {
     let (key, token, mark) = refusal.facts(about.subject.get());
-    let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
+    let behind = token.zip(mark).filter(|(token, mark)| token <= mark);
+    let gap = behind.map(|(token, mark)| token.gap_to(mark));
     tracing::warn!(
         outcome = refusal.outcome().as_str(),
         route = label,

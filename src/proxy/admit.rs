@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::respond::{Refusal, Why};
 use crate::barrier::{self, Barrier, Permit};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::lane::{Answer, LaneError, LaneHandle, Want};
+use crate::marks::growth::Full;
+use crate::marks::lane::{Answer, Caller, LaneError, LaneHandle, Want};
 use crate::marks::lease::Lease;
 use crate::marks::ledger::{Ledger, Look};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
@@ -53,15 +54,15 @@ impl Gate {
     /// Asks the marks and waits at the barrier, up to `wait`.
     pub(crate) async fn admit(
         &self,
-        key: &ResourceKey,
-        token: Token,
+        caller: Caller,
+        (key, token): (&ResourceKey, Token),
         wait: Duration,
         route: &RouteMetrics,
     ) -> Result<Admitted, Refusal> {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
         for _ in 0..MOST_ROUNDS {
-            advanced |= self.check(key, token).await?;
+            advanced |= self.check(caller, key, token).await?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline).await;
             route.barrier_wait(began.elapsed());
@@ -84,20 +85,20 @@ impl Gate {
 
     /// Whether the token may go on to the barrier: its epoch is open here, from memory if it can be told
     /// from there. Returns whether this request raised the mark.
-    async fn check(&self, key: &ResourceKey, token: Token) -> Result<bool, Refusal> {
+    async fn check(
+        &self,
+        caller: Caller,
+        key: &ResourceKey,
+        token: Token,
+    ) -> Result<bool, Refusal> {
         let began = Instant::now();
         let checked = match self.ledger.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => Err(stale(key, token, mark, DecidedBy::Memory)),
             Look::Open => Ok(false),
             Look::Barred(left) => Err(barred(left)),
             Look::Ask if !self.lease.valid() => Err(lapsed()),
-            Look::Ask => match self.ask(key, token, Want::Open).await {
-                Ok(Answer::Granted { advanced }) => Ok(advanced),
-                Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
-                Ok(Answer::Spent) => Err(Refusal::Spent {
-                    key: key.clone(),
-                    token,
-                }),
+            Look::Ask => match self.ask(Some(caller), key, token, Want::Open).await {
+                Ok(answer) => self.verdict(key, token, answer),
                 Err(error) => Err(undecided(&error, TRY_AGAIN, false)),
             },
         };
@@ -105,15 +106,49 @@ impl Gate {
             Ok(true) => CheckResult::Advanced,
             Ok(false) => CheckResult::Current,
             Err(Refusal::Stale { .. } | Refusal::Spent { .. }) => CheckResult::Stale,
+            Err(Refusal::Implausible { .. } | Refusal::Overloaded(_)) => CheckResult::Refused,
             Err(_) => CheckResult::Unavailable,
         };
         self.metrics.check(result, began.elapsed());
         checked
     }
 
-    /// One question to the lane, within the store's timeout.
+    /// What the store's answer means for a request. `true`: it has raised the mark.
+    pub(crate) fn verdict(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        answer: Answer,
+    ) -> Result<bool, Refusal> {
+        match answer {
+            Answer::Granted { advanced } => Ok(advanced),
+            Answer::Stale { mark } => Err(stale(key, token, mark, DecidedBy::Store)),
+            Answer::Spent => Err(Refusal::Spent {
+                key: key.clone(),
+                token,
+            }),
+            Answer::Implausible { mark } => Err(Refusal::Implausible {
+                key: key.clone(),
+                token,
+                mark,
+            }),
+            Answer::Full(full) => {
+                self.metrics.limit(match full {
+                    Full::All => Limit::NewResources,
+                    Full::Each => Limit::NewResourcesPerPeer,
+                });
+                Err(Refusal::Overloaded(
+                    "Too many resources are new, and a mark is kept for ever. Nothing was forwarded.",
+                ))
+            }
+        }
+    }
+
+    /// One question to the lane, within the store's timeout. `caller`: whose bounds hold; an
+    /// operator has none.
     pub(crate) async fn ask(
         &self,
+        caller: Option<Caller>,
         key: &ResourceKey,
         token: Token,
         want: Want,
@@ -129,7 +164,7 @@ impl Gate {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),
         };
-        tokio::time::timeout(self.timeout, self.lane.ask(key, token, want))
+        tokio::time::timeout(self.timeout, self.lane.ask_for(caller, key, token, want))
             .await
             .unwrap_or_else(|_| Err(late()))
     }
@@ -137,13 +172,12 @@ impl Gate {
     /// Spends the permit's token (`reuse: once`) under `name`. Doubt counts as spent, and the answer says so.
     pub(crate) async fn spend(&self, permit: &Permit, name: &str) -> Result<(), Refusal> {
         let (key, token) = (permit.key(), permit.token());
-        match self.ask(key, token, Want::Spend(name.to_owned())).await {
-            Ok(Answer::Granted { .. }) => Ok(()),
-            Ok(Answer::Spent) => Err(Refusal::Spent {
-                key: key.clone(),
-                token,
-            }),
-            Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
+        // The token is the mark already: no bounds are left to look at.
+        match self
+            .ask(None, key, token, Want::Spend(name.to_owned()))
+            .await
+        {
+            Ok(answer) => self.verdict(key, token, answer).map(|_| ()),
             Err(error) => Err(undecided(&error, TRY_AGAIN, true)),
         }
     }

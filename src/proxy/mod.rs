@@ -63,6 +63,7 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{Allow, RouteConflict};
+use crate::marks::lane::Caller;
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
 use crate::rejections::Rejections;
 use crate::wire::{
@@ -345,10 +346,15 @@ impl Proxy {
             .then(|| self.opening(&live.upstream, &mut head, &upload, peer))
             .transpose()?;
 
+        let caller = Caller {
+            needs: settings.token_bounds.needs(token),
+            origin: peer.origin(),
+        };
+
         // The marks, then the barrier. Everything after this happens under the permit.
         let admitted = self
             .gate
-            .admit(&key, token, settings.barrier_wait, &route.metrics)
+            .admit(caller, (&key, token), settings.barrier_wait, &route.metrics)
             .await?;
 
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;

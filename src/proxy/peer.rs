@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::headers::identity::of_certificate;
-use crate::config::{PeerPattern, RouteSettings};
+use crate::config::{ClaimSettings, PeerPattern, RouteSettings};
+use crate::marks::growth::Origin;
 
 /// Names in a log line; more than that are cut off.
 const SHOWN: usize = 8;
@@ -46,9 +47,33 @@ impl Peer {
         self.tls.as_deref()
     }
 
+    /// Its network, where an address says who it is: an IPv4 address, or the /64 that one IPv6 site
+    /// has at the least (RFC 6177).
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        Some(match self.ip?.to_canonical() {
+            // No /64 of the Internet begins with 0 (RFC 4291, section 4).
+            IpAddr::V4(ip) => (u64::from(u32::from(ip))).to_be_bytes(),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64).to_be_bytes()[8..]
+                .try_into()
+                .unwrap_or_default(),
+        })
+    }
+
     /// Whether a route lets this peer in.
     pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
-        let wanted = &route.require_peer;
+        self.is_one_of(&route.require_peer)
+    }
+
+    /// Whether this peer may claim, as far as its names and its address say.
+    pub(crate) fn may_claim(&self, claim: &ClaimSettings) -> bool {
+        let from_there = claim.addresses.as_ref().is_none_or(|ranges| {
+            self.ip
+                .is_some_and(|ip| ranges.iter().any(|range| range.has(ip)))
+        });
+        from_there && self.is_one_of(&claim.require_peer)
+    }
+
+    fn is_one_of(&self, wanted: &[PeerPattern]) -> bool {
         wanted.is_empty() || self.names().is_some_and(|names| names.any_of(wanted))
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -68,6 +68,12 @@ pub(crate) enum Refusal {
         key: ResourceKey,
         token: Token,
     },
+    /// Farther past the mark than the route believes; `None`: there is no mark.
+    Implausible {
+        key: ResourceKey,
+        token: Token,
+        mark: Option<Token>,
+    },
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
@@ -82,6 +88,10 @@ pub(crate) enum Refusal {
     TooLarge(String),
     /// The client's certificate has none of the names that the route lets in.
     PeerRefused,
+    /// The client is none of those that may claim.
+    ClaimRefused,
+    /// A claim without the bearer token of claims.
+    Unauthorized,
     UpgradeRefused,
     Overloaded(&'static str),
     StoreUnavailable {
@@ -186,6 +196,7 @@ impl Refusal {
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
+            Self::Implausible { .. } => Outcome::ImplausibleToken,
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
@@ -196,7 +207,8 @@ impl Refusal {
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
             Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
-            Self::PeerRefused => Outcome::PeerRefused,
+            Self::PeerRefused | Self::ClaimRefused => Outcome::PeerRefused,
+            Self::Unauthorized => Outcome::Unauthorized,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -221,11 +233,13 @@ impl Refusal {
             Self::Stale { .. } | Self::Spent { .. } => {
                 StatusCode::from_u16(style.stale_status).unwrap_or(StatusCode::PRECONDITION_FAILED)
             }
+            Self::Implausible { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
-            Self::PeerRefused => StatusCode::FORBIDDEN,
+            Self::PeerRefused | Self::ClaimRefused => StatusCode::FORBIDDEN,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
@@ -252,14 +266,17 @@ impl Refusal {
         const UNIMPLEMENTED: u8 = 12;
         const INTERNAL: u8 = 13;
         const UNAVAILABLE: u8 = 14;
+        const UNAUTHENTICATED: u8 = 16;
         const UNKNOWN: u8 = 2;
         match self {
             Self::Stale { .. } | Self::Spent { .. } => FAILED_PRECONDITION,
-            Self::TokenRequired
+            Self::Implausible { .. }
+            | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::PeerRefused => PERMISSION_DENIED,
+            Self::PeerRefused | Self::ClaimRefused => PERMISSION_DENIED,
+            Self::Unauthorized => UNAUTHENTICATED,
             Self::Loop(_) => INTERNAL,
             Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
             Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
@@ -278,6 +295,7 @@ impl Refusal {
         match self {
             Self::Stale { .. } => "The fencing token is stale",
             Self::Spent { .. } => "The fencing token has been used",
+            Self::Implausible { .. } => "The fencing token leaps too far",
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
@@ -288,7 +306,8 @@ impl Refusal {
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
             Self::HeadTooLarge(_) => "The head of the request is too large",
-            Self::PeerRefused => "The client is not let in here",
+            Self::PeerRefused | Self::ClaimRefused => "The client is not let in here",
+            Self::Unauthorized => "A claim needs its bearer token",
             Self::UpgradeRefused => "Upgrades are refused here",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
@@ -304,6 +323,7 @@ impl Refusal {
         match self {
             Self::Stale { .. }
             | Self::Spent { .. }
+            | Self::Implausible { .. }
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
@@ -315,6 +335,8 @@ impl Refusal {
             | Self::TooLarge(_)
             | Self::HeadTooLarge(_)
             | Self::PeerRefused
+            | Self::ClaimRefused
+            | Self::Unauthorized
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -352,6 +374,22 @@ impl Refusal {
             Self::Spent { .. } => "This route accepts each token once (reuse: once), and this one \
                  was used. Nothing was forwarded. Acquire the lock anew for another operation."
                 .into(),
+            Self::Implausible { key, token, mark } => {
+                let what = match mark {
+                    Some(mark) if disclose => format!(
+                        "Token {token} is farther past {mark}, the newest one accepted for {key}, than this route \
+                         believes (token.max_jump, token.max)"
+                    ),
+                    None if disclose => format!(
+                        "Token {token} is greater than this route believes of {key}, which has no mark yet (token.max)"
+                    ),
+                    _ => "The token is farther past the newest one than this route believes".to_owned(),
+                };
+                format!(
+                    "{what}. Nothing was forwarded, and the mark is as it was. If the lock service did grant this \
+                     token, an operator admits it: fencepost marks advance."
+                )
+            }
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
             Self::Loop(why) => format!(
@@ -371,6 +409,12 @@ impl Refusal {
             Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
             Self::PeerRefused => "This route takes requests of certain peers only (require_peer), and no name in \
                  the client's certificate, if it showed one, is among them. Nothing was forwarded."
+                .into(),
+            Self::ClaimRefused => "Claims are taken of certain clients only (claim.require_peer, claim.addresses), and \
+                 this one is not among them. Nothing was claimed."
+                .into(),
+            Self::Unauthorized => "Send one `Authorization: Bearer …` with the token of claim.token_file. Nothing was \
+                 claimed."
                 .into(),
             Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
                  `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
@@ -425,6 +469,7 @@ impl Refusal {
                 key, token, mark, ..
             } => (Some(key), Some(*token), Some(*mark)),
             Self::Spent { key, token } => (Some(key), Some(*token), Some(*token)),
+            Self::Implausible { key, token, mark } => (Some(key), Some(*token), *mark),
             Self::OlderInFlight { key, token, .. } => (Some(key), Some(*token), None),
             _ => subject.map_or((None, None, None), |(key, token)| {
                 (Some(key), Some(*token), None)
@@ -449,6 +494,10 @@ impl Refusal {
         headers.insert(OUTCOME, HeaderValue::from_static(word));
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
+        }
+        if let Self::Unauthorized = self {
+            let asks = HeaderValue::from_static("Bearer realm=\"fencepost claims\"");
+            headers.insert(WWW_AUTHENTICATE, asks);
         }
         if let Self::MethodNotAllowed(allowed) = self
             && let Ok(allowed) = HeaderValue::from_str(allowed)
@@ -480,7 +529,9 @@ impl Refusal {
             if let Some(mark) = mark {
                 problem.insert("mark".into(), json!(mark.to_string()));
             }
-            if let (Some(token), Some(mark)) = (token, mark) {
+            if let (Some(token), Some(mark)) = (token, mark)
+                && token <= mark
+            {
                 problem.insert("gap".into(), json!(token.gap_to(mark).to_string()));
             }
         }

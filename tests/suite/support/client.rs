@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::wait::soon;
-use super::wire::{Head, Wire, chunk};
+use super::wire::{Head, Io, Wire, chunk};
 
 /// A request as it will stand on the wire.
 #[derive(Clone, Debug)]
@@ -198,6 +198,20 @@ impl Request {
         answer
             .await
             .unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// As [`Self::send`], from this address.
+    pub async fn send_from(&self, from: std::net::Ipv4Addr, to: SocketAddr) -> Answer {
+        let sent = async {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind((from, 0).into())?;
+            let wire = Wire::new(Io::Tcp(socket.connect(to).await?));
+            let mut exchange = Exchange::over(wire, self);
+            exchange.wire.send(&self.bytes()).await?;
+            exchange.answer().await
+        };
+        let answer = soon("the answer", sent).await;
+        answer.unwrap_or_else(|error| panic!("from {from}: {error}"))
     }
 
     /// Sends it from a task of its own.

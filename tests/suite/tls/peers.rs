@@ -199,3 +199,26 @@ async fn a_name_is_the_certificates_and_not_a_headers() {
         assert_refused(&answer, &rig.upstream, 0);
     }
 }
+
+/// `claim.require_peer` is for claims alone, and comes on top of the routes'.
+#[tokio::test]
+async fn only_the_named_peers_may_claim() {
+    let rig = Rig::new().await;
+    let config = rig.mutual("optional");
+    let proxy = Proxy::start(&config.with("claim: { require_peer: [locks.pay.svc] }")).await;
+    let claim = |token: u64| {
+        post("/.well-known/fencing/claim")
+            .header("X-Fencing-Target", "PUT /orders/7")
+            .token(token)
+    };
+    for client in [rig.client(), rig.named(&["worker.pay.svc"])] {
+        let answer = send(&client, &proxy, &claim(9)).await;
+        assert_refused(&answer, &rig.upstream, 0);
+    }
+    assert_eq!(proxy.token("order:7").await, None);
+    let answer = send(&rig.named(&["locks.pay.svc"]), &proxy, &claim(9)).await;
+    assert_eq!(answer.status(), 204);
+    let write = put("/orders/7").token(9);
+    let answer = send(&rig.named(&["worker.pay.svc"]), &proxy, &write).await;
+    answer.assert_forwarded();
+}
