@@ -375,6 +375,7 @@ impl Refusal {
                  was used. Nothing was forwarded. Acquire the lock anew for another operation."
                 .into(),
             Self::Implausible { key, token, mark } => {
+                let disclose = reader != (Reader::Client { disclose: false });
                 let what = match mark {
                     Some(mark) if disclose => format!(
                         "Token {token} is farther past {mark}, the newest one accepted for {key}, than this route \
