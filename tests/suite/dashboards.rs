@@ -173,7 +173,11 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
         .collect();
     assert_eq!(
         left,
-        ["FencepostLogLinesDropped", "FencepostMarksGrow", "FencepostCertificateExpires"],
+        [
+            "FencepostLogLinesDropped",
+            "FencepostMarksGrow",
+            "FencepostCertificateExpires"
+        ],
         "without a place in the scene"
     );
     prometheus

@@ -97,10 +97,7 @@ async fn what_was_taken_arrives_in_any_weather() {
     let all = WAYS.into_iter().chain([Weather::Mute]);
     for weather in all.filter(|_| can_stall()) {
         let mut rig = Rig::start().await;
-        rig.sender
-            .write_all(&vec![b'x'; BODY])
-            .await
-            .expect("room");
+        rig.sender.write_all(&vec![b'x'; BODY]).await.expect("room");
         assert!(rig.path.delivered(Duration::from_secs(10)).await);
         rig.path.weather(weather);
         let mut read = vec![0; BODY];
