@@ -25,6 +25,7 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY fuzz/Cargo.toml fuzz/
 COPY tests/model/Cargo.toml tests/model/
+COPY vendor vendor
 RUN mkdir -p src fuzz/src tests/model/src \
     && touch src/lib.rs fuzz/src/lib.rs tests/model/src/lib.rs \
     && echo 'fn main() {}' >src/main.rs \

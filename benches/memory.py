@@ -54,6 +54,7 @@ limits:
   connections: {CONNECTIONS}
   in_flight: {IN_FLIGHT}
   body_memory: {BODY_MEMORY}
+  new_resources: none
   header_bytes: {HEADER_BYTES}
   head_timeout: 5m
   idle_timeout: 5m

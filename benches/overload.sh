@@ -25,7 +25,7 @@ upstream: { url: "http://127.0.0.1:$(cat "$work/upstream")" }
 store: { url: "sqlite:$work/marks.db" }
 admin: { listen: off }
 log: { format: json }
-limits: { in_flight: $places }
+limits: { in_flight: $places, new_resources: none }
 routes: [{ path: "/orders/{id}", resource: "order:{id}" }]
 YAML
 "${FENCEPOST:-target/release/fencepost}" serve --config "$work/fencepost.yaml" >"$work/log" 2>&1 &

@@ -32,10 +32,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Mark minus token, where both are known.
+    /// Mark minus token, where both are known and the token is not past the mark.
     #[must_use]
     pub fn gap(&self) -> Option<u64> {
-        Some(self.token?.gap_to(self.mark?))
+        let (token, mark) = (self.token?, self.mark?);
+        (token <= mark).then(|| token.gap_to(mark))
     }
 }
 

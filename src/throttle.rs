@@ -9,6 +9,8 @@ use tokio::time::Instant;
 
 /// How many lines an overload gets in each second.
 const OF_MANY: u32 = 10;
+/// How many lines each reason to refuse a request gets in each second.
+const OF_REFUSALS: u32 = 100;
 /// The pauses between two lines of one cause: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
@@ -38,6 +40,15 @@ impl Throttle {
     #[must_use]
     pub fn of_many() -> Self {
         Self::new(OF_MANY, (Duration::from_secs(1), Duration::from_secs(1)))
+    }
+
+    /// For the refusals of one reason.
+    #[must_use]
+    pub fn of_refusals() -> Self {
+        Self::new(
+            OF_REFUSALS,
+            (Duration::from_secs(1), Duration::from_secs(1)),
+        )
     }
 
     /// For tries that fail for the same cause, over and over: the first one, and then at growing pauses.

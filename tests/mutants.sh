@@ -42,6 +42,8 @@ case $suite in /*) ;; *) suite=$top/$suite ;; esac
 echo "tests/mutants.sh: building the mutants"
 mkdir "$work/tree"
 cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
+# With its times: younger than what was built of it, it would be built again, and all that rests on it.
+cp -Rp vendor "$work/tree/"
 # An empty suite, built along: without it cargo would build the dependencies anew, with fewer features.
 mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
 # The other packages of the workspace, which cargo looks for.

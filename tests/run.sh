@@ -28,6 +28,8 @@ nginx-light:nginx:real::, echo:: and spelling:: with nginx
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
 nodejs:node:spelling:: with Node
+python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
+ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 curl:curl:real::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler

@@ -97,6 +97,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         fenced: bit(0).then_some((Token::MAX, &key)),
         idempotency: choice.clone(),
         peer: bit(3).then_some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
+        identity: None,
         scheme: "http",
         host: bit(4).then(|| HeaderValue::from_static("seen.example")),
         version: Version::HTTP_11,

@@ -168,10 +168,17 @@ impl Part {
             Source::Host => host(text),
             _ => text.to_owned(),
         };
+        let more = |c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_';
+        hold!(
+            !self.filters.iter().any(|filter| filter == "plain") || !text.contains(more),
+            "{} is not plain, and there is a key: {text:?}",
+            self.source
+        );
         for filter in &self.filters {
             text = match filter.as_str() {
                 "lower" => text.to_lowercase().to_uppercase().to_lowercase(),
                 "int" => int(&text),
+                "plain" => text,
                 other => return Err(format!("the filter {other} is taken")),
             };
         }

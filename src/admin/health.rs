@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::AdminState;
+use super::json::Json;
 use super::problem::{self, Problem};
 use crate::metrics::Metrics;
 

@@ -4,13 +4,29 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
 
 use super::control::{MarkView, UnknownView};
 use crate::fence::{Token, TokenFormat};
 use crate::marks::{AuditRow, EpochRow, MarkRow};
+use crate::printable;
 use crate::rejections::Refusal;
+
+/// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u` escapes.
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        let Ok(text) = serde_json::to_string(&self.0) else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        let text = printable::json(&text).into_owned();
+        ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    }
+}
 
 /// `GET /v1/marks`.
 #[derive(Serialize)]

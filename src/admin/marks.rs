@@ -1,6 +1,5 @@
 //! `/v1/marks`: reading marks, and the three things an operator may do to one.
 
-use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -14,8 +13,8 @@ use serde_json::json;
 use super::auth::authorize;
 use super::control::ControlError;
 use super::json::{
-    AdvanceBody, Epoch, MarkLine, MarkList, OverrideBody, Rejection, RejectionList, ResolveBody,
-    View,
+    AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
+    ResolveBody, View,
 };
 use super::problem::Problem;
 use super::{AdminState, BODY_LIMIT, Peer};

@@ -1,9 +1,10 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
+
+use super::json::Json;
 
 /// What went wrong, for the caller: what, where, and what to do.
 #[derive(Clone, Debug)]

@@ -81,10 +81,9 @@ impl Control for Core {
     }
 
     async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
-        let Some(row) = self.store.mark(resource).await? else {
+        let Some((row, epochs)) = self.store.view(resource).await? else {
             return Ok(None);
         };
-        let epochs = self.store.open_epochs(resource).await?;
         let activity = self.gate.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
@@ -110,7 +109,7 @@ impl Control for Core {
             in_flight: activity.in_flight,
             waiting: activity.waiting,
             unknown: own.chain(inherited).collect(),
-            epochs: epochs.clone(),
+            epochs,
         }))
     }
 
@@ -123,11 +122,14 @@ impl Control for Core {
     ) -> Result<Decision, ControlError> {
         let before = self.store.mark(resource).await?.map(|row| row.token);
         let era = self.gate.ledger.era();
-        let answer = self.gate.ask(resource, token, Want::Raise).await;
+        let answer = self.gate.ask(None, resource, token, Want::Raise).await;
         let decision = match answer {
             Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
             Ok(Answer::Granted { advanced: false } | Answer::Spent) => Decision::Current,
             Ok(Answer::Stale { mark }) => Decision::Stale { mark },
+            Ok(Answer::Implausible { .. } | Answer::Full(_)) => {
+                unreachable!("no bounds hold for an operator")
+            }
             Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
         };
         if decision == Decision::Advanced {

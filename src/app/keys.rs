@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{Change, Finding, RouteTable, Settings, StoreTarget};
+use crate::config::{Change, Finding, PostgresAddress, RouteTable, Settings, StoreTarget};
 use crate::marks::lease::Clock;
 use crate::marks::postgres::{self, PostgresStore};
 use crate::marks::reckoning::Reckoning;
@@ -81,14 +81,18 @@ pub async fn migrate(
                 !accept.lost_marks,
                 "--accept-lost-marks: only the file of a SQLite store is refused for lost marks"
             );
-            postgres::migrate(url.clone()).await?;
+            let address = PostgresAddress {
+                url: url.clone(),
+                tls: target.tls.clone(),
+            };
+            postgres::migrate(address.clone()).await?;
             say("the schema is up to date".to_owned());
             if let Some(role) = grant_to {
-                postgres::grant(url.clone(), role).await?;
+                postgres::grant(address.clone(), role).await?;
                 say(format!("role {role} may do what `serve` needs"));
             }
             let (namespace, timeout) = (&target.namespace, target.timeout);
-            Box::new(PostgresStore::open(url.clone(), namespace, timeout, false).await?)
+            Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
         }
     };
     let done = migrate_routes(&*store, settings, accept, &mut say).await;

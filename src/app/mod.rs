@@ -3,26 +3,26 @@
 mod control;
 mod found;
 mod keys;
+mod listen;
+mod log_output;
 mod reload;
 mod stops;
 
-use std::fs::Permissions;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use tokio::net::{TcpListener, UnixSocket};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::listen::bind;
 use crate::admin::{self, AdminState, Readiness};
 use crate::barrier::Barrier;
-use crate::config::{self, Listen, Loader, Mode, RouteTable, Settings, StoreTarget, Warning};
+use crate::config::{
+    self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
+};
+use crate::marks::growth::{Growth, Rates};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
@@ -40,6 +40,7 @@ use crate::server::{self, Leave, Listener};
 use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
+pub use log_output::LogOutput;
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -57,12 +58,13 @@ pub async fn serve(
     loader: Loader,
     settings: Settings,
     warnings: Vec<Warning>,
+    log: LogOutput,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    App::bind(settings).await?.run(loader).await
+    App::bind(settings).await?.run(loader, log).await
 }
 
 /// A proxy whose ports are bound and that does not accept yet.
@@ -104,7 +106,7 @@ impl App {
         clippy::too_many_lines,
         reason = "wiring reads best from top to bottom, in one place"
     )]
-    async fn run(self, loader: Loader) -> anyhow::Result<()> {
+    async fn run(self, loader: Loader, log: LogOutput) -> anyhow::Result<()> {
         let Self {
             settings,
             store,
@@ -124,7 +126,9 @@ impl App {
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
         let handles = metrics.store_handles();
+        let growth = Arc::new(Growth::new(rates(&settings)));
         let meters = Meters {
+            new_resources: handles.new_resources,
             batch_size: handles.batch_size,
             commit_seconds: handles.commit_seconds,
             errors: handles.errors,
@@ -159,6 +163,7 @@ impl App {
             lease: Arc::clone(&lease),
             watch: Arc::clone(&watch),
             meters: meters.clone(),
+            growth: Arc::clone(&growth),
             drained,
         });
         let keeper = Keeper {
@@ -221,6 +226,7 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, admin::router(state), stop))
         });
+        let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
             meters.clone(),
@@ -296,6 +302,7 @@ impl App {
                 store: Arc::clone(&store),
                 routes: Arc::clone(&routes),
                 metrics: Arc::clone(&metrics),
+                growth,
             },
         ));
 
@@ -312,7 +319,7 @@ impl App {
         departure.announced.cancel();
         readiness.set_draining();
         reloads.abort();
-        let end = stops.mind(told);
+        let end = stops.mind(told, log);
         tokio::time::sleep(settings.shutdown.delay).await;
         departure.now.cancel();
         tunnels.cancel();
@@ -379,6 +386,7 @@ impl App {
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
+        counts_lines.abort();
         tracing::info!("stopped");
         Ok(())
     }
@@ -391,6 +399,14 @@ fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
         Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
     } else {
         Reckoning::alone(settle)
+    }
+}
+
+/// How many resources may be new.
+fn rates(settings: &Settings) -> Rates {
+    Rates {
+        all: settings.limits.new_resources,
+        each: settings.limits.new_resources_per_peer,
     }
 }
 
@@ -424,7 +440,10 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
-            url.clone(),
+            PostgresAddress {
+                url: url.clone(),
+                tls: store.tls.clone(),
+            },
             &store.namespace,
             store.timeout,
             store.migrate,
@@ -471,55 +490,4 @@ async fn mirror(readiness: Arc<Readiness>, meters: Meters, routes: Arc<RouteReco
         let others = routes.others();
         readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
     }
-}
-
-/// The connections that the kernel keeps until they are accepted.
-const BACKLOG: u32 = 1024;
-
-/// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
-    match listen {
-        Listen::Tcp(address) => {
-            let listener = TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address}"))?;
-            let bound = listener.local_addr()?.to_string();
-            Ok((Listener::Tcp(listener), bound))
-        }
-        Listen::Unix(path) => {
-            free_socket(path)?;
-            let listening = || -> io::Result<_> {
-                let socket = UnixSocket::new_stream()?;
-                socket.bind(path)?;
-                // Between the two nobody can connect, whatever the umask was.
-                if let Some(mode) = mode {
-                    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-                }
-                socket.listen(BACKLOG)
-            };
-            let listener =
-                listening().with_context(|| format!("cannot listen on unix:{}", path.display()))?;
-            Ok((Listener::Unix(listener), format!("unix:{}", path.display())))
-        }
-    }
-}
-
-/// Removes a socket that an earlier run has left; one that somebody listens on stays.
-fn free_socket(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(found) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    anyhow::ensure!(
-        found.file_type().is_socket(),
-        "cannot listen on unix:{}: there is a file of that name that is not a socket",
-        path.display()
-    );
-    anyhow::ensure!(
-        std::os::unix::net::UnixStream::connect(path).is_err(),
-        "cannot listen on unix:{}: another process listens there",
-        path.display()
-    );
-    std::fs::remove_file(path)
-        .with_context(|| format!("cannot replace the stale socket {}", path.display()))
 }

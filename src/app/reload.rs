@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
-use super::{keys, labels, set_certificates};
+use super::{keys, labels, rates, set_certificates};
 use crate::config::{self, Loader, RouteTable, Settings, Sources};
 use crate::marks::MarkStore;
+use crate::marks::growth::Growth;
 use crate::marks::routes::RouteRecord;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -36,6 +37,7 @@ pub(super) struct Parts {
     pub store: Arc<dyn MarkStore>,
     pub routes: Arc<RouteRecord>,
     pub metrics: Arc<Metrics>,
+    pub growth: Arc<Growth>,
 }
 
 /// Reloads until it is aborted.
@@ -137,5 +139,6 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     }
     keys::tell(&findings);
     set_certificates(&parts.metrics, &new);
+    parts.growth.set(rates(&new));
     Ok(new)
 }

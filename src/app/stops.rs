@@ -5,6 +5,8 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::LogOutput;
+
 /// What a signal asks for. SIGUSR1 drains, as `HAProxy`'s soft stop does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
@@ -65,7 +67,7 @@ impl Stops {
 
     /// Minds the signals that come during the drain and after it. What it returns is cancelled once the process is to
     /// end; a second signal that says so ends it on the spot, with 1.
-    pub(super) fn mind(mut self, first: Told) -> CancellationToken {
+    pub(super) fn mind(mut self, first: Told, log: LogOutput) -> CancellationToken {
         let end = CancellationToken::new();
         let asked = end.clone();
         tokio::spawn(async move {
@@ -77,6 +79,7 @@ impl Stops {
                             signal,
                             "a second signal: aborted, what was in flight stays recorded"
                         );
+                        log.flush();
                         std::process::exit(1);
                     }
                     asked.cancel();

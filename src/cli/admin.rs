@@ -7,6 +7,8 @@ use clap::Args;
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
 
+use crate::printable::line;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the proxy's admin port is.
@@ -130,8 +132,8 @@ impl Admin {
                 let word = problem["type"]
                     .as_str()
                     .and_then(|name| name.rsplit(':').next());
-                let (title, detail) = (clean(title), clean(detail));
-                let word = clean(word.unwrap_or("no type"));
+                let (title, detail) = (line(title), line(detail));
+                let word = line(word.unwrap_or("no type"));
                 bail!("{title} ({}, {word}): {detail}", status.as_u16())
             }
             _ => bail!("{} (it answered {status})", self.not_fencepost()),
@@ -166,11 +168,6 @@ impl Admin {
         };
         anyhow::Error::new(error.without_url()).context(why)
     }
-}
-
-/// Without control characters, so that no text from elsewhere can steer the terminal.
-pub fn clean(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub(super) fn run(
             for line in config::describe(&settings) {
                 writeln!(out, "  {line}")?;
             }
+            for line in config::advice(&settings) {
+                writeln!(out, "{line}")?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {
@@ -88,6 +91,40 @@ mod tests {
             "{out}"
         );
         assert!(out.contains("enforced: /{*path} by key {path}"), "{out}");
+    }
+
+    #[test]
+    fn names_that_a_service_may_cut_are_pointed_at() {
+        let base = "upstream: { url: http://a }\nroutes:\n";
+        for (routes, advised) in [
+            (
+                "- { path: '/o/{id}', resource: 'o:{id}' }",
+                Some("`{id}` of /o/{id}."),
+            ),
+            (
+                "- { path: '/o/{id}/{sub}', resource: 'o:{id|plain}:{sub}' }",
+                Some("`{sub}` of /o/{id}/{sub}."),
+            ),
+            (
+                "- { path: '/o/{*rest}', resource: '{path}' }",
+                Some("`{path}` of /o/{*rest}."),
+            ),
+            ("- { path: '/o/{id}', resource: 'o:{id|plain}' }", None),
+            ("- { path: '/o/{id}', resource: 'o:{id|int}' }", None),
+            (
+                "- { path: '/o/{id}', resource: 'o:{header.x-tenant}' }",
+                None,
+            ),
+            ("- { path: '/o/{id}', mode: bypass }", None),
+        ] {
+            let (code, out) = check(&format!("{base}{routes}\n"));
+            assert_eq!(code, ExitCode::SUCCESS, "{out}");
+            let line = out.lines().find(|line| line.starts_with("advice: "));
+            match advised {
+                None => assert_eq!(line, None),
+                Some(what) => assert!(line.is_some_and(|line| line.contains(what)), "{out}"),
+            }
+        }
     }
 
     #[test]

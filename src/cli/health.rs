@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::admin::{Admin, AdminArgs, clean};
+use super::admin::{Admin, AdminArgs};
+use crate::printable::line;
 
 /// A probe answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +55,7 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
-        .map(clean)
+        .map(line)
         .collect();
     writeln!(std::io::stderr(), "not {word}: {}", why.join("; "))?;
     Ok(false)

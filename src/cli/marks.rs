@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::admin::{Admin, AdminArgs};
 use crate::fence::{ResourceKey, Token, TokenError, TokenFormat};
+use crate::printable;
 
 /// Longer than the admin port gives a request of its own, so that its answer is heard.
 const TIMEOUT: Duration = Duration::from_secs(35);
@@ -199,7 +200,7 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     };
     let text = admin.send(request).await?;
     if args.json {
-        return Ok(format!("{text}\n"));
+        return Ok(format!("{}\n", printable::json(&text)));
     }
     let value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
     Ok(render(&value))

@@ -8,6 +8,7 @@ mod admin;
 mod check;
 mod drain;
 mod health;
+mod log_writer;
 mod logging;
 mod marks;
 mod overrides;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Loader, Overrides, Problems, Settings, Warning};
-use crate::{app, demo};
+use crate::{app, demo, printable};
 
 pub use overrides::OverrideArgs;
 
@@ -175,8 +176,8 @@ impl Invocation {
                 let Some((settings, warnings)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                logging::start(&settings.log)?;
-                app::serve(loader, settings, warnings).await?;
+                let logging = logging::start(&settings.log)?;
+                app::serve(loader, settings, warnings, logging.output.clone()).await?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Demo(args) => {
@@ -203,11 +204,11 @@ impl Invocation {
                 let Some((settings, _)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                logging::start(&settings.log)?;
+                let _logging = logging::start(&settings.log)?;
                 let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
                     // There is nobody left to say it to.
-                    let _ = writeln!(std::io::stdout(), "{line}");
+                    let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
                 };
                 let accept = app::Accept {
                     new_keys: args.accept_new_keys,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use http::uri::Authority;
 
+use super::dsn::Dsn;
 use super::problems::shown;
 use super::settings::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
 
@@ -164,16 +165,7 @@ const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/m
 /// Where the marks live. The text may hold a password.
 pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-        if rest.is_empty() {
-            return Err(("the URL ends behind its scheme".to_owned(), STORE_HINT));
-        }
-        if rest.contains(char::is_whitespace) {
-            return Err((
-                "the URL has a space or a line break in it".to_owned(),
-                "percent-encode what is not plain in a user, password or name: a space is %20",
-            ));
-        }
+        Dsn::parse(text)?;
         return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
     }
     let Some(path) = text.strip_prefix("sqlite:") else {

@@ -1,5 +1,7 @@
 //! What a configuration does, in words: for the log line of the start. No secret is in it.
 
+use std::collections::BTreeSet;
+
 use super::addresses::store_place;
 use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
 use super::tls::ClientAuth;
@@ -17,14 +19,15 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         Listen::Tcp(address) => address.clone(),
         Listen::Unix(path) => format!("unix:{}", path.display()),
     };
-    let tls = settings
-        .tls
-        .as_ref()
-        .map_or("", |tls| match tls.client_auth {
-            None => " over TLS",
-            Some(ClientAuth::Optional) => " over TLS, client certificates optional",
-            Some(ClientAuth::Required) => " over TLS, client certificates required",
-        });
+    let tls =
+        settings
+            .tls
+            .as_ref()
+            .map_or("", |tls| match tls.clients.map(|clients| clients.auth) {
+                None => " over TLS",
+                Some(ClientAuth::Optional) => " over TLS, client certificates optional",
+                Some(ClientAuth::Required) => " over TLS, client certificates required",
+            });
     let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     let keyed = |mode: Mode| {
         let routes = settings
@@ -61,6 +64,31 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         settings.store.namespace,
     ));
     lines
+}
+
+/// What is right in itself, and may be wrong with a service that reads names in its own way.
+#[must_use]
+pub fn advice(settings: &Settings) -> Vec<String> {
+    let open: Vec<String> = settings
+        .routes
+        .iter()
+        .filter(|route| route.mode != Mode::Bypass)
+        .filter_map(|route| {
+            let captures = route.key.as_ref()?.open_captures();
+            let captures: BTreeSet<String> = captures.map(ToString::to_string).collect();
+            let captures: Vec<String> = captures.into_iter().collect();
+            (!captures.is_empty()).then(|| format!("{} of {}", captures.join(", "), route.path))
+        })
+        .collect();
+    if open.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "advice: any text has a key of its own as {}. To Rails, Django REST framework or an older Spring, 7 \
+         and 7.json can be one thing: with such a service write {{id|plain}} in the key, which takes \
+         letters, digits, - and _ and refuses the rest",
+        open.join("; ")
+    )]
 }
 
 /// [`describe`] as one line.

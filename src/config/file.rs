@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::claim::ClaimFile;
 use super::limits::LimitsFile;
 use super::route_file::RouteFile;
 use super::settings::{Create, LogFormat, SafeMethods, Unmatched};
@@ -57,7 +58,8 @@ pub struct File {
     /// those four out.
     #[schemars(extend("default" = true))]
     pub disclose: Option<bool>,
-    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with its path.
+    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with
+    /// its path, and who may claim.
     pub claim: Option<OffOr<ClaimFile>>,
     /// What is fenced, and by which key. The most specific route wins, whatever the order. Without
     /// any, one route `/{*path}` fences every unsafe request, one resource per path.
@@ -125,12 +127,15 @@ pub struct UpstreamFile {
 #[schemars(rename = "Store")]
 pub struct StoreFile {
     /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
-    /// `postgres://user@host/database` (any number of proxies).
+    /// `postgres://user@host/database` (any number of proxies). Across a network the server is verified
+    /// (`sslmode=verify-full`), unless the URL says otherwise.
     #[schemars(extend("default" = "sqlite:fencepost.db"))]
     pub url: Option<Hidden>,
     /// A file that holds the `postgres://` URL, such as a mounted secret; read at every connect. In
     /// place of `url`.
     pub url_file: Option<PathBuf>,
+    /// TLS toward Postgres, where the URL does not say it.
+    pub tls: Option<StoreTlsFile>,
     /// What shares marks: proxies in front of the same upstream use the same namespace. Letters,
     /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
     #[schemars(extend("default" = "default"))]
@@ -156,6 +161,25 @@ pub struct StoreFile {
     /// start is refused, as it should be once there are marks; `fencepost migrate` still makes one.
     #[schemars(extend("default" = "if-missing"))]
     pub create: Option<Create>,
+}
+
+/// TLS toward Postgres. The files are read at every connect.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "StoreTls")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the fields are those of the file"
+)]
+pub struct StoreTlsFile {
+    /// The CAs that the server's certificate is verified by, in place of the system's: PEM. As `sslrootcert`
+    /// in the URL.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that the proxy shows to the server, with its chain: PEM. With `key_file`. As
+    /// `sslcert` in the URL.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, not encrypted. As `sslkey` in the URL.
+    pub key_file: Option<PathBuf>,
 }
 
 /// How newer tokens wait for older requests.
@@ -245,14 +269,4 @@ pub struct LogFile {
     /// `error`, `warn`, `info`, `debug` or `trace`; also by module: `info,fencepost::marks=debug`.
     #[schemars(extend("default" = "info"))]
     pub level: Option<String>,
-}
-
-/// The claim endpoint.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Claim")]
-pub struct ClaimFile {
-    /// Its path on the data port.
-    #[schemars(extend("default" = "/.well-known/fencing/claim"))]
-    pub path: Option<String>,
 }

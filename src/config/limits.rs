@@ -9,6 +9,7 @@ use super::problems::Report;
 use super::settings::LimitSettings;
 use super::units::{CountOrNone, Size, Time};
 use super::validate::{count, seconds, time};
+use crate::fence::ResourceKey;
 
 /// How much goes on at once.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -51,6 +52,17 @@ pub struct LimitsFile {
     /// How many bytes of bodies may be held at once, over all requests; what finds no room is a 503.
     #[schemars(extend("default" = "256MiB"))]
     pub body_memory: Option<Size>,
+    /// How many bytes a resource's key may have; a longer one is a 400. 1 to 1024.
+    #[schemars(extend("default" = 1024))]
+    pub key_bytes: Option<Size>,
+    /// How many resources may get their first mark in a second, over ten seconds; for more,
+    /// requests are a 503, and may come again. A mark is kept for ever. `none`: no limit.
+    #[schemars(extend("default" = 1000))]
+    pub new_resources: Option<CountOrNone>,
+    /// The same for one client: an IPv4 address, or the /64 of an IPv6 one. `none`: no limit, since
+    /// behind a load balancer all clients have its address.
+    #[schemars(extend("default" = "none"))]
+    pub new_resources_per_peer: Option<CountOrNone>,
 }
 
 /// The checks of the block.
@@ -86,7 +98,39 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         header_count: count("limits.header_count", file.header_count, 100, report),
         target_bytes,
         body_memory: bytes("body_memory", file.body_memory, 256 << 20, report),
+        key_bytes: key_bytes(file.key_bytes, report),
+        new_resources: rate("new_resources", file.new_resources, Some(1000), report),
+        new_resources_per_peer: rate(
+            "new_resources_per_peer",
+            file.new_resources_per_peer,
+            None,
+            report,
+        ),
     }
+}
+
+fn key_bytes(given: Option<Size>, report: &mut Report) -> usize {
+    let most = bytes("key_bytes", given, ResourceKey::MAX_BYTES, report);
+    if most > ResourceKey::MAX_BYTES {
+        report.error(
+            "limits.key_bytes",
+            "no key is longer than 1024 bytes",
+            "1024 at most; a key of 50 bytes is a long one already",
+        );
+    }
+    most
+}
+
+/// A number in a second, or its default; not zero. `None`: no limit.
+fn rate(
+    field: &str,
+    given: Option<CountOrNone>,
+    default: Option<u32>,
+    report: &mut Report,
+) -> Option<u32> {
+    let Some(given) = given else { return default };
+    let count = count(&format!("limits.{field}"), Some(given.0?), 1, report);
+    u32::try_from(count).ok()
 }
 
 /// The most that `header_bytes` may be.

@@ -6,7 +6,9 @@
 //! again at each reload.
 
 mod addresses;
+mod claim;
 mod describe;
+pub mod dsn;
 mod file;
 mod idempotency;
 mod limits;
@@ -27,11 +29,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod token;
 mod tree;
 mod units;
 mod validate;
 
-pub use describe::{describe, summary};
+pub use claim::{AddressRange, BearerTokens, ClaimSettings};
+pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;
 pub use pem::Identity;
@@ -40,4 +44,4 @@ pub use schema::schema;
 pub use settings::*;
 pub use sources::Sources;
 pub use table::{Change, DocumentError, Finding, RouteTable};
-pub use tls::{ClientAuth, TlsSettings, UpstreamTlsSettings};
+pub use tls::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};

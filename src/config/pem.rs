@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::addresses::Wrong;
 use super::problems::Report;
@@ -97,6 +97,27 @@ pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<Ro
     Some(Arc::new(roots))
 }
 
+/// Reads lists of revoked certificates. `now`: what is past its next update by then is warned of.
+pub(super) fn revocations(
+    at: &str,
+    file: &Path,
+    now: i64,
+    report: &mut Report,
+) -> Option<Vec<CertificateRevocationListDer<'static>>> {
+    let (lists, next_update) = taken(at, file, report, revocation_lists)?;
+    if next_update < now {
+        report.warn(
+            at,
+            format!(
+                "a list in {} is past its next update: no client is let in",
+                file.display()
+            ),
+            "put a new one in its place; it is read without a restart",
+        );
+    }
+    Some(lists)
+}
+
 /// Reads a file and makes something of it; what is wrong is reported with the file's name.
 fn taken<T>(
     at: &str,
@@ -141,6 +162,37 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
         )),
         Err(error) => Err(broken(&error)),
     }
+}
+
+/// The lists, and when the first of them is to be renewed.
+fn revocation_lists(
+    bytes: &[u8],
+) -> Result<(Vec<CertificateRevocationListDer<'static>>, i64), Wrong> {
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(bytes).collect();
+    let lists = lists.map_err(|error| broken(&error))?;
+    if lists.is_empty() {
+        return Err((
+            "has no revocation list in it".to_owned(),
+            "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
+        ));
+    }
+    let mut first = i64::MAX;
+    for list in &lists {
+        let (_, parsed) = CertificateRevocationList::from_der(list).map_err(|error| {
+            (
+                format!("holds a revocation list that cannot be read: {error}"),
+                "write it again, whole",
+            )
+        })?;
+        let Some(next) = parsed.next_update() else {
+            return Err((
+                "holds a revocation list that does not say when the next one comes".to_owned(),
+                "make it with a next update (RFC 5280, 5.1.2.5): openssl ca -gencrl -crldays 7",
+            ));
+        };
+        first = first.min(next.timestamp());
+    }
+    Ok((lists, first))
 }
 
 fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {

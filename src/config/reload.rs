@@ -25,6 +25,7 @@ impl Settings {
         );
         fix("admin.listen", self.admin.listen != new.admin.listen);
         fix("store.url", self.store.target != new.store.target);
+        fix("store.tls", self.store.tls != new.store.tls);
         fix(
             "store.namespace",
             self.store.namespace != new.store.namespace,

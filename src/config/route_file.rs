@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::file::BodyFile;
 use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
-use super::units::{OffOr, Time};
+use super::units::{CountOrNone, OffOr, Time};
 use crate::fence::TokenFormat;
 
 /// A route: what is fenced, and by which key.
@@ -23,9 +23,9 @@ pub struct RouteFile {
     #[schemars(with = "Option<Vec<String>>")]
     pub methods: Option<Vec<Option<String>>>,
     /// The key of what is protected: text with `{name}` of the path, `{header.x-tenant}`, `{query.q}`,
-    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`. Required unless the
-    /// mode is bypass. Changing it makes other resources of the same things, and needs `fencepost
-    /// migrate --accept-new-keys`.
+    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`, and `{id|plain}`,
+    /// which takes letters, digits, `-` and `_` and refuses the rest. Required unless the mode is bypass.
+    /// Changing it makes other resources of the same things, and needs `fencepost migrate --accept-new-keys`.
     pub resource: Option<String>,
     /// `enforce`; `observe`: refuse nothing, count what would have been refused; `bypass`: forward
     /// without looking.
@@ -38,7 +38,7 @@ pub struct RouteFile {
     /// mode, for every method, and for claims.
     #[schemars(with = "Option<Vec<String>>")]
     pub require_peer: Option<Vec<Option<String>>>,
-    /// How the token is written.
+    /// How the token is written, and which numbers are believed.
     pub token: Option<TokenFile>,
     /// Whether more than one request may carry the same token. `once`: each token passes once.
     #[schemars(extend("default" = "allow"))]
@@ -66,7 +66,7 @@ pub struct RouteFile {
     pub body: Option<BodyFile>,
 }
 
-/// How the token is written.
+/// How the token is written, and which numbers are believed.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Token")]
@@ -74,6 +74,17 @@ pub struct TokenFile {
     /// Its format in `X-Fencing-Token`.
     #[schemars(extend("default" = "decimal"))]
     pub format: Option<FormatName>,
+    /// How far past its resource's mark a token may be; one that leaps farther is a 422 until an
+    /// operator admits it (`fencepost marks advance`). A number, or `none`. By default, for decimal
+    /// tokens (`decimal`, `after-hash`), 2^48 = 281474976710656, or as much again as the mark if
+    /// that is more. No lock service that is known leaps so far. By default none for the other
+    /// formats. Where tokens are a counter of the lock's own, 1000 is plenty, and stops a forged
+    /// number much earlier.
+    pub max_jump: Option<CountOrNone>,
+    /// The greatest token that is believed, also as a resource's first one; a number, or `none`. By
+    /// default, for decimal tokens, 9000000000000000000: there are numbers left above every mark
+    /// then. By default none for the other formats.
+    pub max: Option<CountOrNone>,
 }
 
 /// How a token is written.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::claim::{self, ClaimSettings};
 use super::idempotency;
 use super::parts;
 use super::peer;
@@ -13,9 +14,10 @@ use super::settings::{
     Unmatched, Upgrade,
 };
 use super::table::RouteTable;
+use super::token;
 use super::units::Time;
 use super::validate::{body, positive};
-use crate::fence::{KeyTemplate, Pattern, Router, TokenFormat};
+use crate::fence::{KeyTemplate, Pattern, Router};
 
 /// What a route inherits.
 #[derive(Clone, Debug)]
@@ -25,6 +27,7 @@ pub(super) struct Inherited {
     pub unknown: UnknownStatuses,
     pub barrier: BarrierSettings,
     pub body: BodySettings,
+    pub key_bytes: usize,
     /// Clients are asked for certificates, so that they have names.
     pub peers_are_named: bool,
 }
@@ -33,7 +36,7 @@ pub(super) struct Inherited {
 pub(super) fn routes(
     list: Vec<Option<RouteFile>>,
     inherited: &Inherited,
-    claim: Option<&str>,
+    claim: Option<&ClaimSettings>,
     report: &mut Report,
 ) -> Option<Vec<RouteSettings>> {
     if list.is_empty() {
@@ -57,13 +60,17 @@ pub(super) fn routes(
             );
             continue;
         };
-        let pattern = pattern(&at, file.path.as_deref(), claim, report);
+        let claim_path = claim.map(|claim| claim.path.as_str());
+        let pattern = pattern(&at, file.path.as_deref(), claim_path, report);
         patterns.extend(pattern.clone().map(|pattern| (index, pattern)));
         checked.extend(route(&at, file, pattern, inherited, report));
     }
     conflicts(&patterns, report);
     labels(&checked, report);
     ways_around(&checked, report);
+    if let Some(claim) = claim {
+        claim::ways_around(claim, checked.iter().map(|(_, route)| route), report);
+    }
     if checked.len() == count {
         shared_keys(&checked, report);
     }
@@ -167,6 +174,7 @@ fn route(
         inherited.peers_are_named,
         report,
     );
+    let (token_format, token_bounds) = token::settings(at, file.token, report);
     let name = file
         .name
         .filter(|name| parts::label(&format!("{at}.name"), name, report));
@@ -178,10 +186,9 @@ fn route(
         key: key?,
         mode,
         require_peer,
-        token_format: file
-            .token
-            .and_then(|token| token.format)
-            .map_or(TokenFormat::Decimal, TokenFormat::from),
+        token_format,
+        token_bounds,
+        key_bytes: inherited.key_bytes,
         reuse: file.reuse.unwrap_or(Reuse::Allow),
         safe_methods: file.safe_methods.unwrap_or(inherited.safe_methods),
         upgrade: file.upgrade.unwrap_or(Upgrade::Refuse),

@@ -9,10 +9,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::claim::ClaimSettings;
 use super::peer::PeerPattern;
 use super::sources::Sources;
 use super::tls::{TlsSettings, UpstreamTlsSettings};
-use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
+use crate::fence::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct Settings {
     pub stale_status: u16,
     /// Whether the proxy's own answers name resource, token, mark and gap.
     pub disclose: bool,
-    /// The claim endpoint's path; `None`: off.
-    pub claim: Option<String>,
+    /// The claim endpoint; `None`: off.
+    pub claim: Option<ClaimSettings>,
     /// Most specific first is the router's business; this is the order of the file.
     pub routes: Vec<RouteSettings>,
     /// What all this was read from.
@@ -114,6 +115,7 @@ pub enum HostPolicy {
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
     pub target: StoreTarget,
+    pub tls: StoreTls,
     /// What shares marks.
     pub namespace: String,
     /// How long an instance may forward without a renewal that the store has taken.
@@ -145,6 +147,32 @@ pub enum StoreTarget {
     },
     /// A DSN, or the file that holds one (read at each connect).
     Postgres(Secret),
+}
+
+/// The files of TLS toward Postgres, read at each connect. They stand in for the URL's parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTls {
+    /// The CAs that the server's certificate is verified by, in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the server, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Where a Postgres is, and what TLS toward it needs besides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresAddress {
+    pub url: Secret,
+    pub tls: StoreTls,
+}
+
+/// With all that TLS needs in the URL.
+impl From<Secret> for PostgresAddress {
+    fn from(url: Secret) -> Self {
+        Self {
+            url,
+            tls: StoreTls::default(),
+        }
+    }
 }
 
 /// A secret given in place or in a file that is read when it is needed.
@@ -213,6 +241,12 @@ pub struct LimitSettings {
     pub target_bytes: usize,
     /// Bytes of bodies held at once, over all requests.
     pub body_memory: usize,
+    /// Bytes of a resource's key.
+    pub key_bytes: usize,
+    /// Resources that may get their first mark in a second; `None`: no limit.
+    pub new_resources: Option<u32>,
+    /// Those of one client; `None`: no limit.
+    pub new_resources_per_peer: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -276,6 +310,10 @@ pub struct RouteSettings {
     /// Whose requests are let in; empty: everybody's.
     pub require_peer: Vec<PeerPattern>,
     pub token_format: TokenFormat,
+    /// Which tokens it believes.
+    pub token_bounds: TokenBounds,
+    /// As [`LimitSettings::key_bytes`].
+    pub key_bytes: usize,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
     pub upgrade: Upgrade,
@@ -289,6 +327,14 @@ pub struct RouteSettings {
     pub barrier_wait: Duration,
     pub barrier_drain: Duration,
     pub body: BodySettings,
+}
+
+impl Settings {
+    /// Whether clients of the data port are asked for certificates.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    }
 }
 
 /// What a route does with what it finds.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::addresses;
-use super::file::StoreFile;
+use super::dsn::Dsn;
+use super::file::{StoreFile, StoreTlsFile};
 use super::problems::{Report, shown};
-use super::settings::{Secret, StoreSettings, StoreTarget};
+use super::settings::{Secret, StoreSettings, StoreTarget, StoreTls};
 use super::validate::{count, seconds, taken, time};
 
 /// Where the marks live if nobody says.
@@ -37,6 +38,10 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         (None, None) => taken("store.url", addresses::store(STORE), report),
     };
     let shared = matches!(target, Some(StoreTarget::Postgres(_)));
+    let tls = tls(file.tls.unwrap_or_default(), shared, report);
+    if let Some(StoreTarget::Postgres(Secret::Literal(url))) = &target {
+        protection(url, &tls, report);
+    }
     let namespace = match file.namespace {
         Some(name) => {
             namespace(&name, report);
@@ -93,6 +98,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     }
     Some(StoreSettings {
         target: target?,
+        tls,
         namespace,
         lease,
         timeout,
@@ -100,6 +106,57 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         migrate: file.migrate.unwrap_or(true),
         create: file.create.unwrap_or_default(),
     })
+}
+
+fn tls(file: StoreTlsFile, shared: bool, report: &mut Report) -> StoreTls {
+    let identity = match (file.cert_file, file.key_file) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => Some((cert, key)),
+        _ => {
+            report.error(
+                "store.tls",
+                "only one of `cert_file` and `key_file` is given",
+                "give both, or neither",
+            );
+            None
+        }
+    };
+    if !shared && (file.ca_file.is_some() || identity.is_some()) {
+        report.error(
+            "store.tls",
+            "SQLite is a file: there is no TLS toward it",
+            "leave it out",
+        );
+    }
+    StoreTls {
+        ca_file: file.ca_file,
+        identity,
+    }
+}
+
+/// How the way to a server is protected, as far as the URL is known before the start.
+fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
+    let Ok(dsn) = Dsn::parse(url) else {
+        return;
+    };
+    let ca_named = tls.ca_file.is_some();
+    if let Err((message, hint)) = dsn.protections(ca_named) {
+        report.error("store.url", message, hint);
+    }
+    if dsn.is_open_to_others(ca_named) {
+        report.warn(
+            "store.url",
+            "the server is not verified: what is on the way to it can read and change marks",
+            "leave sslmode out, and name the server's CA (sslrootcert=FILE or store.tls.ca_file)",
+        );
+    }
+    if tls.identity.is_some() && dsn.identity.is_some() {
+        report.error(
+            "store.tls",
+            "sslcert is given in the URL, and `cert_file` too",
+            "keep one of them",
+        );
+    }
 }
 
 fn namespace(name: &str, report: &mut Report) {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
@@ -17,6 +17,8 @@ use serde::Deserialize;
 use super::pem::{self, Identity};
 use super::problems::{Report, shown};
 use super::settings::UpstreamUrl;
+use super::units::Time;
+use super::validate::positive;
 
 /// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read again
 /// when they change; connections that are open stay as they are.
@@ -34,6 +36,13 @@ pub struct TlsFile {
     /// `require_peer`; a bad one never passes.
     #[schemars(extend("default" = "required"))]
     pub client_auth: Option<ClientAuth>,
+    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate that is on one, or whose
+    /// CA has none, does not pass; nor does any, once a list's next update is past.
+    pub crl_file: Option<PathBuf>,
+    /// How long a connection may last on which a client has shown a certificate. Then it takes no new
+    /// request. Requests under way on it may end, for as long again; its tunnels are closed.
+    #[schemars(extend("default" = "1h"))]
+    pub client_max_age: Option<Time>,
 }
 
 /// Whether a client has to show a certificate.
@@ -65,17 +74,26 @@ pub struct UpstreamTlsFile {
 #[derive(Clone)]
 pub struct TlsSettings {
     pub config: Arc<ServerConfig>,
-    /// Clients have to show a certificate, or may; `None`: they are not asked.
-    pub client_auth: Option<ClientAuth>,
+    /// `None`: clients are not asked for certificates.
+    pub clients: Option<ClientCertificates>,
     /// When the certificate, or one of its chain, ends: seconds since 1970.
     pub expires: i64,
+}
+
+/// How clients show certificates.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientCertificates {
+    /// They have to, or may.
+    pub auth: ClientAuth,
+    /// How long a connection lasts on which one was shown.
+    pub max_age: Duration,
 }
 
 /// Without the key.
 impl std::fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsSettings")
-            .field("client_auth", &self.client_auth)
+            .field("clients", &self.clients)
             .field("expires", &self.expires)
             .finish_non_exhaustive()
     }
@@ -116,6 +134,9 @@ impl UpstreamTlsSettings {
     }
 }
 
+/// The default of `tls.client_max_age`.
+const MAX_AGE: Duration = Duration::from_hours(1);
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -129,31 +150,54 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     );
     let ca = file.client_ca_file.as_ref();
     let roots = ca.map(|file| pem::roots("tls.client_ca_file", file, report));
-    if roots.is_none() && file.client_auth.is_some() {
-        report.error(
-            "tls.client_auth",
-            "clients are asked for certificates, and no CA is named to verify them by",
-            "give tls.client_ca_file, or leave client_auth out",
-        );
+    let crl = file.crl_file.as_ref();
+    let crls = crl
+        .filter(|_| roots.is_some())
+        .map(|file| pem::revocations("tls.crl_file", file, now(), report));
+    for (name, given) in [
+        ("client_auth", file.client_auth.is_some()),
+        ("crl_file", crl.is_some()),
+        ("client_max_age", file.client_max_age.is_some()),
+    ] {
+        if roots.is_none() && given {
+            report.error(
+                format!("tls.{name}"),
+                "this is about certificates of clients, and no CA is named to verify them by",
+                &format!("give tls.client_ca_file, or leave {name} out"),
+            );
+        }
     }
-    let client_auth = file.client_auth.unwrap_or(ClientAuth::Required);
+    let clients = ClientCertificates {
+        auth: file.client_auth.unwrap_or(ClientAuth::Required),
+        max_age: file
+            .client_max_age
+            .map_or(MAX_AGE, |age| positive("tls.client_max_age", age.0, report)),
+    };
     let identity = identity?;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| report.error("tls", error.to_string(), ""))
         .ok()?;
-    let client_auth = roots.is_some().then_some(client_auth);
+    let clients = roots.is_some().then_some(clients);
     let builder = match roots {
         None => builder.with_no_client_auth(),
         Some(roots) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
-            let verifier = match client_auth {
+            let verifier = match clients.map(|clients| clients.auth) {
                 Some(ClientAuth::Optional) => verifier.allow_unauthenticated(),
                 _ => verifier,
             };
+            let (verifier, at) = match crls {
+                // A list that is past its next update says nothing of what was revoked since.
+                Some(crls) => (
+                    verifier.with_crls(crls?).enforce_revocation_expiration(),
+                    "tls.crl_file",
+                ),
+                None => (verifier, "tls.client_ca_file"),
+            };
             let verifier = verifier
                 .build()
-                .map_err(|error| report.error("tls.client_ca_file", error.to_string(), ""));
+                .map_err(|error| report.error(at, error.to_string(), ""));
             builder.with_client_cert_verifier(verifier.ok()?)
         }
     };
@@ -161,7 +205,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // Early data can be played again by whoever recorded it.
     config.max_early_data_size = 0;
-    if client_auth.is_some() {
+    if clients.is_some() {
         // A session that is resumed shows no certificate: one that has expired meanwhile, or whose CA is gone,
         // would still get in.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -169,7 +213,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     }
     Some(TlsSettings {
         config: Arc::new(config),
-        client_auth,
+        clients,
         expires: identity.expires,
     })
 }
@@ -233,12 +277,7 @@ fn pair(
         }
     }
     let identity = pem::identity((&cert_at, cert?), (&key_at, key?), report)?;
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "certificates hold by the wall clock; this only warns of one that does not"
-    )]
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let now = now();
     if identity.expires < now {
         report.warn(
             &cert_at,
@@ -253,4 +292,14 @@ fn pair(
         );
     }
     Some(identity)
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "certificates hold by the wall clock; this only warns of one that does not"
+    )]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }

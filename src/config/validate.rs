@@ -6,9 +6,8 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use super::addresses::{self, Wrong};
-use super::file::{
-    AdminFile, BarrierFile, BodyFile, ClaimFile, File, LogFile, ShutdownFile, UpstreamFile,
-};
+use super::claim;
+use super::file::{AdminFile, BarrierFile, BodyFile, File, LogFile, ShutdownFile, UpstreamFile};
 use super::limits;
 use super::parts;
 use super::problems::{Report, shown};
@@ -21,14 +20,12 @@ use super::settings::{
 use super::store;
 use super::tls;
 use super::tls::UpstreamTlsSettings;
-use super::units::{FileMode, OffOr, Time};
-use crate::fence::Pattern;
+use super::units::{FileMode, Time};
 
 /// Where the data port is if nobody says.
 const LISTEN: &str = "127.0.0.1:7080";
 /// Where the admin port is if nobody says.
 const ADMIN_LISTEN: &str = "127.0.0.1:7081";
-const CLAIM: &str = "/.well-known/fencing/claim";
 
 /// Checks everything. `None` if there is an error, which is then in `report`.
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
@@ -55,7 +52,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);
-    let claim = claim(file.claim, report);
+    let claim = claim::settings(file.claim, listen.as_ref(), client_ca, report);
     let stale_status = file.stale_status.unwrap_or(412);
     if !matches!(stale_status, 412 | 409) {
         report.error(
@@ -74,10 +71,11 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
             .map_or_else(UnknownStatuses::default, |u| u.unknown.clone()),
         barrier,
         body,
+        key_bytes: limits.key_bytes,
         peers_are_named: client_ca,
     };
     let routes = file.routes.unwrap_or_default();
-    let routes = routes::routes(routes, &inherited, claim.as_deref(), report);
+    let routes = routes::routes(routes, &inherited, claim.as_ref(), report);
     let unmatched = file.unmatched.unwrap_or(Unmatched::SafeOnly);
     unguarded(unmatched, routes.as_deref().unwrap_or_default(), report);
     if let (Some(routes), Some(upstream)) = (&routes, &upstream)
@@ -459,27 +457,4 @@ fn log(file: LogFile, report: &mut Report) -> Option<LogSettings> {
         format: file.format.unwrap_or(LogFormat::Json),
         level,
     })
-}
-
-/// The claim endpoint's path; `None`: off, or wrong.
-fn claim(block: Option<OffOr<ClaimFile>>, report: &mut Report) -> Option<String> {
-    let path = match block {
-        Some(OffOr::Off) => return None,
-        Some(OffOr::On(block)) => block.path.unwrap_or_else(|| CLAIM.to_owned()),
-        None => CLAIM.to_owned(),
-    };
-    let wrong = match Pattern::parse(&path) {
-        Err(error) => error.to_string(),
-        Ok(pattern) if pattern.names().next().is_some() || path.contains('%') => {
-            format!("{} has captures or escapes", shown(&path))
-        }
-        Ok(_) if path == "/" => "claims need a path of their own".to_owned(),
-        Ok(_) => return Some(path),
-    };
-    report.error(
-        "claim.path",
-        wrong,
-        "a plain path, such as /.well-known/fencing/claim",
-    );
-    None
 }

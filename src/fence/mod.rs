@@ -3,11 +3,13 @@
 //!
 //! - [`token`]: a number, and the spellings it may have in a header.
 //! - [`decision`]: that number against the mark.
+//! - [`bounds`]: how far past the mark a number is believed.
 //! - [`path`]: a request's path, decoded once, or refused as ambiguous.
 //! - [`route`]: which route a path belongs to.
 //! - [`template`]: how a route names a resource; [`key`] is the name, [`query`] one place to take a
 //!   part of it from.
 
+pub mod bounds;
 pub mod decision;
 mod escape;
 pub mod key;
@@ -18,6 +20,7 @@ pub mod route;
 pub mod template;
 pub mod token;
 
+pub use bounds::{Jump, Needs, TokenBounds};
 pub use decision::{Decision, judge};
 pub use escape::percent_encoded;
 pub use key::{KeyError, ResourceKey, Source};

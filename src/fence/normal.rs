@@ -32,6 +32,21 @@ pub(super) fn integer(text: &str) -> Result<String, String> {
     }
 }
 
+/// Takes ASCII letters, digits, `-` and `_` only. Frameworks read more into a name than its text:
+/// they cut `.json` off its end, or a dot, or a space, and take `+` for a space. A plain name has
+/// nothing to cut.
+pub(super) fn plain(text: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if text.is_empty() || !text.bytes().all(plain) {
+        return Err(format!(
+            "`{}` has more than letters, digits, `-` and `_`, and this route takes no more; send the \
+             name alone",
+            text.escape_debug()
+        ));
+    }
+    Ok(())
+}
+
 /// The name in a Host header: lower case, without port and final dot (RFC 9110, 4.2.3 and 7.2).
 pub(crate) fn host_name(host: &str) -> Result<String, String> {
     let wrong = || {
@@ -91,6 +106,55 @@ mod tests {
             assert_eq!(fold_case(&folded), folded, "{text}");
             assert_eq!(fold_case(&text.to_uppercase()), folded, "{text}");
             assert_eq!(fold_case(&text.to_lowercase()), folded, "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_names() {
+        for text in [
+            "7",
+            "a",
+            "Z",
+            "-",
+            "_",
+            "007",
+            "-7",
+            "7f3b6c1e-0000-4000-8000-000000000000",
+        ] {
+            assert_eq!(plain(text), Ok(()), "{text}");
+        }
+        for text in [
+            "",
+            "7.json",
+            "7.",
+            ".7",
+            "7 ",
+            " 7",
+            "7+",
+            "+7",
+            "7;x",
+            "7,8",
+            "7:8",
+            "7~",
+            "7%",
+            "a/b",
+            "é",
+            "e\u{301}",
+            "\u{212a}",
+            "٤",
+            "７",
+            "7\u{200b}",
+            "7\0",
+            "7\n",
+            "{7}",
+            "7'",
+        ] {
+            assert!(plain(text).is_err(), "{text:?}");
+        }
+        for byte in 0..=u8::MAX {
+            let text = format!("a{}", char::from(byte));
+            let taken = byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+            assert_eq!(plain(&text).is_ok(), taken, "{text:?}");
         }
     }
 

@@ -136,6 +136,28 @@ impl KeyTemplate {
         numbers.map(|part| &part.source)
     }
 
+    /// The parts that must be plain: those with the filter `plain`.
+    pub fn plain_parts(&self) -> impl Iterator<Item = &Source> {
+        let plain = self
+            .parts
+            .iter()
+            .filter(|part| part.filters.contains(&Filter::Plain));
+        plain.map(|part| &part.source)
+    }
+
+    /// The parts of the path that may have any text: those without `int` and `plain`.
+    pub fn open_captures(&self) -> impl Iterator<Item = &Source> {
+        let narrow = |source: &Source| {
+            self.numbers()
+                .chain(self.plain_parts())
+                .any(|one| one == source)
+        };
+        let of_path = |source: &&Source| matches!(source, Source::Path(_) | Source::WholePath);
+        self.parts()
+            .filter(of_path)
+            .filter(move |source| !narrow(source))
+    }
+
     /// The template with captures by their place in the path: `order:{1}`, counted from 0, and
     /// `{*}` for the rest. On routes of one shape, equal shapes make equal keys.
     #[must_use]
@@ -155,10 +177,10 @@ impl KeyTemplate {
                     inside.unwrap_or(&shown).to_owned()
                 }
             };
-            let filters = part.filters.iter().map(|filter| match filter {
-                Filter::Lower => "|lower",
-                Filter::Int => "|int",
-            });
+            let filters = part
+                .filters
+                .iter()
+                .flat_map(|filter| ["|", filter.as_str()]);
             let filters: String = filters.collect();
             shape.extend(["{", &source, &filters, "}", &part.tail]);
         }
@@ -263,7 +285,7 @@ impl KeyTemplate {
                     .pattern
                     .fits(&texts, part.filters.contains(&Filter::Lower));
                 let captures = fits?;
-                if part.filters.is_empty() {
+                if part.keeps_text() {
                     for (name, segment) in captures {
                         let source = Source::Path(name);
                         if known
@@ -279,7 +301,7 @@ impl KeyTemplate {
         }
         for (part, texts) in values
             .iter()
-            .filter(|(part, _)| part.filters.is_empty() && !part.list)
+            .filter(|(part, _)| part.keeps_text() && !part.list)
         {
             let text = &texts[0];
             if known

@@ -11,6 +11,7 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Int
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::growth::{Growth, Rates};
 use super::keeper::{Burials, Keeper};
 use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
 use super::lease::{Clock, Lease};
@@ -228,12 +229,22 @@ fn advance(state: &mut State, instance: &InstanceId, era: Era, asks: Vec<Ask>) -
     let mut all = Vec::new();
     for ask in asks {
         let before = state.marks.get(&ask.resource).cloned();
+        if before.is_none() && ask.needs.present {
+            all.push(Found {
+                before: None,
+                era: 0,
+                spent_by: None,
+                given_back: 0,
+            });
+            continue;
+        }
         let row = state
             .marks
             .entry(ask.resource.clone())
             .or_insert((ask.token, None, 0));
         let given_back = state.given_back.get(&ask.resource).copied();
-        if row.2 <= era {
+        let met = ask.needs.met_by(before.as_ref().map(|row| row.0));
+        if row.2 <= era && met {
             if row.0 < ask.token {
                 (row.0, row.1) = (ask.token, None);
             }
@@ -712,6 +723,7 @@ pub(crate) struct Rig {
     pub watch: Arc<Watch>,
     pub lane: LaneHandle,
     pub meters: Meters,
+    pub growth: Arc<Growth>,
     pub unknown: IntGauge,
 }
 
@@ -733,6 +745,7 @@ fn meters() -> Meters {
     let histogram = |name| Histogram::with_opts(HistogramOpts::new(name, "of a test"));
     let errors = IntCounterVec::new(Opts::new("errors", "of a test"), &["kind"]);
     Meters {
+        new_resources: IntCounter::new("new", "of a test").expect("good options"),
         batch_size: histogram("batch").expect("good options"),
         commit_seconds: histogram("commit").expect("good options"),
         errors: errors.expect("good options"),
@@ -767,12 +780,14 @@ impl Rig {
         );
         let ledger = Arc::new(ledger);
         let meters = meters();
+        let growth = Arc::new(Growth::new(Rates::default()));
         let (task, lane) = Lane::new(LaneSetup {
             store: Arc::clone(&store),
             ledger: Arc::clone(&ledger),
             lease: Arc::clone(&lease),
             watch: Arc::clone(&watch),
             meters: meters.clone(),
+            growth: Arc::clone(&growth),
             drained,
         });
         tokio::spawn(task.run());
@@ -783,6 +798,7 @@ impl Rig {
             watch,
             lane,
             meters,
+            growth,
             unknown,
         };
         rig.keeper().join().await.expect("joined");

@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 pub(crate) mod double;
+pub mod growth;
 pub mod keeper;
 pub mod lane;
 pub mod lease;

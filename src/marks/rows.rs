@@ -7,7 +7,7 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use super::store::{
-    AuditRow, Cursor, EpochRow, InstanceId, InstanceRow, MarkRow, OwnRow, StoreError,
+    Ask, AuditRow, Cursor, EpochRow, Found, InstanceId, InstanceRow, MarkRow, OwnRow, StoreError,
 };
 use crate::fence::{ResourceKey, Token};
 
@@ -152,6 +152,37 @@ pub(super) fn key(text: &str) -> Result<ResourceKey, StoreError> {
 
 pub(super) fn number(token: i64) -> Result<Token, StoreError> {
     Token::new(token).ok_or_else(|| odd(&format!("the token {token}")))
+}
+
+/// The least mark that an ask takes effect at, as the statement takes it: above 0.
+pub(super) fn least(ask: &Ask) -> Option<i64> {
+    ask.needs.least.map(Token::get).filter(|least| *least > 0)
+}
+
+/// The mark before a statement, out of the column that also brings in what it has to be: below 0
+/// there was none.
+pub(super) fn before(previous: Option<i64>) -> Result<Option<Token>, StoreError> {
+    previous
+        .filter(|previous| *previous >= 0)
+        .map(number)
+        .transpose()
+}
+
+/// What an ask without a row has found: there is no mark, and it was to make none.
+pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
+    if ask.needs.present {
+        Ok(Found {
+            before: None,
+            era: 0,
+            spent_by: None,
+            given_back: 0,
+        })
+    } else {
+        Err(StoreError::Statement(format!(
+            "no answer for {}",
+            ask.resource
+        )))
+    }
 }
 
 /// A row that no version of this program writes.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Needs, ResourceKey, Token};
 
 /// One run of one proxy: random, new at each start and at each rejoin. 32 lower-case hex digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +74,9 @@ pub struct Ask {
     /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
     /// `token` and the token is not spent yet.
     pub spend: Option<String>,
+    /// What the mark under the lock has to be; where it is not, nothing is changed, and nothing is
+    /// made.
+    pub needs: Needs,
 }
 
 /// What the statement found for one [`Ask`], in the order asked.
@@ -435,7 +438,7 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Reaches the store and checks that it is fit (schema, durability settings, writable).
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
+    /// For people: marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
     async fn list(
         &self,
         prefix: &str,
@@ -451,6 +454,17 @@ pub trait MarkStore: Send + Sync + 'static {
 
     /// One mark.
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
+
+    /// For people: a mark, and the epochs that are open on its resource. Nothing is decided by it.
+    async fn view(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<EpochRow>)>, StoreError> {
+        let Some(mark) = self.mark(resource).await? else {
+            return Ok(None);
+        };
+        Ok(Some((mark, self.open_epochs(resource).await?)))
+    }
 
     /// The marks of these resources, as far as there are any, in no order.
     async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError>;
@@ -471,7 +485,7 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Writes an audit row for an operator's other acts. The row's `at_ms` is ignored; the store's clock decides.
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError>;
 
-    /// The audit rows of a resource, the latest first.
+    /// For people: the audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
 
     /// The route table on record.

@@ -77,6 +77,8 @@ families! {
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
     /// Marks of the namespace: as of now in a file; in Postgres as last counted, which takes a minute for each 100000.
     marks: IntGauge = gauge("fencepost_marks");
+    /// Resources that got their first mark through this instance. A mark is kept for ever.
+    new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
     /// Seconds from sending a request upstream to the end of the answer, by the class of its status code.
@@ -99,6 +101,8 @@ families! {
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
+    /// Lines of the log that standard error did not take in time.
+    log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
     /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.

@@ -64,6 +64,10 @@ label! {
         BodyProgress = "body-progress",
         /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
         StreamResets = "stream-resets",
+        /// `limits.new_resources`.
+        NewResources = "new-resources",
+        /// `limits.new_resources_per_peer`.
+        NewResourcesPerPeer = "new-resources-per-peer",
         /// `barrier.queue`.
         Queue = "queue",
         /// `upstream.http2_connections`, and all streams of those connections.
@@ -91,6 +95,8 @@ label! {
         TokenRequired = "token-required",
         /// Refused: the token does not parse.
         MalformedToken = "malformed-token",
+        /// Refused: the token is farther past the mark than the route believes.
+        ImplausibleToken = "implausible-token",
         /// Refused: the request or its key can be read in two ways, or not at all.
         AmbiguousRequest = "ambiguous-request",
         /// Refused: the request has passed this proxy before, or too many others.
@@ -117,6 +123,8 @@ label! {
         UpstreamUnreachable = "upstream-unreachable",
         /// Refused: the client's certificate has no name that the route lets in.
         PeerRefused = "peer-refused",
+        /// Refused: a claim without the token of `claim.token_file`.
+        Unauthorized = "unauthorized",
         /// Forwarded, and no whole answer came back (broken, or too slow), or one that leaves open
         /// what became of it.
         OutcomeUnknown = "outcome-unknown",
@@ -136,6 +144,10 @@ label! {
         ObservedTokenRequired = "observed-token-required",
         /// Passed in observe mode with a token that does not parse.
         ObservedMalformedToken = "observed-malformed-token",
+        /// Passed in observe mode with a token that the route does not believe.
+        ObservedImplausibleToken = "observed-implausible-token",
+        /// Passed in observe mode, and no mark was made: too many resources are new.
+        ObservedOverloaded = "observed-overloaded",
         /// Passed in observe mode though it is ambiguous.
         ObservedAmbiguousRequest = "observed-ambiguous-request",
         /// Passed in observe mode though the route does not take the method.
@@ -158,6 +170,8 @@ impl Outcome {
             Self::Stale => Self::ObservedStale,
             Self::TokenRequired => Self::ObservedTokenRequired,
             Self::MalformedToken => Self::ObservedMalformedToken,
+            Self::ImplausibleToken => Self::ObservedImplausibleToken,
+            Self::Overloaded => Self::ObservedOverloaded,
             Self::AmbiguousRequest => Self::ObservedAmbiguousRequest,
             Self::MethodNotAllowed => Self::ObservedMethodNotAllowed,
             Self::ContentTooLarge => Self::ObservedContentTooLarge,
@@ -215,6 +229,8 @@ label! {
         Current = "current",
         /// The token was stale.
         Stale = "stale",
+        /// The token was not believed, or there was no room for another resource.
+        Refused = "refused",
         /// No answer: the store failed, or took too long.
         Unavailable = "unavailable",
     }
@@ -290,7 +306,11 @@ mod tests {
             }
         }
         assert_eq!(Outcome::Advanced.observed(), Outcome::Advanced);
-        assert_eq!(Outcome::Overloaded.observed(), Outcome::Overloaded);
+        assert_eq!(
+            Outcome::Overloaded.observed(),
+            Outcome::ObservedOverloaded,
+            "counted where the check beside the request had no room; a request that is refused is not observed"
+        );
     }
 
     #[test]

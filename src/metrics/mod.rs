@@ -63,6 +63,7 @@ pub struct Metrics {
 /// The series that the store's side keeps, whatever it is made of.
 #[derive(Clone, Debug)]
 pub struct StoreHandles {
+    pub new_resources: IntCounter,
     pub batch_size: Histogram,
     pub commit_seconds: Histogram,
     /// By kind of error.
@@ -212,6 +213,7 @@ impl Metrics {
     #[must_use]
     pub fn store_handles(&self) -> StoreHandles {
         StoreHandles {
+            new_resources: self.families.new_resources.clone(),
             batch_size: self.families.store_batch_size.clone(),
             commit_seconds: self.families.store_commit_seconds.clone(),
             errors: self.families.store_errors.clone(),
@@ -232,6 +234,12 @@ impl Metrics {
     /// The configuration was read again, well or not.
     pub fn set_config_reload_ok(&self, ok: bool) {
         self.families.config_reload_ok.set(i64::from(ok));
+    }
+
+    /// How many lines of the log were dropped since the start.
+    pub fn set_log_lines_dropped(&self, total: u64) {
+        let counter = &self.families.log_lines_dropped;
+        counter.inc_by(total.saturating_sub(counter.get()));
     }
 
     /// How many marks the namespace has.

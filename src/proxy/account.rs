@@ -4,15 +4,16 @@
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 
-use super::respond::{Refusal, Style, Subject};
+use super::respond::{Reader, Refusal, Style, Subject, Why};
 use super::table::Table;
-use super::{ClientBody, Done, Peer, PeerNames, Proxy, headers};
+use super::{ClientBody, Done, Peer, PeerNames, Proxy, conclusion, headers};
 use crate::fence::ResourceKey;
 use crate::metrics::{DecidedBy, Outcome, RouteMetrics};
 use crate::rejections;
+use crate::throttle::Throttle;
 
 /// What is kept of a request for its answer and its log line.
 #[derive(Clone)]
@@ -21,6 +22,7 @@ pub(super) struct About {
     /// The names in the client's certificate.
     peer_name: Option<Arc<str>>,
     pub trace_id: Option<String>,
+    /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
     pub grpc: bool,
     /// Set once the key is derived, so that whatever ends the request can be found by it.
     pub subject: OnceLock<Subject>,
@@ -39,12 +41,9 @@ impl About {
     }
 
     pub(super) fn of(request: &Request<Incoming>, peer: &Peer) -> Self {
-        let headers = request.headers();
-        let content_type = headers.get(http::header::CONTENT_TYPE);
         Self {
-            trace_id: headers::trace::trace_id(headers).map(str::to_owned),
-            grpc: content_type
-                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+            trace_id: headers::trace::trace_id(request.headers()).map(str::to_owned),
+            grpc: reads_grpc(request),
             ..Self::unread(peer)
         }
     }
@@ -55,6 +54,40 @@ impl About {
             disclose: table.disclose,
             grpc: self.grpc,
         }
+    }
+}
+
+/// Whether the caller is a gRPC library, to which a refusal is a status in a response 200. To any
+/// other client that would be a success. gRPC is HTTP/2 with `te: trailers`; a content type can
+/// stand on any request
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Requests).
+fn reads_grpc<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    conclusion::is_grpc(headers)
+        && request.version() == Version::HTTP_2
+        && headers::takes_trailers(headers)
+}
+
+/// Limits the lines for refusals, each reason by itself: a line for each refusal of a storm would cost more
+/// than the refusal, and hide the other reasons.
+#[derive(Debug)]
+pub(super) struct Throttles(Vec<Throttle>);
+
+impl Default for Throttles {
+    fn default() -> Self {
+        let of = |outcome: &Outcome| match outcome {
+            Outcome::Overloaded => Throttle::of_many(),
+            _ => Throttle::of_refusals(),
+        };
+        Self(Outcome::ALL.iter().map(of).collect())
+    }
+}
+
+impl Throttles {
+    /// Whether a refusal of this kind is logged; with how many of its like were left out before it.
+    pub(super) fn say(&self, outcome: Outcome) -> Option<u64> {
+        // In the order of `Outcome::ALL`.
+        self.0[outcome as usize].say(tokio::time::Instant::now())
     }
 }
 
@@ -74,9 +107,10 @@ impl Proxy {
                     Ok(outcome) => metrics.request(outcome),
                     Err(doubt) => {
                         // The answer is the upstream's; what is said of it is as for one that did not come.
-                        let broken = Refusal::Broken(doubt.to_string());
+                        let said = "The answer leaves open what became of the request";
+                        let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
-                        self.note(label, about, &broken, "the outcome is unknown", 0);
+                        self.note(label, about, &broken, "the outcome is unknown");
                     }
                 }
                 return response;
@@ -98,28 +132,19 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        // What is shed is counted, and said now and then: whoever looks for a refusal of the fence's finds it.
-        let left_out = match outcome {
-            Outcome::Overloaded => self.shed.say(tokio::time::Instant::now()),
-            _ => Some(0),
-        };
-        let Some(left_out) = left_out else {
-            return refusal.respond(about.style(table), about.subject.get());
-        };
-        self.note(label, about, &refusal, "refused", left_out);
+        self.note(label, about, &refusal, "refused");
         refusal.respond(about.style(table), about.subject.get())
     }
 
-    /// Logs and remembers what a person may look for.
-    fn note(
-        &self,
-        label: &str,
-        about: &About,
-        refusal: &Refusal,
-        message: &'static str,
-        left_out: u64,
-    ) {
-        log(label, about, refusal, message, left_out);
+    /// Logs and remembers what a person may look for. Of refusals under overload only those that are logged are
+    /// remembered: the others would push out the refusals of the fence.
+    fn note(&self, label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+        let outcome = refusal.outcome();
+        if let Some(left_out) = self.throttles.say(outcome) {
+            log(label, about, refusal, message, left_out);
+        } else if outcome == Outcome::Overloaded {
+            return;
+        }
         let (key, token, mark) = refusal.facts(about.subject.get());
         self.rejections.push(rejections::Refusal {
             #[expect(
@@ -131,14 +156,14 @@ impl Proxy {
             resource: key.cloned(),
             token,
             mark,
-            outcome: refusal.outcome(),
+            outcome,
             peer: about.peer.to_string(),
             trace_id: about.trace_id.clone(),
         });
     }
 }
 
-/// One line per refusal, or would-be refusal. `left_out`: how many of its like were not said before it.
+/// The line of a refusal, or of a would-be one. `left_out`: how many of its like before it have none.
 pub(super) fn log(
     label: &str,
     about: &About,
@@ -147,7 +172,8 @@ pub(super) fn log(
     left_out: u64,
 ) {
     let (key, token, mark) = refusal.facts(about.subject.get());
-    let gap = token.zip(mark).map(|(token, mark)| token.gap_to(mark));
+    let behind = token.zip(mark).filter(|(token, mark)| token <= mark);
+    let gap = behind.map(|(token, mark)| token.gap_to(mark));
     tracing::warn!(
         outcome = refusal.outcome().as_str(),
         route = label,
@@ -158,7 +184,7 @@ pub(super) fn log(
         peer = &*about.peer,
         peer_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
-        reason = refusal.detail(true),
+        reason = refusal.detail(Reader::Log),
         left_out = (left_out > 0).then_some(left_out),
         "{message}"
     );

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::respond::Refusal;
+use super::respond::{Refusal, Why};
 use crate::barrier::{self, Barrier, Permit};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::lane::{Answer, LaneError, LaneHandle, Want};
+use crate::marks::growth::Full;
+use crate::marks::lane::{Answer, Caller, LaneError, LaneHandle, Want};
 use crate::marks::lease::Lease;
 use crate::marks::ledger::{Ledger, Look};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
@@ -53,15 +54,15 @@ impl Gate {
     /// Asks the marks and waits at the barrier, up to `wait`.
     pub(crate) async fn admit(
         &self,
-        key: &ResourceKey,
-        token: Token,
+        caller: Caller,
+        (key, token): (&ResourceKey, Token),
         wait: Duration,
         route: &RouteMetrics,
     ) -> Result<Admitted, Refusal> {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
         for _ in 0..MOST_ROUNDS {
-            advanced |= self.check(key, token).await?;
+            advanced |= self.check(caller, key, token).await?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline).await;
             route.barrier_wait(began.elapsed());
@@ -84,36 +85,70 @@ impl Gate {
 
     /// Whether the token may go on to the barrier: its epoch is open here, from memory if it can be told
     /// from there. Returns whether this request raised the mark.
-    async fn check(&self, key: &ResourceKey, token: Token) -> Result<bool, Refusal> {
+    async fn check(
+        &self,
+        caller: Caller,
+        key: &ResourceKey,
+        token: Token,
+    ) -> Result<bool, Refusal> {
         let began = Instant::now();
         let checked = match self.ledger.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => Err(stale(key, token, mark, DecidedBy::Memory)),
             Look::Open => Ok(false),
             Look::Barred(left) => Err(barred(left)),
             Look::Ask if !self.lease.valid() => Err(lapsed()),
-            Look::Ask => match self.ask(key, token, Want::Open).await {
-                Ok(Answer::Granted { advanced }) => Ok(advanced),
-                Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
-                Ok(Answer::Spent) => Err(Refusal::Spent {
-                    key: key.clone(),
-                    token,
-                }),
-                Err(error) => Err(unavailable(&error.to_string())),
+            Look::Ask => match self.ask(Some(caller), key, token, Want::Open).await {
+                Ok(answer) => self.verdict(key, token, answer),
+                Err(error) => Err(undecided(&error, TRY_AGAIN, false)),
             },
         };
         let result = match &checked {
             Ok(true) => CheckResult::Advanced,
             Ok(false) => CheckResult::Current,
             Err(Refusal::Stale { .. } | Refusal::Spent { .. }) => CheckResult::Stale,
+            Err(Refusal::Implausible { .. } | Refusal::Overloaded(_)) => CheckResult::Refused,
             Err(_) => CheckResult::Unavailable,
         };
         self.metrics.check(result, began.elapsed());
         checked
     }
 
-    /// One question to the lane, within the store's timeout.
+    /// What the store's answer means for a request. `true`: it has raised the mark.
+    pub(crate) fn verdict(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        answer: Answer,
+    ) -> Result<bool, Refusal> {
+        match answer {
+            Answer::Granted { advanced } => Ok(advanced),
+            Answer::Stale { mark } => Err(stale(key, token, mark, DecidedBy::Store)),
+            Answer::Spent => Err(Refusal::Spent {
+                key: key.clone(),
+                token,
+            }),
+            Answer::Implausible { mark } => Err(Refusal::Implausible {
+                key: key.clone(),
+                token,
+                mark,
+            }),
+            Answer::Full(full) => {
+                self.metrics.limit(match full {
+                    Full::All => Limit::NewResources,
+                    Full::Each => Limit::NewResourcesPerPeer,
+                });
+                Err(Refusal::Overloaded(
+                    "Too many resources are new, and a mark is kept for ever. Nothing was forwarded.",
+                ))
+            }
+        }
+    }
+
+    /// One question to the lane, within the store's timeout. `caller`: whose bounds hold; an
+    /// operator has none.
     pub(crate) async fn ask(
         &self,
+        caller: Option<Caller>,
         key: &ResourceKey,
         token: Token,
         want: Want,
@@ -129,7 +164,7 @@ impl Gate {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),
         };
-        tokio::time::timeout(self.timeout, self.lane.ask(key, token, want))
+        tokio::time::timeout(self.timeout, self.lane.ask_for(caller, key, token, want))
             .await
             .unwrap_or_else(|_| Err(late()))
     }
@@ -137,18 +172,13 @@ impl Gate {
     /// Spends the permit's token (`reuse: once`) under `name`. Doubt counts as spent, and the answer says so.
     pub(crate) async fn spend(&self, permit: &Permit, name: &str) -> Result<(), Refusal> {
         let (key, token) = (permit.key(), permit.token());
-        match self.ask(key, token, Want::Spend(name.to_owned())).await {
-            Ok(Answer::Granted { .. }) => Ok(()),
-            Ok(Answer::Spent) => Err(Refusal::Spent {
-                key: key.clone(),
-                token,
-            }),
-            Ok(Answer::Stale { mark }) => Err(stale(key, token, mark, DecidedBy::Store)),
-            Err(error) => Err(Refusal::StoreUnavailable {
-                why: sentence(&error.to_string()),
-                retry_after: TRY_AGAIN,
-                spent: true,
-            }),
+        // The token is the mark already: no bounds are left to look at.
+        match self
+            .ask(None, key, token, Want::Spend(name.to_owned()))
+            .await
+        {
+            Ok(answer) => self.verdict(key, token, answer).map(|_| ()),
+            Err(error) => Err(undecided(&error, TRY_AGAIN, true)),
         }
     }
 
@@ -159,7 +189,7 @@ impl Gate {
             Look::Barred(left) => barred(left),
             // An operator's override, say.
             Look::Open | Look::Ask => {
-                unavailable("the epoch was closed while this request waited to be sent")
+                unavailable("The epoch was closed while this request waited to be sent")
             }
         }
     }
@@ -204,35 +234,38 @@ fn stale(key: &ResourceKey, token: Token, mark: Token, decided_by: DecidedBy) ->
 
 fn lapsed() -> Refusal {
     unavailable(
-        "this proxy's lease on the store has lapsed, so it cannot know what others have decided",
+        "This proxy's lease on the store has lapsed, so it cannot know what others have decided",
     )
 }
 
 /// The exchange was not begun in time.
 pub(crate) fn cut_off() -> Refusal {
-    unavailable("this proxy has lost its lease on the store, or is stopping")
+    unavailable("This proxy has lost its lease on the store, or is stopping")
 }
 
 fn barred(left: Duration) -> Refusal {
     Refusal::StoreUnavailable {
-        why: "The store has lost marks of this resource; they are being repaired and settle".into(),
+        why: Why::new(
+            "The store has lost marks of this resource; they are being repaired and settle",
+        ),
         retry_after: left,
         spent: false,
     }
 }
 
-fn unavailable(why: &str) -> Refusal {
+fn unavailable(why: &'static str) -> Refusal {
     Refusal::StoreUnavailable {
-        why: sentence(why),
+        why: Why::new(why),
         retry_after: TRY_AGAIN,
         spent: false,
     }
 }
 
-/// With a capital at its start.
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
+/// The store was asked. `spent`: the question may have spent the token.
+pub(crate) fn undecided(error: &LaneError, retry_after: Duration, spent: bool) -> Refusal {
+    Refusal::StoreUnavailable {
+        why: Why::of("The store of marks gave no answer that decides", error),
+        retry_after,
+        spent,
+    }
 }

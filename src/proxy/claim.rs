@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use http::header::AUTHORIZATION;
 use http::request::Parts;
-use http::{HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use hyper::body::Incoming;
 
 use super::account::About;
@@ -15,7 +16,9 @@ use super::headers::{self, RESOURCE, TARGET};
 use super::respond::{self, Refusal};
 use super::table::Route;
 use super::{Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
-use crate::fence::{ResourceKey, Token};
+use crate::config::ClaimSettings;
+use crate::fence::{Needs, ResourceKey, Token};
+use crate::marks::lane::Caller;
 use crate::metrics::Outcome;
 
 /// What a claim is for.
@@ -23,6 +26,8 @@ struct Claim {
     route: Arc<Route>,
     key: ResourceKey,
     token: Token,
+    /// What its routes need of the mark to believe the token.
+    needs: Needs,
 }
 
 impl Proxy {
@@ -34,6 +39,10 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
+        // Before anything is taken, or said of a route.
+        if let Some(claim) = &live.table.claim {
+            may_claim(claim, &head.headers, peer)?;
+        }
         let _place = self.places.take()?;
         let field = |name: &HeaderName| {
             headers::text(&head.headers, name)
@@ -55,9 +64,13 @@ impl Proxy {
         self.gate.glance(&claim.key, claim.token)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &live.table.claim_metrics;
+        let caller = Caller {
+            needs: claim.needs,
+            origin: peer.origin(),
+        };
         let admitted = self
             .gate
-            .admit(&claim.key, claim.token, wait, metrics)
+            .admit(caller, (&claim.key, claim.token), wait, metrics)
             .await?;
         // Nothing is sent under it: the wait was the point.
         drop(admitted.permit);
@@ -103,10 +116,12 @@ impl Proxy {
         } else {
             fenced.key(&aimed, None)?
         };
+        let token = fenced.token;
         Ok(Claim {
+            needs: fenced.route.settings.token_bounds.needs(token),
             route: fenced.route,
             key,
-            token: fenced.token,
+            token,
         })
     }
 
@@ -128,12 +143,39 @@ impl Proxy {
     }
 }
 
+/// Whether a client is let in by the limits on who may claim.
+fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, peer: &Peer) -> Result<(), Refusal> {
+    if !peer.may_claim(claim) {
+        return Err(Refusal::ClaimRefused);
+    }
+    match &claim.tokens {
+        Some(tokens) if !bearer(headers).is_some_and(|token| tokens.take(token)) => {
+            Err(Refusal::Unauthorized)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The one bearer token of a request (RFC 6750, 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return None;
+    };
+    let line = line.as_bytes();
+    let (scheme, token) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer")
+        .then(|| token.trim_ascii())
+}
+
 /// A key by name. One that no enforcing route can yield protects nothing, and is refused. Which of
 /// several routes the holder will use cannot be told. So the peer has to be let in by each, and each
 /// has to read the token in the same way: `10` is another token in decimal than in hexadecimal.
 fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<Claim, Refusal> {
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
+    let key = classify::short(key, live.table.settings.limits.key_bytes)?;
     let routes: Vec<_> = live.table.could_yield(key.as_str()).collect();
     let route = *routes.first().ok_or_else(|| {
         let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
@@ -159,7 +201,11 @@ fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<
     let token = format
         .parse(token.as_bytes())
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    // Each of them has to believe it.
+    let needs = routes.iter();
+    let needs = needs.map(|route| route.settings.token_bounds.needs(token));
     Ok(Claim {
+        needs: needs.reduce(Needs::and).unwrap_or_default(),
         route: Arc::clone(route),
         key,
         token,

@@ -56,7 +56,9 @@ pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
     if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
-    if table.claim.as_deref() == Some(head.uri.path()) {
+    if let Some(claim) = &table.claim
+        && claim.path == head.uri.path()
+    {
         return if head.method == Method::POST {
             Class::Claim
         } else {
@@ -342,7 +344,19 @@ impl Fenced {
                 Source::Path(_) | Source::WholePath => Ok(None),
             })
             .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
+            .and_then(|key| short(key, self.route.settings.key_bytes))
     }
+}
+
+/// Refuses a key that is longer than `limits.key_bytes`.
+pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusal> {
+    let bytes = key.as_str().len();
+    if bytes <= most {
+        return Ok(key);
+    }
+    Err(Refusal::Ambiguous(format!(
+        "The resource key has {bytes} bytes, and {most} is the most here (limits.key_bytes)."
+    )))
 }
 
 /// The values of a template's JSON parts, in its order.

@@ -40,7 +40,7 @@ use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
-use super::respond::Refusal;
+use super::respond::{Refusal, Why};
 use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Fate, Hold, ResponseBody, Upstream};
 use crate::barrier::{Permit, Sending};
@@ -103,7 +103,7 @@ pub(crate) async fn forward<G: Send + 'static>(
     let (tx, head) = oneshot::channel();
     tasks.spawn(follow(permit, exchange, gate.clone(), tx));
     head.await
-        .unwrap_or_else(|_| Err(Refusal::Broken("The exchange was aborted".into())))
+        .unwrap_or_else(|_| Err(Refusal::Broken(Why::new("The exchange was aborted"))))
 }
 
 /// The whole of an exchange: get ready, send, follow the response to its end.
@@ -162,7 +162,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
             metrics.upstream(began.elapsed(), response.status().as_u16());
             let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
                 let why = "The upstream switched protocols unasked";
-                let _ = head.send(Err(Refusal::Broken(why.into())));
+                let _ = head.send(Err(Refusal::Broken(Why::new(why))));
                 return;
             };
             let (answer, tunnel) = opening.switch(response, &via);

@@ -12,6 +12,7 @@
 
 pub mod hops;
 pub mod hosts;
+pub mod identity;
 pub mod media;
 mod pairs;
 pub mod trace;
@@ -313,6 +314,8 @@ pub struct ForUpstream<'a> {
     pub idempotency: Option<(&'a HeaderName, Choice)>,
     /// The client's address; `None` on a Unix socket.
     pub peer: Option<IpAddr>,
+    /// What its certificate says of it ([`identity`]).
+    pub identity: Option<&'a HeaderValue>,
     /// `http` or `https`: how the client reached the proxy.
     pub scheme: &'static str,
     /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
@@ -330,19 +333,25 @@ pub struct ForUpstream<'a> {
     pub trailers: &'a TrailerRules,
 }
 
+/// Whether the client takes trailers (RFC 9110, 10.1.4).
+pub fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().any(|line| {
+        let mut members = line.as_bytes().split(|byte| *byte == b',');
+        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
 /// Makes a client's header the upstream's. Host is left as it is: the route's policy decides.
 ///
 /// - `X-Forwarded-For`: the peer is appended to what is there.
 /// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
 ///   that it trusts; a sidecar's peers are such edges, and only they know how the client came.
+/// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
 /// - `Via`: `1.1 fencepost-1a2b3c4d` is appended ([`via`]).
 /// - `Trailer`: what will not be sent is taken out ([`trailers`]).
 /// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
-    let wants_trailers = headers.get_all(TE).iter().any(|line| {
-        let mut members = line.as_bytes().split(|byte| *byte == b',');
-        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-    });
+    let wants_trailers = takes_trailers(headers);
     strip_hop_by_hop(headers);
     strip_fencing(headers);
     if wants_trailers && add.http2 {
@@ -374,6 +383,9 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
         && !headers.contains_key(FORWARDED_HOST)
     {
         headers.insert(FORWARDED_HOST, host);
+    }
+    if let Some(identity) = add.identity {
+        set(headers, identity::XFCC, identity.clone());
     }
     add.trailers.announce(headers);
     add.via.append(headers, add.version);

@@ -43,7 +43,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::account::About;
+use self::account::{About, Throttles};
 pub(crate) use self::admit::Gate;
 use self::body::{BodyError, BodyRules, Upload};
 pub(crate) use self::body::{BoxError, ClientBody};
@@ -63,9 +63,9 @@ use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{Allow, RouteConflict};
+use crate::marks::lane::Caller;
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
 use crate::rejections::Rejections;
-use crate::throttle::Throttle;
 use crate::wire::{
     self,
     chunked::trailer_limits,
@@ -112,8 +112,8 @@ pub struct Proxy {
     trailers: HeadLimits,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
-    /// Refusals under overload.
-    shed: Throttle,
+    /// Which refusals are logged.
+    throttles: Arc<Throttles>,
     spends: AtomicU64,
     /// What this process calls itself in `Via`.
     via: Via,
@@ -165,7 +165,7 @@ impl Proxy {
             }),
             metrics,
             rejections,
-            shed: Throttle::of_many(),
+            throttles: Arc::default(),
             spends: AtomicU64::new(0),
             via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
             bits,
@@ -207,7 +207,10 @@ impl Proxy {
         let live = self.live();
         let table = &live.table;
         let about = About::of(&request, peer);
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if peer.mutual || table.settings.asks_clients() {
+            headers::identity::strip(&mut head.headers);
+        }
         let class = match (
             http2::check(&head, &table.settings.limits),
             self.via.check(&head.headers),
@@ -317,7 +320,8 @@ impl Proxy {
         // The body first, as far as it fits: who pauses halfway through is judged when it ends. But for gRPC, where
         // a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let hold = about.grpc.then_some(limits.stream_after);
+        let is_grpc = conclusion::is_grpc(&head.headers);
+        let hold = is_grpc.then_some(limits.stream_after);
         let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
             .await
             .map_err(|error| body_refusal(&error))?;
@@ -339,13 +343,18 @@ impl Proxy {
         let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
         let opening = fenced
             .upgrade
-            .then(|| self.opening(&live.upstream, &mut head, &upload))
+            .then(|| self.opening(&live.upstream, &mut head, &upload, peer))
             .transpose()?;
+
+        let caller = Caller {
+            needs: settings.token_bounds.needs(token),
+            origin: peer.origin(),
+        };
 
         // The marks, then the barrier. Everything after this happens under the permit.
         let admitted = self
             .gate
-            .admit(&key, token, settings.barrier_wait, &route.metrics)
+            .admit(caller, (&key, token), settings.barrier_wait, &route.metrics)
             .await?;
 
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
@@ -355,7 +364,6 @@ impl Proxy {
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
         let is_head = head.method == Method::HEAD;
-        let is_grpc = conclusion::is_grpc(&head.headers);
         let mut request = self.upstream_request(
             &live.upstream,
             head,
@@ -408,6 +416,7 @@ impl Proxy {
         upstream: &Upstream,
         head: &mut Parts,
         upload: &Upload,
+        peer: &Peer,
     ) -> Result<Opening, Refusal> {
         if upstream.h2 {
             return Err(Refusal::UpgradeRefused);
@@ -416,7 +425,7 @@ impl Proxy {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }
-        Opening::take(head, &self.stopping).ok_or(Refusal::UpgradeRefused)
+        Opening::take(head, &self.stopping, peer.until).ok_or(Refusal::UpgradeRefused)
     }
 
     /// What holds for the bodies of requests under these settings.

@@ -9,6 +9,7 @@ use http::request::Parts;
 use hyper::body::Incoming;
 
 use super::account::{About, log};
+use super::admit::undecided;
 use super::body::{BodyError, Upload};
 use super::classify::Fenced;
 use super::pass::Passing;
@@ -18,8 +19,9 @@ use super::table::Route;
 use super::{ClientBody, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
 use crate::fence::{KeyTemplate, ResourceKey};
-use crate::marks::lane::{Answer, Want};
-use crate::metrics::{DecidedBy, Outcome};
+use crate::marks::growth::Origin;
+use crate::marks::lane::{Answer, Caller, Want};
+use crate::metrics::Outcome;
 
 impl Proxy {
     /// Forwards a request of an observing route, whatever is found.
@@ -63,7 +65,8 @@ impl Proxy {
         };
         let key = too_long.and(key);
         let place = Arc::clone(&passing.place);
-        self.check_beside(route, judged, key, about.clone(), place);
+        let origin = passing.peer.origin();
+        self.check_beside(route, (judged, origin), key, about.clone(), place);
         let passed = self.pass_upload(live, head, upload, passing);
         Ok(passed.await?.response)
     }
@@ -72,12 +75,13 @@ impl Proxy {
     fn check_beside(
         &self,
         route: &Arc<Route>,
-        judged: Result<Fenced, Refusal>,
+        (judged, origin): (Result<Fenced, Refusal>, Option<Origin>),
         key: Result<ResourceKey, Refusal>,
         about: About,
         place: Place,
     ) {
         let (gate, route) = (self.gate.clone(), Arc::clone(route));
+        let throttles = Arc::clone(&self.throttles);
         self.tasks.spawn(async move {
             // Checks that wait for the store are no more than the requests that may be in flight.
             let _place = place;
@@ -85,24 +89,23 @@ impl Proxy {
                 (Ok(fenced), Ok(key)) => {
                     let token = fenced.token;
                     let _ = about.subject.set((key.clone(), token));
+                    let needs = route.settings.token_bounds.needs(token);
+                    let caller = Some(Caller { needs, origin });
                     match gate.glance(&key, token) {
                         Err(refusal) => Err(refusal),
-                        Ok(()) => match gate.ask(&key, token, Want::Raise).await {
-                            Ok(Answer::Granted { advanced: true }) => Ok(Outcome::Advanced),
-                            Ok(Answer::Granted { advanced: false } | Answer::Spent) => {
-                                Ok(Outcome::Current)
+                        Ok(()) => match gate.ask(caller, &key, token, Want::Raise).await {
+                            Ok(Answer::Spent) => Ok(Outcome::Current),
+                            Ok(answer) => {
+                                let advanced = gate.verdict(&key, token, answer);
+                                advanced.map(|advanced| {
+                                    if advanced {
+                                        Outcome::Advanced
+                                    } else {
+                                        Outcome::Current
+                                    }
+                                })
                             }
-                            Ok(Answer::Stale { mark }) => Err(Refusal::Stale {
-                                key,
-                                token,
-                                mark,
-                                decided_by: DecidedBy::Store,
-                            }),
-                            Err(error) => Err(Refusal::StoreUnavailable {
-                                why: error.to_string(),
-                                retry_after: std::time::Duration::ZERO,
-                                spent: false,
-                            }),
+                            Err(error) => Err(undecided(&error, std::time::Duration::ZERO, false)),
                         },
                     }
                 }
@@ -111,14 +114,12 @@ impl Proxy {
             match found {
                 Ok(outcome) => route.metrics.request(outcome),
                 Err(refusal) => {
-                    route.metrics.request(refusal.outcome().observed());
-                    log(
-                        &route.settings.label,
-                        &about,
-                        &refusal,
-                        "would have been refused",
-                        0,
-                    );
+                    let outcome = refusal.outcome().observed();
+                    route.metrics.request(outcome);
+                    if let Some(left_out) = throttles.say(outcome) {
+                        let message = "would have been refused";
+                        log(&route.settings.label, &about, &refusal, message, left_out);
+                    }
                 }
             }
         });

@@ -23,7 +23,7 @@ use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
 use super::places::{self, Place};
-use super::respond::Refusal;
+use super::respond::{Refusal, Why};
 use super::table::Route;
 use super::tunnel::{End, Opening};
 use super::upstream::Upstream;
@@ -69,6 +69,7 @@ impl Proxy {
                 fenced,
                 idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
                 peer: peer.ip,
+                identity: peer.identity.as_ref(),
                 scheme: if peer.tls.is_some() { "https" } else { "http" },
                 host: host.clone(),
                 version: head.version,
@@ -149,7 +150,7 @@ impl Proxy {
         let mut head = head;
         let upstream = &live.upstream;
         let opening = (upgrade && !upstream.h2)
-            .then(|| Opening::take(&mut head, &self.stopping))
+            .then(|| Opening::take(&mut head, &self.stopping, peer.until))
             .flatten();
         let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
         let trailers = TrailerRules::of(&head.headers);
@@ -177,7 +178,7 @@ impl Proxy {
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
                 let why = "The upstream switched protocols unasked";
-                return Err(Refusal::Broken(why.into()));
+                return Err(Refusal::Broken(Why::new(why)));
             };
             let (answer, tunnel) = opening.switch(response, &self.via);
             self.tasks.spawn(async move {

@@ -3,10 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use crate::config::{PeerPattern, RouteSettings};
+use super::headers::identity::of_certificate;
+use crate::config::{ClaimSettings, PeerPattern, RouteSettings};
+use crate::marks::growth::Origin;
 
 /// Names in a log line; more than that are cut off.
 const SHOWN: usize = 8;
@@ -20,6 +24,12 @@ pub(crate) struct Peer {
     pub text: Arc<str>,
     /// What its TLS handshake told; `None`: it speaks plain HTTP.
     pub tls: Option<Arc<PeerNames>>,
+    /// It was asked for a certificate.
+    pub mutual: bool,
+    /// The certificate that it showed, as the upstream is told of it.
+    pub identity: Option<HeaderValue>,
+    /// When its connection is too old for the certificate that it showed.
+    pub until: Option<Instant>,
 }
 
 /// The names in a client's verified certificate; none if it showed none.
@@ -37,9 +47,33 @@ impl Peer {
         self.tls.as_deref()
     }
 
+    /// Its network, where an address says who it is: an IPv4 address, or the /64 that one IPv6 site
+    /// has at the least (RFC 6177).
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        Some(match self.ip?.to_canonical() {
+            // No /64 of the Internet begins with 0 (RFC 4291, section 4).
+            IpAddr::V4(ip) => (u64::from(u32::from(ip))).to_be_bytes(),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64).to_be_bytes()[8..]
+                .try_into()
+                .unwrap_or_default(),
+        })
+    }
+
     /// Whether a route lets this peer in.
     pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
-        let wanted = &route.require_peer;
+        self.is_one_of(&route.require_peer)
+    }
+
+    /// Whether this peer may claim, as far as its names and its address say.
+    pub(crate) fn may_claim(&self, claim: &ClaimSettings) -> bool {
+        let from_there = claim.addresses.as_ref().is_none_or(|ranges| {
+            self.ip
+                .is_some_and(|ip| ranges.iter().any(|range| range.has(ip)))
+        });
+        from_there && self.is_one_of(&claim.require_peer)
+    }
+
+    fn is_one_of(&self, wanted: &[PeerPattern]) -> bool {
         wanted.is_empty() || self.names().is_some_and(|names| names.any_of(wanted))
     }
 }
@@ -71,6 +105,11 @@ impl PeerNames {
         let shown: Vec<&str> = shown.map(String::as_str).collect();
         names.text = (!shown.is_empty()).then(|| shown.join(", ").into());
         names
+    }
+
+    /// What the upstream is told of a certificate with these names.
+    pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> Option<HeaderValue> {
+        of_certificate(certificate, &self.uris, &self.dns)
     }
 
     fn any_of(&self, wanted: &[PeerPattern]) -> bool {

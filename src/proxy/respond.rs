@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -14,6 +14,45 @@ use super::headers::via::Loop;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 use crate::wire::request::{Kind, RequestError};
+
+/// Why the proxy could not do its part. An error of the store or of a connection names hosts, ports,
+/// files and certificates: that is for the log, and no client reads it, with `disclose` or without.
+#[derive(Clone, Debug)]
+pub(crate) struct Why {
+    /// What anybody may read: a sentence without its full stop.
+    said: &'static str,
+    /// What only the log has.
+    cause: Option<String>,
+}
+
+impl Why {
+    pub(crate) const fn new(said: &'static str) -> Self {
+        Self { said, cause: None }
+    }
+
+    pub(crate) fn of(said: &'static str, cause: &dyn std::fmt::Display) -> Self {
+        Self {
+            said,
+            cause: Some(cause.to_string()),
+        }
+    }
+
+    fn text(&self, reader: Reader) -> String {
+        match (&self.cause, reader) {
+            (Some(cause), Reader::Log) => format!("{}: {cause}", self.said),
+            _ => self.said.to_owned(),
+        }
+    }
+}
+
+/// Who reads a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// With `disclose`, resource, token and mark are named.
+    Client { disclose: bool },
+    /// Everything is named.
+    Log,
+}
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
@@ -29,6 +68,12 @@ pub(crate) enum Refusal {
         key: ResourceKey,
         token: Token,
     },
+    /// Farther past the mark than the route believes; `None`: there is no mark.
+    Implausible {
+        key: ResourceKey,
+        token: Token,
+        mark: Option<Token>,
+    },
     TokenRequired,
     MalformedToken(String),
     Ambiguous(String),
@@ -43,10 +88,14 @@ pub(crate) enum Refusal {
     TooLarge(String),
     /// The client's certificate has none of the names that the route lets in.
     PeerRefused,
+    /// The client is none of those that may claim.
+    ClaimRefused,
+    /// A claim without the bearer token of claims.
+    Unauthorized,
     UpgradeRefused,
     Overloaded(&'static str),
     StoreUnavailable {
-        why: String,
+        why: Why,
         retry_after: Duration,
         /// The token may have been spent by this attempt.
         spent: bool,
@@ -59,11 +108,11 @@ pub(crate) enum Refusal {
     },
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
-        why: String,
+        why: Why,
         spent: bool,
     },
     /// Sent, and no whole answer came back.
-    Broken(String),
+    Broken(Why),
     /// Sent, and no answer within this time.
     TooSlow(Duration),
     /// The client broke off or took too long over its request.
@@ -80,6 +129,14 @@ pub(crate) struct Style {
     pub stale_status: u16,
     pub disclose: bool,
     pub grpc: bool,
+}
+
+impl Style {
+    const fn reader(self) -> Reader {
+        Reader::Client {
+            disclose: self.disclose,
+        }
+    }
 }
 
 /// What the caller may do next.
@@ -107,7 +164,7 @@ impl Refusal {
     /// Nothing was sent.
     pub(crate) fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
         Self::Unreachable {
-            why: format!("The upstream cannot be reached: {why}. Nothing was sent"),
+            why: Why::of("The upstream cannot be reached, and nothing was sent", why),
             spent,
         }
     }
@@ -115,7 +172,10 @@ impl Refusal {
     /// It was sent, and the upstream says that it has done nothing with it.
     pub(crate) fn refused(why: &dyn std::fmt::Display, spent: bool) -> Self {
         Self::Unreachable {
-            why: format!("The upstream has not processed the request, and will not: {why}"),
+            why: Why::of(
+                "The upstream has not processed the request, and will not",
+                why,
+            ),
             spent,
         }
     }
@@ -136,6 +196,7 @@ impl Refusal {
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
+            Self::Implausible { .. } => Outcome::ImplausibleToken,
             Self::TokenRequired => Outcome::TokenRequired,
             Self::MalformedToken(_) => Outcome::MalformedToken,
             Self::Ambiguous(_) => Outcome::AmbiguousRequest,
@@ -146,7 +207,8 @@ impl Refusal {
             Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
             Self::TooLarge(_) => Outcome::ContentTooLarge,
             Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
-            Self::PeerRefused => Outcome::PeerRefused,
+            Self::PeerRefused | Self::ClaimRefused => Outcome::PeerRefused,
+            Self::Unauthorized => Outcome::Unauthorized,
             Self::UpgradeRefused => Outcome::UpgradeRefused,
             Self::Overloaded(_) => Outcome::Overloaded,
             Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
@@ -171,11 +233,13 @@ impl Refusal {
             Self::Stale { .. } | Self::Spent { .. } => {
                 StatusCode::from_u16(style.stale_status).unwrap_or(StatusCode::PRECONDITION_FAILED)
             }
+            Self::Implausible { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
                 StatusCode::BAD_REQUEST
             }
-            Self::PeerRefused => StatusCode::FORBIDDEN,
+            Self::PeerRefused | Self::ClaimRefused => StatusCode::FORBIDDEN,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
@@ -202,14 +266,17 @@ impl Refusal {
         const UNIMPLEMENTED: u8 = 12;
         const INTERNAL: u8 = 13;
         const UNAVAILABLE: u8 = 14;
+        const UNAUTHENTICATED: u8 = 16;
         const UNKNOWN: u8 = 2;
         match self {
             Self::Stale { .. } | Self::Spent { .. } => FAILED_PRECONDITION,
-            Self::TokenRequired
+            Self::Implausible { .. }
+            | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
             | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::PeerRefused => PERMISSION_DENIED,
+            Self::PeerRefused | Self::ClaimRefused => PERMISSION_DENIED,
+            Self::Unauthorized => UNAUTHENTICATED,
             Self::Loop(_) => INTERNAL,
             Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
             Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
@@ -228,6 +295,7 @@ impl Refusal {
         match self {
             Self::Stale { .. } => "The fencing token is stale",
             Self::Spent { .. } => "The fencing token has been used",
+            Self::Implausible { .. } => "The fencing token leaps too far",
             Self::TokenRequired => "A fencing token is required",
             Self::MalformedToken(_) => "The fencing token is malformed",
             Self::Ambiguous(_) => "The request can be read in two ways",
@@ -238,7 +306,8 @@ impl Refusal {
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::TooLarge(_) => "The body is too large",
             Self::HeadTooLarge(_) => "The head of the request is too large",
-            Self::PeerRefused => "The client is not let in here",
+            Self::PeerRefused | Self::ClaimRefused => "The client is not let in here",
+            Self::Unauthorized => "A claim needs its bearer token",
             Self::UpgradeRefused => "Upgrades are refused here",
             Self::Overloaded(_) => "Too many requests are in flight",
             Self::StoreUnavailable { .. } => "The store of marks cannot decide",
@@ -254,6 +323,7 @@ impl Refusal {
         match self {
             Self::Stale { .. }
             | Self::Spent { .. }
+            | Self::Implausible { .. }
             | Self::TokenRequired
             | Self::MalformedToken(_)
             | Self::Ambiguous(_)
@@ -265,6 +335,8 @@ impl Refusal {
             | Self::TooLarge(_)
             | Self::HeadTooLarge(_)
             | Self::PeerRefused
+            | Self::ClaimRefused
+            | Self::Unauthorized
             | Self::UpgradeRefused
             | Self::StoreUnavailable { spent: true, .. }
             | Self::Unreachable { spent: true, .. } => Retry::Never,
@@ -286,10 +358,11 @@ impl Refusal {
         }
     }
 
-    /// What a person reads. Names resource, token and mark only where `disclose` allows it.
-    pub(crate) fn detail(&self, disclose: bool) -> String {
+    /// What a person reads.
+    pub(crate) fn detail(&self, reader: Reader) -> String {
         match self {
-            Self::Stale { key, token, mark, .. } if disclose => format!(
+            Self::Stale { key, token, mark, .. }
+                if reader != (Reader::Client { disclose: false }) => format!(
                 "Token {token} is older than {mark}, the newest one accepted for {key}: the lock has \
                  passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
                  state again before writing."
@@ -301,6 +374,23 @@ impl Refusal {
             Self::Spent { .. } => "This route accepts each token once (reuse: once), and this one \
                  was used. Nothing was forwarded. Acquire the lock anew for another operation."
                 .into(),
+            Self::Implausible { key, token, mark } => {
+                let disclose = reader != (Reader::Client { disclose: false });
+                let what = match mark {
+                    Some(mark) if disclose => format!(
+                        "Token {token} is farther past {mark}, the newest one accepted for {key}, than this route \
+                         believes (token.max_jump, token.max)"
+                    ),
+                    None if disclose => format!(
+                        "Token {token} is greater than this route believes of {key}, which has no mark yet (token.max)"
+                    ),
+                    _ => "The token is farther past the newest one than this route believes".to_owned(),
+                };
+                format!(
+                    "{what}. Nothing was forwarded, and the mark is as it was. If the lock service did grant this \
+                     token, an operator admits it: fencepost marks advance."
+                )
+            }
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
             Self::Loop(why) => format!(
@@ -321,6 +411,12 @@ impl Refusal {
             Self::PeerRefused => "This route takes requests of certain peers only (require_peer), and no name in \
                  the client's certificate, if it showed one, is among them. Nothing was forwarded."
                 .into(),
+            Self::ClaimRefused => "Claims are taken of certain clients only (claim.require_peer, claim.addresses), and \
+                 this one is not among them. Nothing was claimed."
+                .into(),
+            Self::Unauthorized => "Send one `Authorization: Bearer …` with the token of claim.token_file. Nothing was \
+                 claimed."
+                .into(),
             Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
                  `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
                  comes; in bypass mode nothing is fenced."
@@ -332,7 +428,7 @@ impl Refusal {
                 } else {
                     ""
                 };
-                format!("{why}. Nothing was forwarded.{spent}")
+                format!("{}. Nothing was forwarded.{spent}", why.text(reader))
             }
             Self::OlderInFlight { settling, .. } => {
                 let why = if *settling {
@@ -348,11 +444,12 @@ impl Refusal {
                 } else {
                     ""
                 };
-                format!("{why}.{spent}")
+                format!("{}.{spent}", why.text(reader))
             }
             Self::Broken(why) => format!(
-                "{why}. The request was sent once and may have taken effect: find out before sending \
-                 it again. If it was fenced, newer tokens wait until it has settled."
+                "{}. The request was sent once and may have taken effect: find out before sending \
+                 it again. If it was fenced, newer tokens wait until it has settled.",
+                why.text(reader)
             ),
             Self::TooSlow(limit) => format!(
                 "No answer within {}. The request was sent once and may still take effect: find out \
@@ -373,6 +470,7 @@ impl Refusal {
                 key, token, mark, ..
             } => (Some(key), Some(*token), Some(*mark)),
             Self::Spent { key, token } => (Some(key), Some(*token), Some(*token)),
+            Self::Implausible { key, token, mark } => (Some(key), Some(*token), *mark),
             Self::OlderInFlight { key, token, .. } => (Some(key), Some(*token), None),
             _ => subject.map_or((None, None, None), |(key, token)| {
                 (Some(key), Some(*token), None)
@@ -398,6 +496,10 @@ impl Refusal {
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
         }
+        if let Self::Unauthorized = self {
+            let asks = HeaderValue::from_static("Bearer realm=\"fencepost claims\"");
+            headers.insert(WWW_AUTHENTICATE, asks);
+        }
         if let Self::MethodNotAllowed(allowed) = self
             && let Ok(allowed) = HeaderValue::from_str(allowed)
         {
@@ -414,7 +516,7 @@ impl Refusal {
         );
         problem.insert("title".into(), json!(self.title()));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
-        problem.insert("detail".into(), json!(self.detail(style.disclose)));
+        problem.insert("detail".into(), json!(self.detail(style.reader())));
         problem.insert("retry".into(), json!(self.retry().as_str()));
         if style.disclose {
             // Numbers as strings: JavaScript would round those above 2^53.
@@ -428,7 +530,9 @@ impl Refusal {
             if let Some(mark) = mark {
                 problem.insert("mark".into(), json!(mark.to_string()));
             }
-            if let (Some(token), Some(mark)) = (token, mark) {
+            if let (Some(token), Some(mark)) = (token, mark)
+                && token <= mark
+            {
                 problem.insert("gap".into(), json!(token.gap_to(mark).to_string()));
             }
         }
@@ -442,7 +546,7 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", u16::from(self.grpc_status()).into());
-        let message = format!("{}: {}", self.word(), self.detail(style.disclose));
+        let message = format!("{}: {}", self.word(), self.detail(style.reader()));
         if let Ok(message) = HeaderValue::from_str(&grpc_message(&message)) {
             headers.insert("grpc-message", message);
         }
@@ -534,6 +638,42 @@ mod tests {
             !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn causes_are_for_the_log_alone() {
+        let cause = "tcp connect error: 10.1.2.3:5432: Connection refused (os error 111)";
+        let unavailable = || Refusal::StoreUnavailable {
+            why: Why::of("The store of marks gave no answer", &cause),
+            retry_after: Duration::ZERO,
+            spent: false,
+        };
+        for refusal in [
+            unavailable(),
+            Refusal::unreachable(&cause, false),
+            Refusal::refused(&cause, true),
+            Refusal::Broken(Why::of("The exchange broke", &cause)),
+        ] {
+            for disclose in [true, false] {
+                let style = Style { disclose, ..STYLE };
+                let problem = refusal.problem(style, None).to_string();
+                let call = refusal.respond(
+                    Style {
+                        grpc: true,
+                        ..style
+                    },
+                    None,
+                );
+                let message = call.headers()["grpc-message"].to_str().expect("text");
+                for text in [&*problem, message] {
+                    assert!(
+                        !text.contains("10.1") && !text.contains("os error"),
+                        "{text}"
+                    );
+                }
+            }
+            assert!(refusal.detail(Reader::Log).contains(cause), "{refusal:?}");
+        }
     }
 
     #[test]

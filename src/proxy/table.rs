@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use crate::config::{Mode, RouteSettings, Settings, Unmatched};
+use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::fence::{Captures, CheckedPath, RouteConflict, Router};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
 
@@ -23,7 +23,7 @@ pub(crate) struct Table {
     pub strict: bool,
     pub unmatched: Unmatched,
     pub unmatched_metrics: Arc<RouteMetrics>,
-    pub claim: Option<String>,
+    pub claim: Option<ClaimSettings>,
     pub claim_metrics: Arc<RouteMetrics>,
     pub stale_status: u16,
     pub disclose: bool,

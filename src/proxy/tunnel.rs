@@ -26,6 +26,7 @@ use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::body::{ClientBody, full};
@@ -43,11 +44,17 @@ pub(crate) struct Opening {
     protocols: HeaderValue,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
+    /// When the client's connection is too old.
+    until: Option<Instant>,
 }
 
 impl Opening {
     /// Takes off a request what it takes to open its tunnel; `None` where it asks for none.
-    pub(crate) fn take(head: &mut Parts, stopping: &CancellationToken) -> Option<Self> {
+    pub(crate) fn take(
+        head: &mut Parts,
+        stopping: &CancellationToken,
+        until: Option<Instant>,
+    ) -> Option<Self> {
         if !headers::connection_has(&head.headers, "upgrade") {
             return None;
         }
@@ -60,6 +67,7 @@ impl Opening {
             client: head.extensions.remove::<OnUpgrade>()?,
             protocols,
             stopping: stopping.clone(),
+            until,
         })
     }
 
@@ -89,6 +97,7 @@ impl Opening {
             client: self.client,
             upstream: hyper::upgrade::on(&mut response),
             stopping: self.stopping,
+            until: self.until,
             reset: response.extensions_mut().remove(),
         };
         let (mut parts, _) = response.into_parts();
@@ -132,10 +141,20 @@ pub(crate) fn wanted(headers: &HeaderMap) -> bool {
 /// pass such a wish over (RFC 9110, 7.8; RFC 9113 has retired `h2c`), and in a tunnel they would carry
 /// requests that nobody has judged.
 fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    members(headers, &UPGRADE).filter(|protocol| {
-        let name = protocol.split(|byte| *byte == b'/').next();
-        let name = name.unwrap_or_default().to_ascii_lowercase();
-        !matches!(&*name, b"h2c" | b"h2" | b"http" | b"tls")
+    members(headers, &UPGRADE).filter(|protocol| !carries_http(protocol))
+}
+
+/// The beginnings of all names under which servers have spoken HTTP, in drafts too: `h2c`, `h2c-14`,
+/// `h2-16`, `HTTP/2.0`, `h3-29`, `hq-interop`, `SPDY/3.1`, `TLS/1.2`, `PTTH/1.0` (HTTP with the roles
+/// exchanged).
+const HTTP: [&[u8]; 8] = [
+    b"h2", b"h3", b"hq", b"http", b"ptth", b"spdy", b"ssl", b"tls",
+];
+
+fn carries_http(protocol: &[u8]) -> bool {
+    HTTP.iter().any(|name| {
+        let start = protocol.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
     })
 }
 
@@ -156,6 +175,7 @@ pub(crate) struct Tunnel {
     client: OnUpgrade,
     upstream: OnUpgrade,
     stopping: CancellationToken,
+    until: Option<Instant>,
     reset: Option<ResetSwitch>,
 }
 
@@ -172,17 +192,26 @@ pub(crate) enum End {
 pub(crate) struct Rest(TokioIo<Upgraded>);
 
 impl Tunnel {
-    /// Carries what comes either way, until one side ends, `cut` resolves, or the process stops.
+    /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection is too old,
+    /// or the process stops.
     pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> End {
         let Self {
             client,
             upstream,
             stopping,
+            until,
             reset,
         } = self;
+        let too_old = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
         let cut = async {
             tokio::select! {
                 () = cut => {}
+                () = too_old => {}
                 () = stopping.cancelled() => {}
             }
         };
@@ -282,6 +311,12 @@ mod tests {
             (&["h2c", "WebSocket, tls/1.0"], &["WebSocket"]),
             (&["HTTP/2.0, a/1,,b"], &["a/1", "b"]),
             (&["h2c, TLS/1.2 , HTTP"], &[]),
+            (
+                &["h2c-14, H2-16, h2c_x, HTTP/3, http2, h3-29, hq-interop"],
+                &[],
+            ),
+            (&["SPDY/3.1, spdy/2, ssl, PTTH/1.0, https"], &[]),
+            (&["h1, x-h2c, connect-udp"], &["h1", "x-h2c", "connect-udp"]),
         ] {
             let lines: Vec<_> = lines.iter().map(|line| ("upgrade", *line)).collect();
             let headers = map(&lines);

@@ -305,6 +305,9 @@ mod tests {
             header_count: 1,
             target_bytes: 1,
             body_memory: 1,
+            key_bytes: 1024,
+            new_resources: None,
+            new_resources_per_peer: None,
         }
     }
 

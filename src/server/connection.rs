@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::activity::{self, Activity, Leave, Served};
@@ -91,12 +92,17 @@ impl Connections {
             let Some(tls) = connections.proxy.tls() else {
                 return connections.http(stream, peer, place, None).await;
             };
+            let clients = tls.clients;
             let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
                 return;
             };
             let agreed = Some(secured.http2);
+            let shown = clients.filter(|_| secured.identity.is_some());
             let peer = Peer {
                 tls: Some(secured.names),
+                mutual: clients.is_some(),
+                identity: secured.identity,
+                until: shown.map(|clients| Instant::now() + clients.max_age),
                 ..peer
             };
             connections.http(secured.stream, peer, place, agreed).await;
@@ -130,6 +136,7 @@ impl Connections {
         http2: Option<bool>,
     ) {
         let proxy = Arc::clone(&self.proxy);
+        let until = peer.until;
         let talk = Arc::new(Talk::default());
         let stream = Guarded::new(
             stream,
@@ -175,11 +182,15 @@ impl Connections {
             .serve_connection_with_upgrades(TokioIo::new(stream), service)
             .into_owned();
         let serving: Served = Box::pin(serving);
-        let (leave, limits) = (&self.leave, &self.limits);
-        let served = activity::drive(serving, &presence, leave, limits, &self.metrics);
+        let mut leave = self.leave.clone();
+        if until.is_some() {
+            leave.now = leave.now.child_token();
+        }
+        let served = activity::drive(serving, &presence, &leave, &self.limits, &self.metrics);
         let served = tokio::select! {
             served = served => served,
             () = leave.cut.cancelled() => Ok(()),
+            () = grow_old(until, &leave) => Ok(()),
         };
         if let Err(error) = served {
             tracing::debug!(%error, "a connection ended early");
@@ -191,4 +202,16 @@ impl Connections {
         self.open.close();
         self.open.wait().await;
     }
+}
+
+/// Lets a connection that is too old leave: requests under way on it may end, for as long again. Then
+/// this resolves.
+async fn grow_old(until: Option<Instant>, leave: &Leave) {
+    let Some(until) = until else {
+        return std::future::pending().await;
+    };
+    let age = until.saturating_duration_since(Instant::now());
+    tokio::time::sleep_until(until).await;
+    leave.now.cancel();
+    tokio::time::sleep(age).await;
 }

@@ -469,6 +469,9 @@ mod tests {
             header_count: 10,
             target_bytes: 100,
             body_memory: 1,
+            key_bytes: 1024,
+            new_resources: None,
+            new_resources_per_peer: None,
         };
         let (mut client, near) = duplex(64);
         let (talk, metrics) = (Arc::new(Talk::default()), Arc::new(Metrics::new(&[])));

@@ -78,5 +78,8 @@ fn peer(ip: Option<IpAddr>) -> Peer {
         ip,
         text,
         tls: None,
+        mutual: false,
+        identity: None,
+        until: None,
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
@@ -25,6 +26,8 @@ pub(super) struct Secured {
     pub http2: bool,
     /// The names in the certificate that it showed.
     pub names: Arc<PeerNames>,
+    /// That certificate, as the upstream is told of it; `None`: it showed none.
+    pub identity: Option<HeaderValue>,
 }
 
 /// Why there is no such connection.
@@ -62,9 +65,11 @@ pub(super) async fn accept(
     let http2 = session.alpn_protocol() == Some(b"h2");
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let names = certificate.map(PeerNames::of).unwrap_or_default();
+    let identity = certificate.and_then(|certificate| names.identity(certificate));
     Ok(Secured {
         http2,
         names: Arc::new(names),
+        identity,
         stream,
     })
 }

@@ -81,7 +81,8 @@ over_both_stores! {
     }
 
     async fn tokens_are_exact_up_to_the_greatest(store: Store) {
-        let (upstream, proxy) = fenced(&store).await;
+        // By default no route believes these.
+        let (upstream, proxy) = fenced_with(&store, "token: { max: none, max_jump: none }").await;
         proxy.send(put("/orders/7").token("9223372036854775806")).await.assert_forwarded();
         proxy.send(put("/orders/7").token(MAX)).await.assert_forwarded();
         let answer = proxy.send(put("/orders/7").token("9223372036854775806")).await;
@@ -237,19 +238,42 @@ over_both_stores! {
 
     async fn a_grpc_call_gets_its_verdict_as_trailers_only(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        let call = || post("/orders/7").header("Content-Type", "application/grpc").body(b"\0\0\0\0\0");
-        proxy.send(call().token(9)).await.assert_forwarded();
+        let call = || post("/orders/7").header("content-type", "application/grpc").header("te", "trailers").body(b"\0\0\0\0\0");
+        call().token(9).send_http2(proxy.data()).await.assert_forwarded();
         for (request, code, outcome) in [
             (call().token(8), "9", "stale-token"),
             (call(), "3", "token-required"),
             (call().token("x"), "3", "malformed-token"),
         ] {
-            let answer = proxy.send(request).await;
+            let answer = request.send_http2(proxy.data()).await;
             assert_eq!(answer.status(), 200);
             assert_eq!(answer.header("grpc-status"), Some(code), "{outcome}");
             assert_eq!(answer.outcome(), Some(outcome));
             assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("application/grpc")));
             assert!(answer.body.is_empty());
+        }
+        assert_eq!(upstream.count(), 1);
+    }
+
+    async fn a_content_type_alone_makes_no_refusal_a_200(store: Store) {
+        let (upstream, proxy) = fenced(&store).await;
+        proxy.send(put("/orders/7").token(9)).await.assert_forwarded();
+        let stale = |kind: &str| post("/orders/7").header("content-type", kind).token(8).body("x");
+        let with_trailers = |kind: &str| stale(kind).header("te", "trailers");
+        for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC"] {
+            // HTTP/1, with the fields that gRPC has over HTTP/2.
+            for request in [stale(kind), with_trailers(kind)] {
+                proxy.send(request).await.assert_problem(412, "stale-token");
+            }
+            // HTTP/2, from a client that takes no trailers.
+            stale(kind).send_http2(proxy.data()).await.assert_problem(412, "stale-token");
+            let call = with_trailers(kind).send_http2(proxy.data()).await;
+            assert_eq!((call.status(), call.header("grpc-status")), (200, Some("9")), "{kind}");
+        }
+        // Other types that only begin so.
+        for kind in ["application/grpc-web", "application/grpc-web-text", "application/grpcx"] {
+            let answer = with_trailers(kind).send_http2(proxy.data()).await;
+            answer.assert_problem(412, "stale-token");
         }
         assert_eq!(upstream.count(), 1);
     }

@@ -5,6 +5,7 @@ mod concurrent;
 mod epochs;
 mod life;
 mod marks;
+mod needs;
 mod only_postgres;
 mod only_sqlite;
 mod people;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::{ResourceKey, Token};
+use fencepost::fence::{Needs, ResourceKey, Token};
 use fencepost::marks::postgres::PostgresStore;
 use fencepost::marks::sqlite::SqliteStore;
 use fencepost::marks::{Ask, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
@@ -154,6 +155,11 @@ over_both_stores! {
         a_statement_of_an_older_era_changes_nothing,
         keys_of_every_script_are_kept_apart,
     }
+    needs {
+        a_token_that_leaps_changes_nothing,
+        a_first_mark_is_made_only_where_it_may_be,
+        each_of_a_batch_has_its_own_needs,
+    }
     epochs {
         an_epoch_opens_unless_the_mark_is_above,
         an_epoch_is_closed_by_its_opening_only,
@@ -221,6 +227,7 @@ fn ask(resource: &str, number: i64) -> Ask {
         token: token(number),
         opening: None,
         spend: None,
+        needs: Needs::default(),
     }
 }
 

@@ -187,6 +187,8 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
             answer.assert_problem(503, "store-unavailable");
             refused.push(token);
         }
+        // So that the connection for reads is open, too.
+        proxy.ask("/v1/marks").await;
     }
     proxy.kill9();
     let text = whole(&trace).await;

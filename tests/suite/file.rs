@@ -2,6 +2,7 @@
 //! start. Whatever somebody does to it, no two proxies ever accept tokens for one resource.
 
 mod lost;
+mod modes;
 mod paths;
 
 use std::path::{Path, PathBuf};

@@ -33,6 +33,12 @@ impl Roles {
         ] {
             cluster.execute("postgres", &statement).await;
         }
+        for statement in [
+            format!("REVOKE CONNECT, TEMPORARY ON DATABASE {database} FROM PUBLIC"),
+            format!("GRANT CONNECT ON DATABASE {database} TO {runner}"),
+        ] {
+            cluster.execute("postgres", &statement).await;
+        }
         cluster
             .execute(&database, "REVOKE CREATE ON SCHEMA public FROM PUBLIC; REVOKE ALL ON SCHEMA public FROM PUBLIC")
             .await;

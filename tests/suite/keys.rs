@@ -357,3 +357,67 @@ async fn a_key_can_be_the_callers_word() {
         .await
         .assert_problem(400, "ambiguous-request");
 }
+
+#[tokio::test]
+async fn a_plain_part_is_letters_digits_dash_and_underscore_or_nothing() {
+    let (upstream, proxy) = fenced(
+        "routes:
+         - { path: '/orders/{id}', resource: 'order:{id|plain}' }
+         - { path: '/files/{*rest}', resource: 'file:{rest|plain}' }
+         - { path: '/things', resource: 'thing:{json.id|plain}' }",
+    )
+    .await;
+    for (path, key) in [
+        ("/orders/7", "order:7"),
+        ("/orders/%37", "order:7"),
+        ("/orders/a-B_7", "order:a-B_7"),
+        ("/files/a/b-c", "file:a/b-c"),
+    ] {
+        let got = key_of(&upstream, &proxy, put(path).token(1)).await;
+        assert_eq!(got, key, "{path}");
+    }
+    let count = upstream.count();
+    for path in [
+        "/orders/7.json",
+        "/orders/7%2Ejson",
+        "/orders/7.",
+        "/orders/7%20",
+        "/orders/7+",
+        "/orders/7%2B",
+        "/orders/7:8",
+        "/orders/%EF%BC%97",
+        "/orders/%E2%84%AA",
+        "/files/a/b.json",
+        "/files/a.x/b",
+    ] {
+        let answer = proxy.send(put(path).token(2)).await;
+        let problem = answer.assert_problem(400, "ambiguous-request");
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(
+            detail.contains("letters, digits, `-` and `_`"),
+            "{path}: {detail}"
+        );
+    }
+    let json = |id: &str| {
+        let request = post("/things").header("Content-Type", "application/json");
+        request.body(format!("{{\"id\": {id}}}")).token(1)
+    };
+    assert_eq!(
+        key_of(&upstream, &proxy, json("\"x-1\"")).await,
+        "thing:x-1"
+    );
+    let dotted = proxy.send(json("\"x.1\"")).await;
+    dotted.assert_problem(400, "ambiguous-request");
+    // A claim of a key that no request has protects nothing.
+    let claim = |key: &str| {
+        post("/.well-known/fencing/claim")
+            .header("X-Fencing-Resource", key)
+            .token(3)
+    };
+    proxy
+        .send(claim("order:7.json"))
+        .await
+        .assert_problem(400, "ambiguous-request");
+    assert_eq!(proxy.send(claim("order:7")).await.status(), 204);
+    assert_eq!(upstream.count(), count + 1);
+}

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod connections;
+mod growth;
 mod stalls;
 
 use crate::support::{

@@ -120,6 +120,38 @@ over_both_stores! {
         assert_eq!(upstream.count(), 1);
     }
 
+    /// The filter `plain` changes which requests are taken. Those that it takes keep their keys, and
+    /// those that it refuses have none any more: the next table could give them another one.
+    async fn a_filter_that_refuses_leaves_the_keys_and_their_marks(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = |key: &str| {
+            let route = format!("{{ path: '/orders/{{id}}', resource: '{key}' }}");
+            Config::new(&upstream, &store).with(&routes(&[&route]))
+        };
+        let (open, plain) = (config("order:{id}"), config("order:{id|plain}"));
+        let mut proxy = Proxy::start(&open).await;
+        for path in ["/orders/7", "/orders/7.json"] {
+            proxy.send(put(path).token(42)).await.assert_forwarded();
+        }
+        reload(&proxy, &plain, false).await;
+        let told = ["order:", "it is refused", "--accept-new-keys"];
+        logged(&proxy, &told).await;
+        proxy.stop().await;
+        let (status, said) = Proxy::refused(&plain).await;
+        assert!(status.code() == Some(1) && told.iter().all(|word| said.contains(word)), "{said}");
+        let (status, said) = Proxy::run_with(&plain, ACCEPT).await;
+        assert!(status.success(), "{said}");
+        let mut proxy = Proxy::start(&plain).await;
+        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.send(put("/orders/7.json").token(43)).await.assert_problem(400, "ambiguous-request");
+        assert_eq!(proxy.token("order:7").await, Some(42));
+        proxy.stop().await;
+        // Back again, every key is what it was, so nothing has to be accepted.
+        let proxy = Proxy::start(&open).await;
+        proxy.send(put("/orders/7.json").token(41)).await.assert_problem(412, "stale-token");
+        assert_eq!(upstream.count(), 2);
+    }
+
     async fn new_keys_wait_for_the_work_that_a_killed_proxy_has_left(store: Store) {
         let upstream = Upstream::start().await;
         let old = Config::new(&upstream, &store).with(SOON).with(&routes(&[ORDERS]));
@@ -247,6 +279,7 @@ const BEFORE: &[&str] = &[
     "{ path: '/g/{id}', resource: 'g:{id}' }",
     "{ path: '/h/{id}', resource: 'h:{id}' }",
     "{ path: '/i-i/{id}', resource: 'i-i:{id}' }",
+    "{ path: '/j/{id}', resource: 'j:{id}' }",
 ];
 const AFTER: &[&str] = &[
     "{ path: '/a/{id}/{*rest}', resource: 'a:{id}' }",
@@ -260,6 +293,7 @@ const AFTER: &[&str] = &[
     "{ path: '/g/{id}', resource: 'g:{id}', safe_methods: ignored }",
     "{ path: '/h/{id}', resource: 'h:{id|lower}' }",
     "{ path: '/{kind}/{id}', resource: '{kind}:{id}' }",
+    "{ path: '/j/{id}', resource: 'j:{id|plain}' }",
 ];
 
 /// What `migrate` says of a request: that one, and what it says becomes of it, now and then.

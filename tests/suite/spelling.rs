@@ -3,6 +3,7 @@
 //! spellings; the real program about a part of them, which shows that it goes by the same rules and sends on
 //! what it has judged.
 
+mod frameworks;
 mod readers;
 mod spellings;
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::discretion;
 use crate::support::postgres::Cluster;
 use crate::support::store::postgres_is_installed;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};
@@ -56,6 +57,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
             "same-token"
         );
         assert!(answer.retry_after().is_some());
+        discretion::assert_discreet(&answer, &["refused", "closed"]);
     }
     proxy.send(get("/orders/7")).await.assert_forwarded();
     let arrived = upstream.count();

@@ -1,6 +1,8 @@
 //! TLS of the data port: versions, protocols, certificates, and clients that do it wrong.
 
+mod identity;
 mod peers;
+mod revoked;
 mod rotation;
 mod sockets;
 mod upstream;

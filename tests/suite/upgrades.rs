@@ -230,6 +230,38 @@ async fn what_the_upstream_answers_otherwise_is_an_ordinary_response() {
     .await;
 }
 
+/// In a tunnel it would carry requests that nobody has judged.
+#[tokio::test]
+async fn no_draft_of_http_is_ever_asked_for() {
+    let (upstream, proxy) = fenced("{}").await;
+    for (asked, passed) in [
+        ("h2c-14", None),
+        ("H2C-17", None),
+        ("h2-16", None),
+        ("h3-29", None),
+        ("spdy/3.1", None),
+        ("HTTP/3", None),
+        ("PTTH/1.0", None),
+        ("h2c-14, websocket", Some("websocket")),
+    ] {
+        // An opening needs a token here; a read that asks for nothing needs none.
+        let without = passed.is_none().then_some(false);
+        for fenced in [true].into_iter().chain(without) {
+            let mut request = get("/orders/7")
+                .header("Connection", "Upgrade, HTTP2-Settings")
+                .header("Upgrade", asked)
+                .header("HTTP2-Settings", "AAMAAABkAAQAAP__");
+            if fenced {
+                request = request.token(1);
+            }
+            proxy.send(request).await.assert_forwarded();
+            let head = upstream.last().head;
+            assert_eq!(head.get("upgrade"), passed, "{asked}");
+            assert_eq!(head.get("http2-settings"), None, "{asked}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_switch_to_what_was_not_asked_for_is_none() {
     let (upstream, proxy) = fenced(NEVER).await;

@@ -8,6 +8,11 @@
 {{- $_ := set $store "url" "sqlite:/var/lib/fencepost/marks.db" -}}
 {{- else -}}
 {{- $_ := set $store "url_file" "/run/secrets/fencepost/store/url" -}}
+{{- if .Values.store.caSecret -}}
+{{- $tls := get $store "tls" | default dict -}}
+{{- $_ := set $tls "ca_file" "/run/secrets/fencepost/store-ca/ca.crt" -}}
+{{- $_ := set $store "tls" $tls -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $store "migrate" (eq .Values.migrations.mode "proxy") -}}
 {{- $_ := set $config "store" $store -}}

@@ -94,7 +94,24 @@ volumeMounts:
 - name: fencepost-store
   mountPath: /run/secrets/fencepost/store
   readOnly: true
+{{- if .Values.store.caSecret }}
+- name: fencepost-store-ca
+  mountPath: /run/secrets/fencepost/store-ca
+  readOnly: true
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* The CA of Postgres, for the pods and for the Job. */ -}}
+{{- define "fencepost.caVolume" -}}
+{{- if and (eq .Values.store.type "postgres") .Values.store.caSecret -}}
+- name: fencepost-store-ca
+  secret:
+    secretName: {{ .Values.store.caSecret }}
+    items:
+      - key: {{ .Values.store.caSecretKey }}
+        path: ca.crt
+{{- end -}}
 {{- end -}}
 
 {{- define "fencepost.podVolumes" -}}
@@ -108,6 +125,9 @@ volumeMounts:
     items:
       - key: {{ .Values.store.existingSecretKey }}
         path: url
+{{- with include "fencepost.caVolume" . }}
+{{ . }}
+{{- end }}
 {{- else if ne (include "fencepost.claimPerPod" .) "true" }}
 - name: fencepost-data
   persistentVolumeClaim:

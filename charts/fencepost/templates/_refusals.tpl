@@ -50,6 +50,10 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job; otherwise run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}
 
+{{- if and $v.store.caSecret (dig "store" "tls" "ca_file" "" $config) -}}
+{{- $why = append $why "config.store.tls.ca_file is the chart's to set: use store.caSecret" -}}
+{{- end -}}
+
 {{- /* What the chart sets itself. */ -}}
 {{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "store.url" "store.type and store.existingSecret (a ConfigMap is no place for a password)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
 {{- $parts := splitList "." $path -}}

@@ -1,10 +1,11 @@
-//! The admin API's answers as text for people. What is missing shows as `-`.
+//! The admin API's answers as text for people. What is missing shows as `-`; characters that do not show as
+//! themselves are written as numbers.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::cli::admin::clean;
+use crate::printable::line;
 
 /// `marks list`.
 pub fn list(answer: &Value) -> String {
@@ -28,7 +29,7 @@ pub fn list(answer: &Value) -> String {
         let _ = writeln!(
             out,
             "There are more: --after '{}'",
-            clean(next).replace('\'', "'\\''")
+            line(next).replace('\'', "'\\''")
         );
     }
     out
@@ -141,7 +142,7 @@ fn columns(row: &Value, names: &[&str]) -> Vec<String> {
 
 fn text(value: &Value, name: &str) -> String {
     match &value[name] {
-        Value::String(text) if !text.is_empty() => clean(text),
+        Value::String(text) if !text.is_empty() => line(text).into_owned(),
         Value::Number(number) => number.to_string(),
         _ => "-".to_owned(),
     }
@@ -173,13 +174,13 @@ fn table(headings: &[&str], rows: Vec<Vec<String>>) -> String {
     lines.extend(rows);
     let widths: Vec<usize> = (0..headings.len())
         .map(|column| {
-            let widths = lines.iter().map(|line| line[column].chars().count());
+            let widths = lines.iter().map(|cells| cells[column].chars().count());
             widths.max().unwrap_or(0)
         })
         .collect();
     let mut out = String::new();
-    for line in lines {
-        let padded: Vec<_> = line
+    for cells in lines {
+        let padded: Vec<_> = cells
             .iter()
             .zip(&widths)
             .map(|(cell, width)| format!("{cell:<width$}"))

@@ -209,8 +209,3 @@ async fn speaks_over_a_unix_socket() {
     .unwrap();
     assert_eq!(done, "a: the mark was 43 already\n");
 }
-
-#[test]
-fn no_text_steers_the_terminal() {
-    assert_eq!(crate::cli::admin::clean("a\x1b[2Jb"), "a\u{fffd}[2Jb");
-}

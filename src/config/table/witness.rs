@@ -27,9 +27,11 @@
 //!   the same way of nines, since otherwise that template has no key.
 //! - *padded* puts a zero in front of numbers, which shows the filter `int`.
 //! - *signed* puts every ASCII sign into each text (in a segment: those that both routes let
-//!   through). It shows which signs a template escapes.
+//!   through; where either template has the filter `plain`: `-` and `_`). It shows which signs a
+//!   template escapes.
 //! - *spelled* is what the old route lets through and the new one may refuse: every sign that the old
-//!   one lets through in a segment, and text where only the new one takes a number.
+//!   one lets through, which shows the filter `plain` of the new one; text where only the new one takes
+//!   a number; and numbers with a plus, which `int` takes and `plain` does not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -176,23 +178,30 @@ impl Sampler {
         let (length, slash) = form;
         let rules = || pair.into_iter().flatten();
         let keys = || rules().filter_map(|rule| rule.key.as_ref());
-        let numbers = match style {
-            Style::Spelled => numbers([pair[0], None]),
-            _ => numbers(pair),
+        // Those that the sample is to have a key on.
+        let by = match style {
+            Style::Spelled => [pair[0], None],
+            _ => pair,
         };
-        let signs = match style {
-            Style::Signed => signs_of_segments(pair),
-            Style::Spelled => signs_of_segments([pair[0], None]),
-            _ => String::new(),
+        let (numbers, plain) = (numbers(by), PlainPlaces::of(by));
+        let spell = |place: &Place, ordinal: usize, signs: &str| {
+            let number = numbers.contains(place);
+            let plain = plain.has(place);
+            let text = self.text(ordinal, number, style);
+            match style {
+                Style::Spelled if number && !plain => format!("+{text}"),
+                Style::Signed | Style::Spelled if !number && plain => text + PLAIN_SIGNS,
+                Style::Signed | Style::Spelled if !number => text + signs,
+                _ => text,
+            }
         };
+        let signs = signs_of_segments(by);
         let mut raw_path = String::new();
         for at in 0..length {
             let literal = rules().find_map(|rule| rule.pattern.literal(at));
-            let number = numbers.contains(&Place::Segment(at));
             let text = match literal {
                 Some(text) => text.to_owned(),
-                None if !number => self.text(at, number, style) + &signs,
-                None => self.text(at, number, style),
+                None => spell(&Place::Segment(at), at, &signs),
             };
             raw_path.push('/');
             raw_path.push_str(&percent_encoded(&text));
@@ -208,16 +217,14 @@ impl Sampler {
             }
             // Behind all segments, so that no two texts are the same.
             let ordinal = length + values.len();
-            let number = numbers.contains(&Place::Elsewhere(source.clone()));
-            values.entry(source.clone()).or_insert_with(|| {
-                let text = self.text(ordinal, number, style);
-                match (source, style) {
+            let place = Place::Elsewhere(source.clone());
+            values
+                .entry(source.clone())
+                .or_insert_with(|| match (source, style) {
                     (Source::Host, Style::Plain) => "example.org".to_owned(),
-                    (Source::Host, _) => text,
-                    (_, Style::Signed) if !number => text + SIGNS,
-                    _ => text,
-                }
-            });
+                    (Source::Host, _) => self.text(ordinal, false, style),
+                    _ => spell(&place, ordinal, SIGNS),
+                });
         }
         Some(Sample {
             raw_path,
@@ -264,6 +271,51 @@ fn numbers(pair: Pair) -> HashSet<Place> {
     }
     numbers
 }
+
+/// What at least one of the two keys takes only as plain text.
+#[derive(Default)]
+struct PlainPlaces {
+    places: HashSet<Place>,
+    /// All segments from this one on.
+    from: Option<usize>,
+}
+
+impl PlainPlaces {
+    fn of(pair: Pair) -> Self {
+        let mut all = Self::default();
+        for rule in pair.into_iter().flatten() {
+            for source in rule.key.iter().flat_map(KeyTemplate::plain_parts) {
+                let from = match source {
+                    Source::WholePath => 0,
+                    Source::Path(name) => match rule.pattern.position(name) {
+                        Some(at) => {
+                            all.places.insert(Place::Segment(at));
+                            continue;
+                        }
+                        None => rule.pattern.segments(),
+                    },
+                    other => {
+                        all.places.insert(Place::Elsewhere(other.clone()));
+                        continue;
+                    }
+                };
+                all.from = Some(all.from.map_or(from, |known| known.min(from)));
+            }
+        }
+        all
+    }
+
+    fn has(&self, place: &Place) -> bool {
+        let in_rest = match (place, self.from) {
+            (Place::Segment(at), Some(from)) => *at >= from,
+            _ => false,
+        };
+        in_rest || self.places.contains(place)
+    }
+}
+
+/// The signs of [`SIGNS`] that the filter `plain` takes.
+const PLAIN_SIGNS: &str = "-_";
 
 /// Every sign that can stand in a template. A `%` is not followed by a digit, nor is any piece
 /// between slashes a dot segment.

@@ -153,7 +153,7 @@ routes:
         UpstreamUrl::Unix("/run/a.sock".into())
     );
     assert_eq!(settings.upstream.host, HostPolicy::Rewrite);
-    assert_eq!(settings.claim, None);
+    assert!(settings.claim.is_none());
     let [a, b] = &settings.routes[..] else {
         panic!("two routes")
     };

@@ -4,7 +4,7 @@ use super::super::{Problem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 89] = [
+const ERRORS: [(&str, &str, &str); 102] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, listen_mode"),
     (
@@ -104,6 +104,16 @@ const ERRORS: [(&str, &str, &str); 89] = [
         "1MiB at most",
     ),
     (
+        "limits:\n  key_bytes: 1025",
+        "limits.key_bytes",
+        "1024 at most",
+    ),
+    (
+        "limits:\n  new_resources: 0",
+        "limits.new_resources",
+        "must not be zero",
+    ),
+    (
         "limits:\n  body_memory: 0",
         "limits.body_memory",
         "must not be zero",
@@ -132,6 +142,26 @@ const ERRORS: [(&str, &str, &str); 89] = [
         "store:\n  url: postgres://a/b",
         "store.namespace",
         "has to be named",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://u:p@h/d?sslmode=require",
+        "store.url",
+        "the password would go to whatever answers",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://u:p@h/d?sslrootcert=/a\n  tls: { ca_file: /b }",
+        "store.url",
+        "store.tls.ca_file too",
+    ),
+    (
+        "store:\n  namespace: a\n  url: postgres://h/d\n  tls: { key_file: /b }",
+        "store.tls",
+        "only one of",
+    ),
+    (
+        "store:\n  tls: { ca_file: /b }",
+        "store.tls",
+        "no TLS toward it",
     ),
     (
         "store:\n  url_file: /a",
@@ -179,6 +209,41 @@ const ERRORS: [(&str, &str, &str); 89] = [
     ("claim:\n  path: claim", "claim.path", "/.well-known"),
     ("claim:\n  path: /a/{b}", "claim.path", "captures"),
     ("claim:\n  path: /", "claim.path", "path of their own"),
+    (
+        "claim:\n  addresses: []",
+        "claim.addresses",
+        "no address may claim",
+    ),
+    (
+        "claim:\n  addresses: [10.1.0.0/8]",
+        "claim.addresses[0]",
+        "bits behind its prefix",
+    ),
+    (
+        "listen: unix:/run/f.sock\nclaim:\n  addresses: [10.0.0.0/8]",
+        "claim.addresses",
+        "Unix socket have no address",
+    ),
+    (
+        "claim:\n  require_peer: [a.svc]",
+        "claim.require_peer",
+        "not asked for certificates",
+    ),
+    (
+        "claim:\n  token_file: ''",
+        "claim.token_file",
+        "the path is empty",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  token: { max_jump: 0 }",
+        "routes[0].token.max_jump",
+        "raise a mark",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: a\n  token: { max: 9223372036854775808 }",
+        "routes[0].token.max",
+        "above 2^63-1",
+    ),
     ("routes: []", "routes", "nothing is fenced"),
     ("routes:", "routes", "nothing is fenced"),
     ("routes: [ '/a' ]", "routes[0]", "is `/a`"),
@@ -368,6 +433,8 @@ fn what_tls_lacks_or_has_no_use_for_is_told() {
             "empty",
         ),
         ("tls: { client_auth: required }", "tls.client_auth", "no CA"),
+        ("tls: { crl_file: /none }", "tls.crl_file", "no CA"),
+        ("tls: { client_max_age: 1h }", "tls.client_max_age", "no CA"),
         (
             "upstream: { url: http://a, tls: { server_name: b } }",
             "upstream.tls",
@@ -620,6 +687,14 @@ fn warnings_do_not_stop_a_start() {
         (
             "store: { url: 'postgres://a/b', namespace: a, timeout: 6s }",
             "store.timeout",
+        ),
+        (
+            "store: { url: 'postgres://h/d?sslmode=require', namespace: a }",
+            "store.url",
+        ),
+        (
+            "store: { url: 'postgres://u:p@h/d?sslmode=insecure-require', namespace: a }",
+            "store.url",
         ),
         ("store: { lease: 2m }", "store.lease"),
         (

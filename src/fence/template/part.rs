@@ -1,7 +1,7 @@
 //! [`Part`]: what stands between the braces of a template, and which texts it stands for.
 
 use crate::fence::key::Source;
-use crate::fence::normal::{fold_case, host_name, integer};
+use crate::fence::normal::{fold_case, host_name, integer, plain};
 use crate::fence::path::{has_control, hides_dot_segment};
 use crate::fence::route::Pattern;
 
@@ -19,6 +19,20 @@ pub(super) struct Part {
 pub(super) enum Filter {
     Lower,
     Int,
+    /// Changes nothing, and refuses what is not plain ([`plain`]). It looks at the text as it came,
+    /// before all other filters.
+    Plain,
+}
+
+impl Filter {
+    /// As it is written behind a `|`.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lower => "lower",
+            Self::Int => "int",
+            Self::Plain => "plain",
+        }
+    }
 }
 
 impl Part {
@@ -37,13 +51,20 @@ impl Part {
             filters.push(match word {
                 "lower" => Filter::Lower,
                 "int" if list => {
-                    return Err(format!("`{{{text}}}`: several path segments are not a number; \
-                        drop `int`, or capture the segment by a name"));
+                    return Err(format!(
+                        "`{{{text}}}`: several path segments are not a number; \
+                        drop `int`, or capture the segment by a name"
+                    ));
                 }
                 "int" => Filter::Int,
+                "plain" => {
+                    can_be_plain(text, &source, pattern)?;
+                    Filter::Plain
+                }
                 _ => {
                     return Err(format!(
-                        "`{{{text}}}`: there is no filter `{word}`; the filters are `lower` and `int`"
+                        "`{{{text}}}`: there is no filter `{word}`; the filters are `lower`, `int` \
+                         and `plain`"
                     ));
                 }
             });
@@ -56,8 +77,16 @@ impl Part {
         })
     }
 
+    /// Whether keys have the part's text as it came.
+    pub(super) fn keeps_text(&self) -> bool {
+        self.filters.iter().all(|filter| *filter == Filter::Plain)
+    }
+
     /// The text in the one form it has in keys.
     pub(super) fn normal(&self, text: &str) -> Result<String, String> {
+        if self.filters.contains(&Filter::Plain) {
+            plain(text)?;
+        }
         let mut normal = match self.source {
             Source::Host => host_name(text)?,
             _ => text.to_owned(),
@@ -66,6 +95,7 @@ impl Part {
             normal = match filter {
                 Filter::Lower => fold_case(&normal),
                 Filter::Int => integer(&normal)?,
+                Filter::Plain => normal,
             };
         }
         Ok(normal)
@@ -82,6 +112,26 @@ impl Part {
             && !text.is_empty()
             && !has_control(text)
             && self.normal(text).as_deref() == Ok(text)
+    }
+}
+
+/// Refuses `{…|plain}` where no request would have a key.
+fn can_be_plain(text: &str, source: &Source, pattern: &Pattern) -> Result<(), String> {
+    match source {
+        Source::Host => Err(format!(
+            "`{{{text}}}`: names of hosts have dots, which `plain` refuses; drop it"
+        )),
+        Source::WholePath => {
+            let mut literals = (0..pattern.segments()).filter_map(|at| pattern.literal(at));
+            match literals.find(|literal| plain(literal).is_err()) {
+                Some(literal) => Err(format!(
+                    "`{{{text}}}`: `{literal}` of the path `{pattern}` is not plain, so no request \
+                     would have a key; name the captures instead, such as `{{id|plain}}`"
+                )),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
     }
 }
 

@@ -208,6 +208,7 @@ fn shapes_have_no_names() {
         ("/o/{x}", "order:{x | lower}", "order:{1|lower}"),
         ("/{a}/{b}", "{b|int}-{a}", "{1|int}-{0}"),
         ("/{a}/{*rest}", "{a}:{rest}", "{0}:{*}"),
+        ("/o/{x}", "order:{x|plain}", "order:{1|plain}"),
         ("/{*path}", "{path}", "{path}"),
         (
             "/o",
@@ -221,6 +222,88 @@ fn shapes_have_no_names() {
     let route = Route::new("/{a}/{b}", "{b|int}-{a}-{query.q|lower|int}");
     let numbers: Vec<String> = route.template.numbers().map(Source::to_string).collect();
     assert_eq!(numbers, ["`{b}`", "`{query.q}`"]);
+    let route = Route::new(
+        "/{a}/{b}/{c}",
+        "{a|plain}-{a}-{b|int}-{c}-{query.q|lower|plain}",
+    );
+    let plain: Vec<String> = route
+        .template
+        .plain_parts()
+        .map(Source::to_string)
+        .collect();
+    assert_eq!(plain, ["`{a}`", "`{query.q}`"]);
+    let open: Vec<String> = route
+        .template
+        .open_captures()
+        .map(Source::to_string)
+        .collect();
+    assert_eq!(open, ["`{c}`"]);
+}
+
+#[test]
+fn plain_changes_no_key_and_refuses_the_rest() {
+    for (pattern, open, plain) in [
+        ("/o/{id}", "order:{id}", "order:{id|plain}"),
+        ("/o/{id}", "order-{id}", "order-{id|plain}"),
+        ("/o/{id}", "order_{id}", "order_{id|plain}"),
+        ("/o/{id}", "o:{id|lower}", "o:{id|plain|lower}"),
+        ("/o/{id}", "o:{id|lower}", "o:{id|lower|plain}"),
+        ("/{*rest}", "o:{rest}", "o:{rest|plain}"),
+        ("/{*rest}", "{path}", "{path|plain}"),
+        ("/o/{id}", "{path}", "{path|plain}"),
+        ("/o/{id}", "{path}", "{path|lower|plain}"),
+    ] {
+        let (open, plain) = (Route::new(pattern, open), Route::new(pattern, plain));
+        let lower = plain.template.as_str().contains("lower");
+        for id in ["7", "a-b_C", "-", "_", "007", "%37", "a%2Db"] {
+            let path = format!("/o/{id}");
+            let same = open.key(&path, &[]);
+            let same = if lower { same.to_lowercase() } else { same };
+            assert_eq!(plain.key(&path, &[]), same, "{path}");
+        }
+        for id in [
+            "7.json",
+            "7.",
+            "7%20",
+            "7+",
+            "+7",
+            "%2B7",
+            "7%20.",
+            "7~",
+            "7:8",
+            "7,8",
+            "7@x",
+            "%C3%A9",
+            "%E2%84%AA",
+            "7%E2%80%8B",
+            "7%2Ejson",
+            "7!",
+            "(7)",
+            "7*",
+            "7=8",
+            "7&8",
+            "7$",
+            "7'",
+        ] {
+            let path = format!("/o/{id}");
+            open.key(&path, &[]);
+            let error = plain.render(&path, &[]).expect_err(&path).to_string();
+            assert!(error.contains("letters, digits, `-` and `_`"), "{error}");
+        }
+    }
+    // Each segment of a list by itself, and what is not in the path as well.
+    let route = Route::new("/{*rest}", "{rest|plain}");
+    assert_eq!(route.key("/a/b", &[]), "a/b");
+    assert!(route.render("/a/b.json", &[]).is_err() && route.render("/a.x/b", &[]).is_err());
+    let route = Route::new("/o", "{query.q|plain}:{header.h|int|plain}");
+    assert_eq!(
+        route.key("/o", &[("query.q", "a"), ("header.h", "007")]),
+        "a:7"
+    );
+    for (query, header) in [("a b", "7"), ("a", "+7"), ("a", "7.0")] {
+        let values = [("query.q", query), ("header.h", header)];
+        assert!(route.render("/o", &values).is_err(), "{values:?}");
+    }
 }
 
 #[test]
@@ -237,6 +320,9 @@ fn templates_that_cannot_be_used() {
         ("/o/{id}", "{id|}", "no filter ``"),
         ("/o/{*rest}", "{*rest|int}", "not a number"),
         ("/o/{id}", "{path|int}", "not a number"),
+        ("/o/{id}", "{host|plain}", "names of hosts have dots"),
+        ("/v1.0/{id}", "{path|plain}", "`v1.0` of the path"),
+        ("/o/{id}", "{id|Plain}", "no filter `Plain`"),
         ("/o/{path}", "{path}", "rename the capture"),
         ("/o/{*path}", "{path}", "rename the capture"),
         ("/o/{host}", "{host}", "rename the capture"),
@@ -299,6 +385,21 @@ fn what_could_be_a_key() {
         ("/orders/{id}", "{id|int}", "7", true),
         ("/orders/{id}", "{id|int}", "07", false),
         ("/orders/{id}", "{id|int}", "x", false),
+        ("/orders/{id}", "{id|plain}", "a-B_7", true),
+        ("/orders/{id}", "{id|plain}", "7.json", false),
+        ("/orders/{id}", "{id|plain}", "7 ", false),
+        ("/orders/{id}", "o-{id|plain}", "o-a%2Db", true),
+        ("/orders/{id}", "o:{id|plain}", "o:a%3Ab", false),
+        ("/orders/{id}", "{id|lower|plain}", "A", false),
+        ("/{a}/{b}", "{a|plain}:{a}", "x:x", true),
+        ("/{a}/{b}", "{a|plain}:{a}", "x.y:x.y", false),
+        ("/{a}/{b}", "{a}:{a|plain}", "x.y:x.y", false),
+        ("/{a}/{b}", "{a|plain}:{a|lower}", "X:x", true),
+        ("/{a}/{b}", "{a|plain}:{a|lower}", "X:y", false),
+        ("/o/{*rest}", "{path|plain}", "/o/7/x", true),
+        ("/o/{*rest}", "{path|plain}", "/o/7.x", false),
+        ("/o/{id}", "{path|plain}:{id}", "/o/7:8", false),
+        ("/o/{id}", "{path|plain}:{id}", "/o/7:7", true),
         ("/orders/{id}", "{id|lower}", "a", true),
         ("/orders/{id}", "{id|lower}", "A", false),
         ("/{a}/{b}", "{a}:{b}", "x:y", true),

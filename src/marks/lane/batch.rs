@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::Waiter;
 use super::{Meters, Want};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Needs, ResourceKey, Token};
+use crate::marks::growth::{Full, Origin};
 use crate::marks::lease::Identity;
 use crate::marks::ledger::Spend;
 use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, Opening, StoreError};
@@ -18,12 +19,27 @@ pub(super) struct Group {
     pub known: Option<(Token, Era)>,
     /// The token known here to be spent before the statement was sent.
     pub spent: Option<Spend>,
+    /// Whether a mark may be made if there is none.
+    pub room: Room,
 }
 
-/// Folds waiters by resource, in key order: the highest token is asked for, and the others are
-/// judged by what comes back.
+/// A place for a new resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It needs none.
+    Free,
+    /// It has one, of this client's.
+    Taken(Option<Origin>),
+    /// There is none.
+    Full(Full),
+}
+
+/// Folds waiters by resource, in key order: the highest token that is believed at the mark `known`
+/// here is asked for, and the others are judged by what comes back. A token that leaps must hold
+/// nobody up, so that one is asked for only where there is no other.
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
+    known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
     mut next_opening: impl FnMut() -> Opening,
 ) -> Vec<Group> {
     let mut by_key: BTreeMap<ResourceKey, Vec<Waiter>> = BTreeMap::new();
@@ -32,7 +48,11 @@ pub(super) fn fold(
     }
     let mut groups = Vec::with_capacity(by_key.len());
     for (resource, waiters) in by_key {
-        let Some(token) = waiters.iter().map(|waiter| waiter.token).max() else {
+        let known = known(&resource);
+        let mark = known.map(|(mark, _)| mark);
+        let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
+        let all = waiters.iter().map(|waiter| waiter.token);
+        let Some(token) = believed.map(|one| one.token).max().or(all.max()) else {
             continue;
         };
         let mut top = waiters.iter().filter(|waiter| waiter.token == token);
@@ -41,16 +61,20 @@ pub(super) fn fold(
             Want::Spend(name) => Some(name.clone()),
             Want::Open | Want::Raise => None,
         });
+        let top = waiters.iter().filter(|waiter| waiter.token == token);
+        let needs = top.map(Waiter::needs).reduce(Needs::or);
         groups.push(Group {
             ask: Ask {
                 resource,
                 token,
                 opening: opens.then(&mut next_opening),
                 spend,
+                needs: needs.unwrap_or_default(),
             },
             waiters,
-            known: None,
+            known,
             spent: None,
+            room: Room::Free,
         });
     }
     groups
@@ -110,6 +134,7 @@ pub(super) async fn send(
         let opened = groups.iter().zip(found).filter(|(group, found)| {
             group.ask.opening.is_some()
                 && found.era <= era
+                && group.ask.needs.met_by(found.before)
                 && found.before.is_none_or(|before| before <= group.ask.token)
         });
         keys.extend(opened.map(|(group, _)| group.ask.resource.clone()));
@@ -147,12 +172,14 @@ pub(super) async fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::marks::lane::Caller;
     use tokio::sync::oneshot;
 
     fn waiter(token: i64, want: Want) -> Waiter {
         Waiter {
             token: Token::new(token).expect("a token"),
             want,
+            caller: None,
             reply: oneshot::channel().0,
             tries: 0,
         }
@@ -175,6 +202,7 @@ mod tests {
                 (key("c"), waiter(7, Want::Open)),
                 (key("c"), waiter(8, Want::Raise)),
             ],
+            |_| None,
             || {
                 opening += 1;
                 opening
@@ -202,5 +230,43 @@ mod tests {
             "an epoch is opened only for the token that is asked for"
         );
         assert_eq!(groups[1].waiters.len(), 4);
+    }
+
+    fn bounded(number: i64, least: i64) -> Waiter {
+        let least = Token::new(least).expect("a token");
+        let needs = Needs {
+            least: Some(least),
+            present: number > 1000,
+        };
+        let caller = Some(Caller {
+            needs,
+            origin: None,
+        });
+        Waiter {
+            caller,
+            ..waiter(number, Want::Open)
+        }
+    }
+
+    #[test]
+    fn a_token_that_leaps_is_asked_for_only_where_there_is_no_other() {
+        let asked = |waiting: &[(i64, i64)], known: Option<i64>| {
+            let known = known.map(|mark| (Token::new(mark).expect("a token"), 0));
+            let waiting = waiting.iter();
+            let waiting = waiting.map(|&(number, least)| (key("a"), bounded(number, least)));
+            let groups = fold(waiting, |_| known, || 1);
+            let ask = &groups[0].ask;
+            (ask.token.get(), ask.needs.present, groups[0].waiters.len())
+        };
+        let leaps = [(41, 31), (5000, 5000), (42, 32)];
+        assert_eq!(asked(&leaps, Some(41)), (42, false, 3));
+        assert_eq!(asked(&leaps, None), (42, false, 3));
+        assert_eq!(asked(&leaps, Some(5000)), (5000, true, 3));
+        assert_eq!(asked(&leaps[1..2], Some(41)), (5000, true, 1));
+        assert_eq!(asked(&leaps[1..2], None), (5000, true, 1));
+        assert_eq!(asked(&[(900, 890), (42, 32)], Some(41)), (42, false, 2));
+        assert_eq!(asked(&[(900, 890), (42, 32)], None), (900, false, 2));
+        // Of two that carry the same token the one that asks for less decides.
+        assert_eq!(asked(&[(5000, 5000), (5000, 4000)], Some(4500)).0, 5000);
     }
 }

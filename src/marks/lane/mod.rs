@@ -13,6 +13,7 @@
 mod aside;
 mod batch;
 mod closes;
+mod judge;
 mod own;
 mod repairs;
 mod said;
@@ -26,8 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 use tokio::sync::{mpsc, oneshot};
 
+use super::growth::{Full, Origin};
 use super::store::{EpochRow, StoreError};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Needs, ResourceKey, Token};
 use own::OwnHandle;
 pub use task::{Lane, LaneSetup};
 
@@ -43,7 +45,7 @@ pub enum Want {
 }
 
 /// What became of it, durably.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The mark is at the token (and the epoch open, if that was wanted). `advanced`: this request raised it.
     Granted { advanced: bool },
@@ -51,6 +53,19 @@ pub enum Answer {
     Stale { mark: Token },
     /// The token was spent by somebody else.
     Spent,
+    /// The token is not believed at this mark; `None`: there is none.
+    Implausible { mark: Option<Token> },
+    /// The resource has no mark, and there is no room for new ones now.
+    Full(Full),
+}
+
+/// Somebody who cannot do what an operator can: the bounds that hold for what it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// What the mark has to be for its token to be believed.
+    pub needs: Needs,
+    /// Where it comes from; `None`: nobody can tell.
+    pub origin: Option<Origin>,
 }
 
 /// Why the lane cannot say. The statement may still commit: conclude nothing.
@@ -80,6 +95,8 @@ impl LaneError {
 /// What the lane counts.
 #[derive(Clone, Debug)]
 pub struct Meters {
+    /// Resources that got their first mark from this instance.
+    pub new_resources: IntCounter,
     pub batch_size: Histogram,
     pub commit_seconds: Histogram,
     /// Label: kind.
@@ -125,9 +142,17 @@ impl Meters {
 struct Waiter {
     pub token: Token,
     pub want: Want,
+    /// `None`: no bounds hold.
+    pub caller: Option<Caller>,
     pub reply: oneshot::Sender<Result<Answer, LaneError>>,
     /// How often an era has sent it back.
     pub tries: u8,
+}
+
+impl Waiter {
+    fn needs(&self) -> Needs {
+        self.caller.map(|caller| caller.needs).unwrap_or_default()
+    }
 }
 
 enum Command {
@@ -164,10 +189,22 @@ impl LaneHandle {
         token: Token,
         want: Want,
     ) -> Result<Answer, LaneError> {
+        self.ask_for(None, key, token, want).await
+    }
+
+    /// As [`Self::ask`], within a caller's bounds.
+    pub async fn ask_for(
+        &self,
+        caller: Option<Caller>,
+        key: &ResourceKey,
+        token: Token,
+        want: Want,
+    ) -> Result<Answer, LaneError> {
         let (reply, answer) = oneshot::channel();
         let waiter = Waiter {
             token,
             want,
+            caller,
             reply,
             tries: 0,
         };

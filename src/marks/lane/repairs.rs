@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use super::task::{Lane, TROUBLE};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Needs, ResourceKey, Token};
 use crate::marks::lease::Identity;
 use crate::marks::ledger::Spend;
 use crate::marks::store::{Ask, EpochRow, Era, StoreError};
@@ -142,6 +142,7 @@ impl Lane {
                 token,
                 opening: None,
                 spend: spent.as_ref().map(|spent| spent.by.to_string()),
+                needs: Needs::default(),
             };
             asks.entry(era).or_default().push((ask, spent));
         }

@@ -11,11 +11,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::{self, Group, Outcome};
 use super::closes::Closes;
+use super::judge::mark_after;
 use super::own::{Own, OwnHandle};
 use super::repairs::MOST_REPAIRS;
 use super::said::Said;
 use super::{Answer, Command, LaneError, LaneHandle, Meters, Waiter, Want};
 use crate::fence::{ResourceKey, Token};
+use crate::marks::growth::Growth;
 use crate::marks::lease::{Identity, Lease};
 use crate::marks::ledger::{Drained, Ledger, Look, Looked, Spend};
 use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, News, Opening, StoreError};
@@ -41,6 +43,7 @@ pub struct LaneSetup {
     pub lease: Arc<Lease>,
     pub watch: Arc<Watch>,
     pub meters: Meters,
+    pub growth: Arc<Growth>,
     pub drained: mpsc::UnboundedReceiver<Drained>,
 }
 
@@ -51,6 +54,7 @@ pub struct Lane {
     pub(super) lease: Arc<Lease>,
     pub(super) watch: Arc<Watch>,
     pub(super) meters: Meters,
+    pub(super) growth: Arc<Growth>,
     pub(super) tx: mpsc::WeakUnboundedSender<Command>,
     pub(super) rx: mpsc::UnboundedReceiver<Command>,
     pub(super) drained: mpsc::UnboundedReceiver<Drained>,
@@ -93,6 +97,7 @@ impl Lane {
             lease: setup.lease,
             watch: setup.watch,
             meters: setup.meters,
+            growth: setup.growth,
             tx: tx.downgrade(),
             rx,
             drained: setup.drained,
@@ -260,14 +265,18 @@ impl Lane {
         waiting: Vec<(ResourceKey, Waiter)>,
         by: &Identity,
     ) -> Vec<Group> {
-        let mut groups = batch::fold(waiting, || {
+        let ledger = &self.ledger;
+        let known = |key: &ResourceKey| ledger.known_in(key);
+        let mut groups = batch::fold(waiting, known, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
             self.openings
         });
         for group in &mut groups {
-            group.known = self.ledger.known_in(&group.ask.resource);
             group.spent = self.ledger.spent(&group.ask.resource);
+            if group.known.is_none() && !group.ask.needs.present {
+                self.make_room(group);
+            }
         }
         // Looked at after what is known was read. Who may have been declared dead may have missed an override of
         // what its epochs protected, and holds no mark against the store's.
@@ -293,6 +302,7 @@ impl Lane {
         for opening in groups.iter().filter_map(|group| group.ask.opening) {
             self.unanswered.remove(&opening);
         }
+        self.give_places_back(&groups, &result);
         let mut news = Vec::new();
         if let Ok(rows) = &epochs {
             for key in &looks {
@@ -365,11 +375,13 @@ impl Lane {
         rows: Result<&[EpochRow], &StoreError>,
         news: &mut Vec<News>,
     ) {
+        let mark = mark_after(&group, found);
         let Group {
             ask,
             waiters,
             known,
             spent,
+            room,
         } = group;
         if found.era > era {
             self.ledger.adopt(found.era);
@@ -384,11 +396,8 @@ impl Lane {
             }
             return;
         }
-        let mark = found
-            .before
-            .map_or(ask.token, |before| before.max(ask.token));
         let mut doubt = None;
-        if let Some(opening) = ask.opening.filter(|_| mark == ask.token) {
+        if let Some(opening) = ask.opening.filter(|_| mark == Some(ask.token)) {
             let row = EpochRow {
                 resource: ask.resource.clone(),
                 instance: by.instance.clone(),
@@ -429,29 +438,18 @@ impl Lane {
                 }
             }
         }
-        self.ledger.learn(&ask.resource, mark, era, false);
-        if mark == ask.token {
+        if let Some(mark) = mark {
+            self.ledger.learn(&ask.resource, mark, era, false);
+            if found.before.is_none() {
+                self.meters.new_resources.inc();
+            }
+        }
+        if mark == Some(ask.token) {
             let own = ask.spend.as_deref();
             self.ledger
-                .learn_spent(&ask.resource, mark, found, era, own);
+                .learn_spent(&ask.resource, ask.token, found, era, own);
         }
-        let mut advanced = found.before < Some(ask.token);
-        for waiter in waiters {
-            let answer = if waiter.token < mark {
-                Ok(Answer::Stale { mark })
-            } else {
-                match &waiter.want {
-                    Want::Spend(name) if found.spent_by.as_ref() != Some(name) => Ok(Answer::Spent),
-                    Want::Open if doubt.is_some() => Err(doubt.clone().unwrap_or_else(|| {
-                        LaneError::other("statement", "the store's answer is in doubt")
-                    })),
-                    Want::Open | Want::Raise | Want::Spend(_) => Ok(Answer::Granted {
-                        advanced: std::mem::take(&mut advanced),
-                    }),
-                }
-            };
-            let _ = waiter.reply.send(answer);
-        }
+        self.answer(&ask, waiters, (found, mark, room), doubt.as_ref());
     }
 
     /// Holds what a statement of era `era` found against what was known here before it was sent. Says whether
@@ -501,13 +499,16 @@ impl Lane {
         }
     }
 
-    /// The row is of a later era than the statement knew: nothing was changed; ask again. But not for who spends
-    /// under a permit: the epoch of it was gone when the mark was overridden, and with it what the permit rested on.
-    fn send_back(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
+    /// The row is of a later era than the statement knew, so that nothing was changed; or the
+    /// statement was about another one's token. Ask again. But not for who spends under a permit:
+    /// the epoch of it was gone when the mark was overridden, and with it what the permit rested
+    /// on.
+    pub(super) fn send_back(&mut self, key: &ResourceKey, waiters: Vec<Waiter>) {
         for mut waiter in waiters {
             waiter.tries += 1;
             if waiter.tries >= MOST_TRIES || matches!(waiter.want, Want::Spend(_)) {
-                let error = LaneError::other("era", "the mark has been overridden meanwhile");
+                let error =
+                    LaneError::other("era", "the mark has changed meanwhile, or was overridden");
                 let _ = waiter.reply.send(Err(error));
             } else {
                 self.waiting.push_back((key.clone(), waiter));

@@ -496,6 +496,7 @@ async fn an_own_epoch_that_a_failover_has_brought_back_is_deleted() {
     assert_eq!(store.open(&a), [(1, 5)]);
 }
 
+mod bounds;
 mod closes;
 mod era;
 mod own;

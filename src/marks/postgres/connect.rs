@@ -20,9 +20,9 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection};
 
 use super::errors::error_of;
-use super::url;
+use super::options;
 use super::warnings::{Anchor, Line};
-use crate::config::settings::Secret;
+use crate::config::settings::PostgresAddress;
 use crate::marks::store::StoreError;
 
 const POOLER: &str = "the session's settings did not reach the server. PgBouncer or another pooler cannot \
@@ -31,6 +31,13 @@ const POOLER: &str = "the session's settings did not reach the server. PgBouncer
 
 const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
     standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
+
+const ENCODING: &str = "one client's text would make the statements of others fail, since they share batches: \
+    make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0";
+
+/// What helps where TLS does not come about.
+const UNVERIFIED: &str = "across a network the server has to prove who it is (sslmode=verify-full): name its CA \
+    with sslrootcert=FILE in store.url or with store.tls.ca_file, and use a host name that is on its certificate";
 
 /// Session settings for the planner. A row that is read costs as much as a page, and pages in a row cost
 /// as much as the rows in them: rows by their keys are then cheaper than all rows, from a few on. A plan is
@@ -55,7 +62,7 @@ pub(super) enum Phase {
 
 #[derive(Debug)]
 pub(super) struct Connector {
-    url: Secret,
+    address: PostgresAddress,
     timeout: Duration,
     lock_timeout: Duration,
     /// Which host of the URL answered last; tried first the next time.
@@ -66,15 +73,15 @@ pub(super) struct Connector {
 }
 
 /// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
-/// and whether the startup options have taken effect.
-type Proof = (String, Option<String>, Option<String>, bool, bool);
+/// whether the startup options have taken effect, and the database's encoding.
+type Proof = (String, Option<String>, Option<String>, bool, bool, String);
 
 impl Connector {
     /// `timeout` bounds the connecting (over all hosts); rows are waited for half as long, so that
     /// the server's answer arrives before the caller gives up.
-    pub(super) fn new(url: Secret, timeout: Duration, lock_timeout: Duration) -> Self {
+    pub(super) fn new(address: PostgresAddress, timeout: Duration, lock_timeout: Duration) -> Self {
         Self {
-            url,
+            address,
             timeout,
             lock_timeout,
             last: AtomicUsize::new(0),
@@ -93,17 +100,12 @@ impl Connector {
 
     /// The options for each host; a file is read anew, since a mounted secret may have changed.
     pub(super) async fn hosts(&self) -> Result<Vec<PgConnectOptions>, StoreError> {
-        let url = match &self.url {
-            Secret::Literal(url) => url.clone(),
-            Secret::File(path) => tokio::fs::read_to_string(path).await.map_err(|error| {
-                StoreError::Unfit(format!(
-                    "store.url_file {} cannot be read: {error}",
-                    path.display()
-                ))
-            })?,
-        };
+        let address = self.address.clone();
+        let hosts = tokio::task::spawn_blocking(move || options::read(&address))
+            .await
+            .map_err(|error| StoreError::Connection(error.to_string()))??;
         let millis = |span: Duration| span.as_millis().clamp(1, i32::MAX as u128).to_string();
-        let options = url::parse(url.trim())?.into_iter().map(|options| {
+        let options = hosts.into_iter().map(|options| {
             options
                 .application_name("fencepost")
                 .options([
@@ -151,6 +153,9 @@ impl Connector {
 pub(super) fn name(options: &PgConnectOptions) -> String {
     match options.get_socket() {
         Some(directory) => format!("{}:{}", directory.display(), options.get_port()),
+        None if options.get_host().contains(':') => {
+            format!("[{}]:{}", options.get_host(), options.get_port())
+        }
         None => format!("{}:{}", options.get_host(), options.get_port()),
     }
 }
@@ -210,6 +215,14 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
         let said = error.to_string();
         if said.contains("unsupported startup parameter") {
             StoreError::Unfit(format!("{said}: {POOLER}"))
+        } else if said.contains("invalid peer certificate") || matches!(error, sqlx::Error::Tls(_))
+        {
+            // Later it may be a certificate that is being replaced.
+            let why = format!("{said}: {UNVERIFIED}");
+            match phase {
+                Phase::Start => StoreError::Unfit(why),
+                Phase::Running => StoreError::Connection(why),
+            }
         } else {
             error_of(error)
         }
@@ -221,16 +234,22 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
          pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
          (SELECT count(*) FROM pg_settings WHERE source = 'client' AND name IN \
          ('lock_timeout', 'default_transaction_isolation', 'client_min_messages', \
-         'idle_in_transaction_session_timeout')) = 4",
+         'idle_in_transaction_session_timeout')) = 4, \
+         current_setting('server_encoding')",
     )
     .fetch_all(&mut connection)
     .await
     .map_err(error_of)?;
-    let Some((commit, fsync, pages, read_only, took_effect)) = rows.pop() else {
+    let Some((commit, fsync, pages, read_only, took_effect, encoding)) = rows.pop() else {
         return Err(StoreError::Connection("the proving query is empty".into()));
     };
     if !took_effect || !["on", "remote_apply"].contains(&commit.as_str()) {
         return Err(StoreError::Unfit(POOLER.to_owned()));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::Unfit(format!(
+            "the database's encoding is {encoding} instead of UTF8: {ENCODING}"
+        )));
     }
     if read_only {
         let why = "the server is a standby or read-only: name the primary in store.url";

@@ -6,7 +6,13 @@ use crate::marks::store::StoreError;
 /// Sorts an engine's error. Never holds a password: sqlx's messages do not.
 pub(super) fn error_of(error: sqlx::Error) -> StoreError {
     let sqlx::Error::Database(error) = error else {
-        return StoreError::Connection(error.to_string());
+        let said = error.to_string();
+        // The driver's message goes on with a character of it.
+        return if said.contains("saslprep password") {
+            StoreError::Unfit("the password has a character that passwords cannot have".to_owned())
+        } else {
+            StoreError::Connection(said)
+        };
     };
     let code = error.code().unwrap_or_default().into_owned();
     let said = error.message().to_owned();

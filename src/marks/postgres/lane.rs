@@ -19,24 +19,33 @@ use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
 /// one. So what was there before is carried out by a column, `previous`. There is no WHERE: the
 /// row is written even if nothing changes, so that the commit waits for standbys as any other. The
 /// rows are inserted, and so locked, in the order of the SELECT.
+///
+/// What an ask needs of the mark is compared under the same lock, and only columns of the row get as
+/// far as the SET. So `previous` brings it along, below 0. A new row keeps it: below 0 there was no
+/// mark. The planner cannot turn the subquery into a hash of the whole table, as it could an EXISTS.
 const ADVANCE: &str = r#"
 WITH ask AS (
-    SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[])
-        AS a(resource, token, opening, spend)
+    SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $8::bigint[], $9::boolean[])
+        AS a(resource, token, opening, spend, least, present)
 ), up AS (
     INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
-    SELECT $1, a.resource, a.token, NULL, a.spend, 0, now()
+    SELECT $1, a.resource, a.token, -a.least, a.spend, 0, now()
     FROM ask AS a
+    WHERE NOT a.present
+        OR (SELECT true FROM marks AS k WHERE k.namespace = $1 AND k.resource = a.resource)
     ORDER BY a.resource COLLATE "C"
     ON CONFLICT (namespace, resource) DO UPDATE SET
         previous = m.token,
-        token = CASE WHEN m.era > $2 THEN m.token ELSE GREATEST(m.token, EXCLUDED.token) END,
+        token = CASE WHEN m.era > $2 OR m.token < -EXCLUDED.previous THEN m.token
+            ELSE GREATEST(m.token, EXCLUDED.token) END,
         spent_by = CASE
-            WHEN m.era > $2 OR EXCLUDED.token < m.token THEN m.spent_by
+            WHEN m.era > $2 OR EXCLUDED.token < m.token OR m.token < -EXCLUDED.previous
+                THEN m.spent_by
             WHEN EXCLUDED.token > m.token THEN EXCLUDED.spent_by
             ELSE COALESCE(m.spent_by, EXCLUDED.spent_by) END,
         changed_at = CASE
-            WHEN m.era <= $2 AND EXCLUDED.token > m.token THEN EXCLUDED.changed_at
+            WHEN m.era <= $2 AND EXCLUDED.token > m.token
+                AND m.token >= COALESCE(-EXCLUDED.previous, 0) THEN EXCLUDED.changed_at
             ELSE m.changed_at END
     RETURNING m.resource, m.token, m.previous, m.era, m.spent_by, m.given_back
 ), opened AS (
@@ -70,17 +79,26 @@ pub(super) async fn advance(
                 .collect::<Vec<_>>(),
         )
         .bind(column.clone().map(|ask| ask.opening).collect::<Vec<_>>())
-        .bind(column.map(|ask| ask.spend.clone()).collect::<Vec<_>>())
+        .bind(
+            column
+                .clone()
+                .map(|ask| ask.spend.clone())
+                .collect::<Vec<_>>(),
+        )
         .bind(instance.as_str())
+        .bind(column.clone().map(rows::least).collect::<Vec<_>>())
+        .bind(column.map(|ask| ask.needs.present).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
     let rows: HashMap<&str, &Advanced> = rows.iter().map(|row| (row.0.as_str(), row)).collect();
     let found = asks.iter().map(|ask| {
-        let (_, mark, previous, row_era, spent_by, given_back) = rows
-            .get(ask.resource.as_str())
-            .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
+        let Some((_, mark, previous, row_era, spent_by, given_back)) =
+            rows.get(ask.resource.as_str())
+        else {
+            return rows::not_made(ask);
+        };
         Ok(Found {
-            before: previous.map(rows::number).transpose()?,
+            before: rows::before(*previous)?,
             era: *row_era,
             spent_by: spent_by.clone().filter(|_| *mark == ask.token.get()),
             given_back: *given_back,

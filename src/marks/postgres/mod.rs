@@ -17,12 +17,12 @@ mod errors;
 mod lane;
 mod life;
 mod news;
+mod options;
 mod own;
 mod people;
 mod roles;
 mod slot;
 mod upgrade;
-mod url;
 mod warnings;
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ use super::store::{
     MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
     Terms,
 };
-use crate::config::settings::Secret;
+use crate::config::settings::{PostgresAddress, Secret};
 use crate::fence::{ResourceKey, Token};
 
 /// How long a migration may take, waiting for another one included.
@@ -60,7 +60,7 @@ pub struct PostgresStore {
     namespace: Arc<str>,
     channel: String,
     timeout: Duration,
-    url: Secret,
+    address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
     lane: Slot,
@@ -76,14 +76,20 @@ impl PostgresStore {
     /// Connects to nothing yet: see [`MarkStore::prepare`]. `timeout` bounds each call; row locks are
     /// waited for half as long.
     #[must_use]
-    pub fn new(url: Secret, namespace: &str, timeout: Duration, migrate: bool) -> Self {
-        let connector = Arc::new(Connector::new(url.clone(), timeout, timeout / 2));
+    pub fn new(
+        address: impl Into<PostgresAddress>,
+        namespace: &str,
+        timeout: Duration,
+        migrate: bool,
+    ) -> Self {
+        let address = address.into();
+        let connector = Arc::new(Connector::new(address.clone(), timeout, timeout / 2));
         let slot = || Slot::new(Arc::clone(&connector));
         Self {
             namespace: namespace.into(),
             channel: news::channel(namespace),
             timeout,
-            url,
+            address,
             migrate,
             lane: slot(),
             keeper: slot(),
@@ -102,12 +108,12 @@ impl PostgresStore {
     /// [`StoreError::Unfit`] for what an operator must mend; [`StoreError::Connection`] or
     /// [`StoreError::Timeout`] where it may help to try again.
     pub async fn open(
-        url: Secret,
+        address: impl Into<PostgresAddress>,
         namespace: &str,
         timeout: Duration,
         migrate: bool,
     ) -> Result<Self, StoreError> {
-        let store = Self::new(url, namespace, timeout, migrate);
+        let store = Self::new(address, namespace, timeout, migrate);
         store.prepare().await?;
         Ok(store)
     }
@@ -161,9 +167,10 @@ impl PostgresStore {
 /// # Errors
 ///
 /// As [`PostgresStore::open`].
-pub async fn migrate(url: Secret) -> Result<(), StoreError> {
-    upgrade::none_of_before(&url).await?;
-    let connector = Connector::new(url, MIGRATION, MIGRATION / 2);
+pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreError> {
+    let address = address.into();
+    upgrade::none_of_before(&address).await?;
+    let connector = Connector::new(address, MIGRATION, MIGRATION / 2);
     let work = async {
         let mut line = connector.connect(Phase::Start).await?;
         // A role that may not change the schema need not, as long as nothing is to be changed.
@@ -418,10 +425,19 @@ impl MarkStore for PostgresStore {
     async fn prepare(&self) -> Result<(), StoreError> {
         match self.bounded(self.prove(false)).await? {
             Schema::Current => {}
-            Schema::Behind if self.migrate => self::migrate(self.url.clone()).await?,
+            Schema::Behind if self.migrate => self::migrate(self.address.clone()).await?,
             Schema::Behind => return Err(rows::schema_behind()),
         }
-        self.check().await
+        self.check().await?;
+        // Of a URL in the configuration its checks have told already.
+        if matches!(self.address.url, Secret::File(_)) && options::is_open_to_others(&self.address)
+        {
+            tracing::warn!(
+                "the server that store.url_file names is not verified: what is on the way to it can read and \
+                 change marks"
+            );
+        }
+        Ok(())
     }
 
     async fn check(&self) -> Result<(), StoreError> {

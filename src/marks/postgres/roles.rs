@@ -7,7 +7,7 @@ use sqlx::{Executor as _, PgConnection};
 
 use super::connect::{Connector, Phase};
 use super::errors::error_of;
-use crate::config::settings::Secret;
+use crate::config::settings::PostgresAddress;
 use crate::marks::store::StoreError;
 
 /// For all of the grants.
@@ -30,8 +30,8 @@ const GRANTS: [(&str, &str); 7] = [
 /// # Errors
 ///
 /// [`StoreError::Unfit`] where the role does not exist or the tables are somebody else's.
-pub async fn grant(url: Secret, role: &str) -> Result<(), StoreError> {
-    let connector = Connector::new(url, PATIENCE, PATIENCE / 2);
+pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<(), StoreError> {
+    let connector = Connector::new(address.into(), PATIENCE, PATIENCE / 2);
     let work = async {
         let mut line = connector.connect(Phase::Start).await?;
         grant_all(line.bare(), role).await

@@ -12,7 +12,7 @@ use sqlx::PgConnection;
 use super::MIGRATION;
 use super::connect::{Connector, Phase};
 use super::errors::error_of;
-use crate::config::settings::Secret;
+use crate::config::settings::PostgresAddress;
 use crate::marks::lease::Clock;
 use crate::marks::reckoning::Reckoning;
 use crate::marks::store::StoreError;
@@ -32,8 +32,8 @@ const KEEPS_OUT: i64 = 4;
 /// # Errors
 ///
 /// [`StoreError::Unfit`] where one of them renews; else as [`super::migrate`].
-pub(super) async fn none_of_before(url: &Secret) -> Result<(), StoreError> {
-    let connector = Connector::new(url.clone(), MIGRATION, MIGRATION / 2);
+pub(super) async fn none_of_before(address: &PostgresAddress) -> Result<(), StoreError> {
+    let connector = Connector::new(address.clone(), MIGRATION, MIGRATION / 2);
     let mut line = connector.connect(Phase::Start).await?;
     let clock = Clock::boottime();
     let first = living(line.bare()).await?;

@@ -257,7 +257,7 @@ impl MarkStore for SqliteStore {
         let Some(span) = rows::span(prefix, after) else {
             return Ok(Vec::new());
         };
-        self.read(move |connection, namespace| {
+        self.look(move |connection, namespace| {
             Box::pin(people::list(connection, namespace, span, limit))
         })
         .await
@@ -267,6 +267,26 @@ impl MarkStore for SqliteStore {
         let resource = resource.clone();
         self.read(move |connection, namespace| {
             Box::pin(people::mark(connection, namespace, resource))
+        })
+        .await
+    }
+
+    async fn view(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<EpochRow>)>, StoreError> {
+        let resource = resource.clone();
+        self.look(move |connection, namespace| {
+            Box::pin(async move {
+                let epochs = keys_json(std::slice::from_ref(&resource));
+                let Some(mark) = people::mark(connection, namespace, resource).await? else {
+                    return Ok(None);
+                };
+                Ok(Some((
+                    mark,
+                    lane::epochs(connection, namespace, epochs).await?,
+                )))
+            })
         })
         .await
     }
@@ -315,7 +335,7 @@ impl MarkStore for SqliteStore {
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
         let resource = resource.clone();
-        self.read(move |connection, namespace| {
+        self.look(move |connection, namespace| {
             Box::pin(people::audit(connection, namespace, resource, limit))
         })
         .await

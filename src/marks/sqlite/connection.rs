@@ -1,4 +1,4 @@
-//! [`Held`]: the one connection to the file, with the settings on which durability rests.
+//! [`Held`]: the connection to the file, with the settings on which durability rests.
 //!
 //! `SQLite` itself would copy the log into the file now and then, and keep a failure to itself. So
 //! that is done here ([`Held::tidy`]), where a failure closes the connection. A copy that stopped
@@ -21,7 +21,7 @@ use crate::marks::store::StoreError;
 const OLDEST: (u32, u32, u32) = (3, 51, 3);
 
 /// How long to wait for a program that looks into the file, such as the `sqlite3` shell.
-const BUSY: Duration = Duration::from_millis(500);
+pub(super) const BUSY: Duration = Duration::from_millis(500);
 
 /// How much of the file is kept in memory, in KiB with the sign that says so; 2 MiB unless set. The
 /// tree of 300,000 open epochs has about this size. With fewer pages in memory, each batch reads
@@ -91,7 +91,10 @@ impl Held {
             whole: false,
         };
         match held.prove().await {
-            Ok(()) => Ok(held),
+            Ok(()) => {
+                lock.reader.allow().await;
+                Ok(held)
+            }
             Err(error) => {
                 held.close().await;
                 Err(error)
@@ -210,6 +213,8 @@ impl Held {
             self.abandon().await;
             return;
         }
+        // It goes first: the log is put away by the last connection, and that has to be this one.
+        self.lock.reader.shut().await;
         self.lock.closing();
         let Some(connection) = self.connection.take() else {
             return;
@@ -257,12 +262,16 @@ impl Drop for Held {
                     leave(connection, &lock);
                     return;
                 }
-                lock.closing();
-                if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build()
-                    && runtime.block_on(connection.close()).is_ok()
-                {
-                    lock.connections.fetch_sub(1, Ordering::AcqRel);
-                }
+                let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else {
+                    return;
+                };
+                runtime.block_on(async {
+                    lock.reader.shut().await;
+                    lock.closing();
+                    if connection.close().await.is_ok() {
+                        lock.connections.fetch_sub(1, Ordering::AcqRel);
+                    }
+                });
             });
     }
 }

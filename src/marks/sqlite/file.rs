@@ -17,12 +17,13 @@
 use std::collections::HashSet;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::path;
+use super::reads::Reader;
 use crate::config::settings::Create;
 use crate::marks::store::StoreError;
 
@@ -53,6 +54,8 @@ pub(super) struct FileLock {
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
     pub(super) connections: AtomicUsize,
+    /// The connection for people's reads.
+    pub(super) reader: Reader,
 }
 
 impl FileLock {
@@ -64,6 +67,8 @@ impl FileLock {
         // nothing that a name leads to.
         for _ in 0..10 {
             let path = path::resolve(&configured, create)?;
+            let companions = COMPANIONS.map(|suffix| beside(&path, suffix));
+            path::is_kept_from_others(&path, &companions)?;
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             let open = open.get_or_insert_default();
             match std::fs::metadata(&path) {
@@ -82,6 +87,8 @@ impl FileLock {
                 .read(true)
                 .write(true)
                 .create(create == Create::IfMissing)
+                // SQLite gives its companions the same.
+                .mode(0o600)
                 .truncate(false)
                 .open(&path);
             let file = match opened {
@@ -107,6 +114,8 @@ impl FileLock {
             let leads_there =
                 |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
             if leads_there(&path) && leads_there(&configured) {
+                // Another user's may have come in between.
+                path::is_ours(&path, &companions)?;
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
                 }
@@ -120,6 +129,7 @@ impl FileLock {
                     companions: Mutex::default(),
                     lost: OnceLock::new(),
                     connections: AtomicUsize::new(0),
+                    reader: Reader::default(),
                 };
                 lock.sync_directory()
                     .map_err(|error| cannot_open(&lock.path, &error))?;

@@ -8,27 +8,32 @@ use sqlx::SqliteConnection;
 
 use super::people::all;
 use crate::marks::rows::{self, EpochColumns, Failure};
-use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
+use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId};
 
 /// Locks are the whole file's here; what counts is that `previous` is the mark before this
 /// statement, and that a row of a later era keeps everything. In an UPDATE's SET, columns on the
 /// right have their old values. A row whose bytes would not change is not written, and costs no
-/// fsync: what it says was fsynced when it was committed.
+/// fsync: what it says was fsynced when it was committed. What an ask needs of the mark comes in by
+/// `previous`, below 0, as in the statement for Postgres.
 const ADVANCE: &str = "
     INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
-    SELECT ?1, ask.value ->> 0, ask.value ->> 1, NULL, ask.value ->> 2, 0,
+    SELECT ?1, ask.value ->> 0, ask.value ->> 1, -(ask.value ->> 3), ask.value ->> 2, 0,
            CAST(unixepoch('subsec') * 1000 AS INTEGER)
     FROM json_each(?3) AS ask
-    WHERE true
+    WHERE NOT (ask.value ->> 4)
+        OR EXISTS (SELECT 1 FROM marks AS k WHERE k.namespace = ?1 AND k.resource = ask.value ->> 0)
     ON CONFLICT (namespace, resource) DO UPDATE SET
         previous = m.token,
-        token = CASE WHEN m.era > ?2 THEN m.token ELSE max(m.token, excluded.token) END,
+        token = CASE WHEN m.era > ?2 OR m.token < -excluded.previous THEN m.token
+            ELSE max(m.token, excluded.token) END,
         spent_by = CASE
-            WHEN m.era > ?2 OR excluded.token < m.token THEN m.spent_by
+            WHEN m.era > ?2 OR excluded.token < m.token OR m.token < -excluded.previous
+                THEN m.spent_by
             WHEN excluded.token > m.token THEN excluded.spent_by
             ELSE coalesce(m.spent_by, excluded.spent_by) END,
         changed_at = CASE
-            WHEN m.era <= ?2 AND excluded.token > m.token THEN excluded.changed_at
+            WHEN m.era <= ?2 AND excluded.token > m.token
+                AND m.token >= coalesce(-excluded.previous, 0) THEN excluded.changed_at
             ELSE m.changed_at END
     RETURNING resource, token, previous, era, spent_by, given_back";
 
@@ -78,7 +83,13 @@ pub(super) async fn advance(
 ) -> Result<Vec<Found>, Failure> {
     let batch = json!(
         asks.iter()
-            .map(|ask| json!([ask.resource.as_str(), ask.token.get(), ask.spend]))
+            .map(|ask| json!([
+                ask.resource.as_str(),
+                ask.token.get(),
+                ask.spend,
+                rows::least(ask),
+                ask.needs.present
+            ]))
             .collect::<Vec<_>>()
     );
     let rows: Vec<Advanced> = sqlx::query_as(ADVANCE)
@@ -91,9 +102,12 @@ pub(super) async fn advance(
     let mut opened = Vec::new();
     let mut found = Vec::with_capacity(asks.len());
     for ask in asks {
-        let (_, mark, previous, row_era, spent_by, given_back) = rows
-            .get(ask.resource.as_str())
-            .ok_or_else(|| StoreError::Statement(format!("no answer for {}", ask.resource)))?;
+        let Some((_, mark, previous, row_era, spent_by, given_back)) =
+            rows.get(ask.resource.as_str())
+        else {
+            found.push(rows::not_made(&ask)?);
+            continue;
+        };
         let is_mark = *mark == ask.token.get();
         if let Some(opening) = ask.opening
             && is_mark
@@ -107,7 +121,7 @@ pub(super) async fn advance(
             });
         }
         found.push(Found {
-            before: previous.map(rows::number).transpose()?,
+            before: rows::before(*previous)?,
             era: *row_era,
             spent_by: spent_by.clone().filter(|_| is_mark),
             given_back: *given_back,

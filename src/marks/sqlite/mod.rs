@@ -1,4 +1,5 @@
-//! [`SqliteStore`]: the embedded store. One file, one process, one connection.
+//! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second one that only
+//! reads, for people ([`reads`]).
 //!
 //! Each call's work runs in a task of its own that takes turns at the connection, so a caller that
 //! leaves, or that is told [`StoreError::Timeout`], never abandons a transaction half way: the work
@@ -20,6 +21,7 @@ mod log;
 mod own;
 mod path;
 mod people;
+mod reads;
 mod session;
 
 use std::path::{Path, PathBuf};
@@ -200,6 +202,37 @@ impl SqliteStore {
                 }
             }
         });
+        self.answer(answered).await
+    }
+
+    /// Runs work that only reads, and by which nothing is decided, over the connection for such.
+    async fn look<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let lock = self.lock.upgrade();
+        let lock = lock.ok_or_else(|| StoreError::Connection("the store was closed".to_owned()))?;
+        if !lock.reader.is_allowed() {
+            // After an error: the next call opens the file again.
+            self.read(|_, _| Box::pin(async { Ok(()) })).await?;
+        }
+        let known = Arc::clone(&self.known);
+        tokio::spawn(async move {
+            let done = reads::read(&lock, &known.namespace, &answer, work).await;
+            // Nobody to tell is no error.
+            let _ = answer.send(done);
+        });
+        self.answer(answered).await
+    }
+
+    async fn answer<T>(
+        &self,
+        answered: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(StoreError::Connection(

@@ -106,6 +106,112 @@ pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), St
     )))
 }
 
+/// Whether another user can put another file in its place, or its log's, or change it.
+///
+/// Containers get volumes with such directories, which only they see. So one that is mounted is told of; one that
+/// is part of a larger file system is refused.
+pub(super) fn is_kept_from_others(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
+    let (parent, directory) = directory_of(path)?;
+    let mounted = is_mount_root(parent);
+    if others_may_write(&directory) && !is_sticky(&directory) {
+        let what = format!("the directory {}", parent.display());
+        let harm = "put another store in this one's place";
+        open_to_others(&what, &directory, harm, mounted)?;
+    }
+    is_ours(path, companions)?;
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let what = path.display().to_string();
+    if others_may_write(&file) {
+        open_to_others(&what, &file, "change marks", mounted)?;
+    } else if file.mode() & 0o004 != 0 {
+        tracing::warn!(
+            "{what} has mode {:04o}: every user can read keys and marks. Take it away: chmod o-r",
+            file.mode() & 0o7777
+        );
+    }
+    Ok(())
+}
+
+/// In a directory such as /tmp every user can make files, and only change their own: whether what is there is ours.
+pub(super) fn is_ours(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
+    let (_, directory) = directory_of(path)?;
+    if others_may_write(&directory) && is_sticky(&directory) {
+        belongs_to_us(path)?;
+        companions.iter().try_for_each(|name| belongs_to_us(name))?;
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> Result<(&Path, Metadata), StoreError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let metadata = fs::metadata(parent).map_err(|error| {
+        StoreError::Unfit(format!("the directory {}: {error}", parent.display()))
+    })?;
+    Ok((parent, metadata))
+}
+
+fn others_may_write(metadata: &Metadata) -> bool {
+    metadata.mode() & 0o002 != 0
+}
+
+fn is_sticky(directory: &Metadata) -> bool {
+    directory.mode() & 0o1000 != 0
+}
+
+fn open_to_others(
+    what: &str,
+    metadata: &Metadata,
+    harm: &str,
+    mounted: bool,
+) -> Result<(), StoreError> {
+    let mode = metadata.mode() & 0o7777;
+    if mounted {
+        tracing::warn!(
+            "{what} has mode {mode:04o}: whatever else the volume is mounted in can {harm}"
+        );
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{what} has mode {mode:04o}: every user can {harm}. Take it away: chmod o-w"
+    )))
+}
+
+fn belongs_to_us(path: &Path) -> Result<(), StoreError> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if [0, rustix::process::geteuid().as_raw()].contains(&found.uid()) {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} belongs to another user (uid {}), in a directory where every user can make files: it may have any \
+         marks in it. Put the store in a directory of its own",
+        path.display(),
+        found.uid()
+    )))
+}
+
+/// Whether something is mounted just there. In doubt not.
+fn is_mount_root(directory: &Path) -> bool {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let found = statx(
+        rustix::fs::CWD,
+        directory,
+        AtFlags::empty(),
+        StatxFlags::empty(),
+    );
+    match found {
+        Ok(found) if found.stx_attributes_mask.contains(root) => {
+            found.stx_attributes.contains(root)
+        }
+        _ => {
+            fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, directory))
+        }
+    }
+}
+
 /// Whether the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
 fn is_mount_point(mounts: &[u8], path: &Path) -> bool {
     let mut name = Vec::new();

@@ -44,6 +44,8 @@ pub(super) async fn count(
     Ok((marks.unsigned_abs(), latest_ms))
 }
 
+/// Both ends are plain comparisons, so that the index gives no more than the page. Every blob sorts after
+/// every text.
 pub(super) async fn list(
     connection: &mut SqliteConnection,
     namespace: &str,
@@ -52,8 +54,8 @@ pub(super) async fn list(
 ) -> Result<Vec<MarkRow>, Failure> {
     let rows: Vec<MarkColumns> = sqlx::query_as(
         "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
-         WHERE namespace = ?1 AND resource >= ?2 \
-         AND (?3 IS NULL OR resource > ?3) AND (?4 IS NULL OR resource < ?4) \
+         WHERE namespace = ?1 AND resource >= max(?2, coalesce(?3, ?2)) \
+         AND (?3 IS NULL OR resource > ?3) AND resource < coalesce(?4, x'') \
          ORDER BY resource LIMIT ?5",
     )
     .bind(namespace)

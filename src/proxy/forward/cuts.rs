@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{Fate, Hold, SendError};
 
 /// Why there is no response head.
@@ -93,12 +93,12 @@ impl Cut {
     fn refusal(&self, limits: Limits) -> Refusal {
         match self {
             Self::TooSlow => Refusal::TooSlow(limits.timeout),
-            Self::Drain => Refusal::Broken(
-                "A newer token waits, and the exchange did not end within barrier.drain".into(),
-            ),
-            Self::Lease => {
-                Refusal::Broken("The proxy has lost its lease on the store, or is stopping".into())
-            }
+            Self::Drain => Refusal::Broken(Why::new(
+                "A newer token waits, and the exchange did not end within barrier.drain",
+            )),
+            Self::Lease => Refusal::Broken(Why::new(
+                "The proxy has lost its lease on the store, or is stopping",
+            )),
         }
     }
 }

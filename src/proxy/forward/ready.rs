@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Head;
 use crate::barrier::Permit;
 use crate::proxy::admit::{Gate, cut_off};
-use crate::proxy::respond::Refusal;
+use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{ReserveError, Reserved, SendError, Upstream};
 
 /// What has to be done before a permit begins.
@@ -71,7 +71,7 @@ impl From<SendError> for Refusal {
             SendError::NotSent(why) => Self::unreachable(&why, false),
             SendError::Refused(why) => Self::refused(&why, false),
             SendError::Broken(why) => {
-                Self::Broken(format!("The exchange with the upstream broke: {why}"))
+                Self::Broken(Why::of("The exchange with the upstream broke", &why))
             }
         }
     }

@@ -33,6 +33,7 @@ fn add<'a>() -> ForUpstream<'a> {
         fenced: None,
         idempotency: None,
         peer: Some(Ipv4Addr::new(192, 0, 2, 7).into()),
+        identity: None,
         scheme: "http",
         host: Some(HeaderValue::from_static("app.example:7080")),
         version: Version::HTTP_11,

@@ -8,8 +8,8 @@ use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
-    HOP_BY_HOP, METHOD_OVERRIDES, connection_named, end_to_end, is_fencing, is_path_override,
-    plain, remove_where, same_name,
+    HOP_BY_HOP, METHOD_OVERRIDES, connection_named, end_to_end, identity, is_fencing,
+    is_path_override, plain, remove_where, same_name,
 };
 
 /// What may not stand in one message's trailers.
@@ -89,6 +89,7 @@ fn forbidden(name: &HeaderName) -> bool {
         || HOP_BY_HOP.iter().any(|field| *field == *dashed)
         || METHOD_OVERRIDES.contains(&&*dashed)
         || is_path_override(name)
+        || identity::is_identity(name)
 }
 
 #[cfg(test)]

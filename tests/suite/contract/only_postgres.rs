@@ -486,6 +486,23 @@ async fn urls_name_sockets_several_hosts_and_files() {
 }
 
 #[tokio::test]
+async fn a_database_of_another_encoding_is_refused() {
+    let cluster = Cluster::shared();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let name = format!("in_{}", encoding.to_lowercase());
+        let make = format!(
+            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'"
+        );
+        cluster.execute("postgres", &make).await;
+        let why = refusal(&cluster.url(&name)).await;
+        assert!(
+            why.contains(encoding) && why.contains("instead of UTF8"),
+            "{why}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn messages_name_the_server_and_never_the_password() {
     let dead = free_port();
     let url = format!("postgres://me:hunter2@127.0.0.1:{dead}/db");

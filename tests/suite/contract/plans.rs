@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::ResourceKey;
+use fencepost::fence::{Needs, ResourceKey};
 use fencepost::marks::postgres::PostgresStore;
 use fencepost::marks::{Ask, EpochRow, MarkStore};
 use sqlx::{Connection as _, PgConnection};
@@ -85,6 +85,10 @@ async fn each_statement(store: &PostgresStore, from: i64) {
             token: token(2),
             opening: Some(OPEN + from + opening),
             spend: Some("a".to_owned()),
+            needs: Needs {
+                least: Some(token(1)),
+                present: true,
+            },
         })
         .collect();
     let found = store.advance(&instance(1), 0, &asks).await;

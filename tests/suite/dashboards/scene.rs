@@ -194,6 +194,10 @@ impl Scene {
             .await
             .assert_problem(400, "malformed-token");
         self.orders
+            .send(put("/orders/1").token(u64::MAX >> 1))
+            .await
+            .assert_problem(422, "implausible-token");
+        self.orders
             .send(put("/elsewhere").token(7))
             .await
             .assert_problem(404, "no-route");

@@ -120,7 +120,8 @@ const RESOURCES: u32 = 100_000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_resources_add_no_series() {
     let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config.with("limits: { new_resources: none }")).await;
     let names = |metrics: &Metrics| metrics.series.keys().cloned().collect::<BTreeSet<_>>();
     let before = names(&proxy.metrics().await);
     let data = proxy.data();

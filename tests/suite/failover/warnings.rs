@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::{ResourceKey, Token};
+use fencepost::fence::{Needs, ResourceKey, Token};
 use fencepost::marks::postgres::PostgresStore;
 use fencepost::marks::{Ask, Found, InstanceId, MarkStore as _, StoreError};
 use tracing::instrument::WithSubscriber as _;
@@ -27,6 +27,7 @@ async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreE
         token: Token::new(token).expect("a good token"),
         opening: None,
         spend: None,
+        needs: Needs::default(),
     };
     store.advance(&InstanceId::from_bits(1), 0, &[ask]).await
 }

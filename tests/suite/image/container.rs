@@ -296,6 +296,11 @@ impl Container {
         kill_process(self.first(), signal).expect("root may send signals");
     }
 
+    /// What it has logged so far.
+    pub fn lines(&self) -> Vec<String> {
+        self.process.lines()
+    }
+
     /// Waits for it to end by itself; what it wrote, too.
     pub async fn exit(&mut self) -> (ExitStatus, String) {
         let status = self.process.exit().await;

@@ -83,6 +83,37 @@ pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     Some(ask(&mut command, targets))
 }
 
+/// What a script makes of targets that needs a module of Debian's Python; `None`, and a line that says
+/// so, if that is not installed.
+pub fn script_of_python(
+    module: &str,
+    file: &str,
+    targets: &[Vec<u8>],
+    test: &str,
+) -> Option<Vec<Things>> {
+    let has = |python: &&str| loads(Command::new(python).args(["-c", &format!("import {module}")]));
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
+        eprintln!("skipped: {test} (Python has no {module})");
+        return None;
+    };
+    Some(ask(Command::new(python).arg(script(file)), targets))
+}
+
+/// The same with Ruby.
+pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
+    let has = |ruby: &&str| loads(Command::new(ruby).args(["-e", &format!("require {library:?}")]));
+    let Some(ruby) = ["ruby", "/usr/bin/ruby"].into_iter().find(has) else {
+        eprintln!("skipped: {test} (Ruby has no {library})");
+        return None;
+    };
+    Some(ask(Command::new(ruby).arg(script(file)), targets))
+}
+
+fn loads(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// What nginx acts on: `$uri` with slashes merged, without, and the file behind an alias. `None`, and a line
 /// that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {

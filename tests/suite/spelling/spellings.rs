@@ -305,3 +305,26 @@ pub fn plain() -> Vec<String> {
     }
     plain
 }
+
+/// Names with what frameworks cut off them.
+pub fn suffixed() -> BTreeSet<Vec<u8>> {
+    let suffixes = [
+        "",
+        ".json",
+        "%2ejson",
+        ".json.json",
+        ".xml",
+        ".json%20",
+        ".",
+        "%2E",
+        "%20",
+        "+",
+        ".json/",
+        "/",
+    ];
+    let names = ["a", "b", "7", "07", "a-b", "a_b", "A"];
+    names
+        .iter()
+        .flat_map(|name| suffixes.map(|suffix| format!("/things/{name}{suffix}").into_bytes()))
+        .collect()
+}

@@ -3,11 +3,17 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::wait::soon;
-use super::wire::{Head, Wire, chunk};
+use super::wire::{Head, Io, Wire, chunk};
 
 /// A request as it will stand on the wire.
 #[derive(Clone, Debug)]
@@ -141,6 +147,71 @@ impl Request {
             Ok(answer) => Ok(answer),
             Err(error) => Err(sent.err().unwrap_or(error)),
         }
+    }
+
+    /// As [`Self::send`], over HTTP/2 with prior knowledge.
+    pub async fn send_http2(&self, to: SocketAddr) -> Answer {
+        let stream = TcpStream::connect(to).await.expect("the proxy listens");
+        self.http2_over(stream).await
+    }
+
+    /// As [`Self::send_http2`], over a connection that is there.
+    pub async fn http2_over<S>(&self, stream: S) -> Answer
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut request = http::Request::builder()
+            .method(self.method.as_str())
+            .uri(format!(
+                "http://{}{}",
+                self.host.as_deref().unwrap_or("app.test"),
+                self.target
+            ));
+        for (name, value) in &self.headers {
+            request = request.header(name, &value[..]);
+        }
+        let body = Full::new(Bytes::from(self.body.clone()));
+        let request = request.body(body).expect("a request");
+        let what = format!("the answer to {} {} over HTTP/2", self.method, self.target);
+        let answer = soon(&what, async {
+            let (mut sender, connection) =
+                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+            let connection = tokio::spawn(connection);
+            let (parts, body) = sender.send_request(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes().to_vec();
+            connection.abort();
+            let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                (name.to_string(), value)
+            };
+            let head = Head {
+                start: format!("HTTP/2 {}", parts.status.as_u16()),
+                headers: parts.headers.iter().map(field).collect(),
+            };
+            Ok::<_, hyper::Error>(Answer {
+                head,
+                interim: Vec::new(),
+                body,
+                trailers: Vec::new(),
+            })
+        });
+        answer
+            .await
+            .unwrap_or_else(|error| panic!("{what}: {error}"))
+    }
+
+    /// As [`Self::send`], from this address.
+    pub async fn send_from(&self, from: std::net::Ipv4Addr, to: SocketAddr) -> Answer {
+        let sent = async {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind((from, 0).into())?;
+            let wire = Wire::new(Io::Tcp(socket.connect(to).await?));
+            let mut exchange = Exchange::over(wire, self);
+            exchange.wire.send(&self.bytes()).await?;
+            exchange.answer().await
+        };
+        let answer = soon("the answer", sent).await;
+        answer.unwrap_or_else(|error| panic!("from {from}: {error}"))
     }
 
     /// Sends it from a task of its own.

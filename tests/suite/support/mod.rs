@@ -2,6 +2,7 @@
 //! meet it, as a process with a configuration file, two ports, a log and exit codes.
 
 pub mod client;
+pub mod faulty_disk;
 pub mod http2;
 pub mod metrics;
 pub mod pair;

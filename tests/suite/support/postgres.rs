@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
 use sqlx::{ConnectOptions as _, Connection as _};
 
+use super::faulty_disk::FaultyDisk;
 use super::store::quick_dir;
 
 /// How long a server may take to start or stop; reached only when something is broken.
@@ -57,6 +58,14 @@ impl Cluster {
         let cluster = Self::bare();
         cluster.init();
         cluster.start_again();
+        cluster
+    }
+
+    /// As [`Self::start`], with its tables on this disk. The server's log of changes is on another one.
+    pub fn start_on(disk: &FaultyDisk) -> Self {
+        let cluster = Self::bare();
+        cluster.init();
+        cluster.start_in(&disk.of(&cluster.data().join("base")), &[]);
         cluster
     }
 
@@ -200,6 +209,10 @@ impl Cluster {
     ///
     /// With the server's log, when it does not start.
     pub fn start_with(&self, settings: &[&str]) {
+        self.start_in(&[], settings);
+    }
+
+    fn start_in(&self, environment: &[(&str, PathBuf)], settings: &[&str]) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(server.is_none(), "the server runs already");
         let log = fs::File::options()
@@ -209,6 +222,7 @@ impl Cluster {
             .expect("the log can be written");
         let mut command = self.command("postgres");
         command
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .arg("-D")
             .arg(self.data())
             .args(["-p", &self.port.to_string()])

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -14,6 +15,7 @@ pub struct Process {
     name: String,
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
+    deaf: Arc<AtomicBool>,
     readers: Vec<std::thread::JoinHandle<()>>,
 }
 
@@ -31,15 +33,30 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let lines = Arc::new(Mutex::new(Vec::new()));
+        let deaf = Arc::new(AtomicBool::new(false));
         let readers = vec![
-            keep(child.stdout.take(), &lines),
-            keep(child.stderr.take(), &lines),
+            keep(child.stdout.take(), &lines, &deaf),
+            keep(child.stderr.take(), &lines, &deaf),
         ];
         Self {
             name,
             child,
             lines,
+            deaf,
             readers,
+        }
+    }
+
+    /// From its next line on nothing of its output is read, and its pipes stay open.
+    pub fn stop_reading(&self) {
+        self.deaf.store(true, Ordering::Release);
+    }
+
+    /// Ends that.
+    pub fn read_on(&self) {
+        self.deaf.store(false, Ordering::Release);
+        for reader in &self.readers {
+            reader.thread().unpark();
         }
     }
 
@@ -153,9 +170,10 @@ impl Drop for Process {
 fn keep(
     stream: Option<impl Read + Send + 'static>,
     lines: &Arc<Mutex<Vec<String>>>,
+    deaf: &Arc<AtomicBool>,
 ) -> std::thread::JoinHandle<()> {
     let stream = stream.expect("both streams are pipes");
-    let lines = Arc::clone(lines);
+    let (lines, deaf) = (Arc::clone(lines), Arc::clone(deaf));
     std::thread::spawn(move || {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
@@ -166,6 +184,9 @@ fn keep(
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             lines.lock().expect("readers do not panic").push(text);
             line.clear();
+            while deaf.load(Ordering::Acquire) {
+                std::thread::park();
+            }
         }
     })
 }

@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -33,7 +35,11 @@ pub struct Ca {
 pub struct Credentials {
     pub cert: String,
     pub key: String,
+    /// One's own among all that this process has made.
+    serial: u64,
 }
+
+static SERIALS: AtomicU64 = AtomicU64::new(1);
 
 impl Ca {
     pub fn new(name: &str) -> Self {
@@ -97,6 +103,8 @@ impl Ca {
         usage: ExtendedKeyUsagePurpose,
         until: i32,
     ) -> Credentials {
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(SerialNumber::from(serial));
         params.extended_key_usages = vec![usage];
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().expect("a key");
@@ -104,7 +112,28 @@ impl Ca {
         Credentials {
             cert: cert.pem(),
             key: key.serialize_pem(),
+            serial,
         }
+    }
+
+    /// Its list of revoked certificates: these, to be renewed on the first day of a year.
+    pub fn revoking(&self, revoked: &[&Credentials], year: i32) -> String {
+        let one = |credentials: &&Credentials| RevokedCertParams {
+            serial_number: SerialNumber::from(credentials.serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.iter().map(one).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let signed = list.signed_by(&self.issuer).expect("a list");
+        signed.pem().expect("PEM")
     }
 
     fn roots(&self) -> RootCertStore {

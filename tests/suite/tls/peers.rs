@@ -175,7 +175,9 @@ async fn grpc_hears_permission_denied() {
         .header("Content-Type", "application/grpc")
         .header("TE", "trailers")
         .token(1);
-    let answer = send(&rig.named(&["other.pay.svc"]), &proxy, &call).await;
+    let client = rig.named(&["other.pay.svc"]).offering(&["h2"]);
+    let stream = client.connect(proxy.data()).await.expect("a handshake");
+    let answer = call.http2_over(Box::new(stream)).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.header("grpc-status"), Some("7"));
     assert_eq!(answer.outcome(), Some("peer-refused"));
@@ -196,4 +198,27 @@ async fn a_name_is_the_certificates_and_not_a_headers() {
         let answer = send(&client, &proxy, &write).await;
         assert_refused(&answer, &rig.upstream, 0);
     }
+}
+
+/// `claim.require_peer` is for claims alone, and comes on top of the routes'.
+#[tokio::test]
+async fn only_the_named_peers_may_claim() {
+    let rig = Rig::new().await;
+    let config = rig.mutual("optional");
+    let proxy = Proxy::start(&config.with("claim: { require_peer: [locks.pay.svc] }")).await;
+    let claim = |token: u64| {
+        post("/.well-known/fencing/claim")
+            .header("X-Fencing-Target", "PUT /orders/7")
+            .token(token)
+    };
+    for client in [rig.client(), rig.named(&["worker.pay.svc"])] {
+        let answer = send(&client, &proxy, &claim(9)).await;
+        assert_refused(&answer, &rig.upstream, 0);
+    }
+    assert_eq!(proxy.token("order:7").await, None);
+    let answer = send(&rig.named(&["locks.pay.svc"]), &proxy, &claim(9)).await;
+    assert_eq!(answer.status(), 204);
+    let write = put("/orders/7").token(9);
+    let answer = send(&rig.named(&["worker.pay.svc"]), &proxy, &write).await;
+    answer.assert_forwarded();
 }

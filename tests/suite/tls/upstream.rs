@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -37,9 +38,16 @@ async fn assert_unreachable(proxy: &Proxy, says: &str) {
         let answer = proxy.send(request).await;
         let problem = answer.assert_problem(502, "upstream-unreachable");
         assert_eq!(problem["retry"], "same-token");
+        // The client hears that, and the log hears why.
         let detail = problem["detail"].as_str().unwrap_or_default();
-        assert!(detail.contains(says), "{detail}");
+        assert!(says.is_empty() || !detail.contains(says), "{detail}");
     }
+    let reason = |line: &Value| {
+        line["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains(says))
+    };
+    proxy.logged("the reason in the log", reason).await;
     // It is known that nothing was sent: nothing is waited for.
     let metrics = proxy.metrics().await;
     assert!(metrics.sum("fencepost_unknown_outcomes", &[]) < 0.5);

@@ -1,0 +1,277 @@
+//! [`LogWriter`]: lines of the log on their way to standard error, which a thread of its own
+//! writes.
+//!
+//! A pipe that nobody reads blocks its writer. So no request writes to standard error itself: it
+//! leaves its line in a bounded buffer. A line that finds no room is dropped and counted.
+//!
+//! Whatever strangers have put into a line is made [`printable`] here, in every line alike.
+
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::printable;
+
+/// How many bytes wait for standard error to take them.
+const MAX_WAITING: usize = 1 << 20;
+/// How many bytes are written at once: what a pipe holds.
+const CHUNK: usize = 64 << 10;
+/// How long the end of the process waits for the last lines to be taken.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The pause after standard error, set not to block by another program, had no room.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// What lines look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Json,
+    Text,
+    /// Text with escape sequences. Values have none: tracing's formatter writes those as numbers.
+    Coloured,
+}
+
+/// Where lines are left.
+#[derive(Clone, Debug)]
+pub(super) struct LogWriter {
+    shared: Arc<Shared>,
+    look: Look,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Held for a copy of memory, never while something is written.
+    lines: Mutex<Lines>,
+    /// There is something to write.
+    more: Condvar,
+    /// All is written.
+    empty: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    waiting: Vec<u8>,
+    /// How many bytes the thread has taken, and is writing.
+    taken: usize,
+    /// How many lines were dropped since the start.
+    dropped: u64,
+}
+
+/// Writes what waits when it is dropped, for [`LAST_WORDS`] at most.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct LogThread(Arc<Shared>);
+
+impl LogWriter {
+    /// Starts the thread that writes. It lives as long as the process.
+    pub(super) fn start(
+        to: impl Write + Send + 'static,
+        look: Look,
+    ) -> io::Result<(Self, LogThread)> {
+        let shared = Arc::<Shared>::default();
+        let writing = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writing.write_to(to))?;
+        let writer = Self {
+            shared: Arc::clone(&shared),
+            look,
+        };
+        Ok((writer, LogThread(shared)))
+    }
+
+    /// How many lines were dropped since the start.
+    pub(super) fn dropped(&self) -> u64 {
+        self.shared.lines().dropped
+    }
+
+    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
+    pub(super) fn written(&self) {
+        self.shared.written();
+    }
+}
+
+impl Look {
+    /// A line, without its end.
+    fn clean(self, line: &str) -> Cow<'_, str> {
+        match self {
+            Self::Json => printable::json(line),
+            Self::Text => printable::line(line),
+            Self::Coloured => {
+                let parts: Vec<_> = line.split('\x1b').map(printable::line).collect();
+                Cow::Owned(parts.join("\x1b"))
+            }
+        }
+    }
+}
+
+impl Write for LogWriter {
+    /// Takes a line whole, or drops it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let text = self.look.clean(text.strip_suffix('\n').unwrap_or(&text));
+        let mut lines = self.shared.lines();
+        if lines.waiting.len() + lines.taken + text.len() >= MAX_WAITING {
+            lines.dropped += 1;
+        } else {
+            lines.waiting.extend_from_slice(text.as_bytes());
+            lines.waiting.push(b'\n');
+            self.shared.more.notify_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+impl Shared {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
+    fn written(&self) {
+        let unwritten = |lines: &mut Lines| !lines.waiting.is_empty() || lines.taken > 0;
+        let lines = self.lines();
+        drop(self.empty.wait_timeout_while(lines, LAST_WORDS, unwritten));
+    }
+
+    fn write_to(&self, mut to: impl Write) {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        loop {
+            let mut lines = self
+                .more
+                .wait_while(self.lines(), |lines| lines.waiting.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            let end = lines.waiting.len().min(CHUNK);
+            chunk.clear();
+            chunk.extend(lines.waiting.drain(..end));
+            lines.taken = chunk.len();
+            drop(lines);
+
+            let unwritten = write_all(&mut to, &chunk);
+            let mut lines = self.lines();
+            lines.taken = 0;
+            // What ends in them was not written whole.
+            let ends = unwritten.split(|byte| *byte == b'\n').count() - 1;
+            lines.dropped += ends as u64;
+            if lines.waiting.is_empty() {
+                self.empty.notify_all();
+            }
+        }
+    }
+}
+
+/// Writes; returns what could not be written.
+fn write_all<'a>(to: &mut impl Write, mut left: &'a [u8]) -> &'a [u8] {
+    while !left.is_empty() {
+        match to.write(left) {
+            Ok(0) => return left,
+            Ok(written) => left = &left[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(AGAIN),
+            Err(_) => return left,
+        }
+    }
+    left
+}
+
+impl Drop for LogThread {
+    fn drop(&mut self) {
+        self.0.written();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use super::*;
+
+    /// Says of each write that it has begun, and takes it when it is told to: all, or none.
+    struct Reader {
+        begun: SyncSender<Vec<u8>>,
+        told: Receiver<bool>,
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.begun
+                .send(bytes.to_owned())
+                .expect("the test hears it");
+            match self.told.recv() {
+                Ok(true) => Ok(bytes.len()),
+                _ => Err(ErrorKind::BrokenPipe.into()),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted() {
+        let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
+        let (mut writer, thread) =
+            LogWriter::start(Reader { begun, told }, Look::Text).expect("a thread");
+        writer.write_all(b"one\n").expect("it is taken");
+        assert_eq!(begins.recv().expect("a write"), b"one\n");
+
+        // While it is written the others wait, as many as there is room for.
+        let line = [vec![b'x'; (1 << 10) - 1], b"\n".to_vec()].concat();
+        for _ in 0..MAX_WAITING / line.len() + 9 {
+            writer.write_all(&line).expect("it is taken");
+        }
+        assert_eq!(writer.dropped(), 10, "nine, and one for the four bytes");
+
+        tell.send(true).expect("it is written");
+        let mut all = 4;
+        while all < MAX_WAITING - line.len() {
+            let chunk = begins.recv().expect("a write");
+            assert!(chunk.len() <= CHUNK);
+            all += chunk.len();
+            tell.send(true).expect("it is written");
+        }
+        drop(thread);
+
+        // Standard error is gone: nothing waits, and all is counted.
+        writer.write_all(b"two\n").expect("it is taken");
+        begins.recv().expect("a write");
+        tell.send(false).expect("it fails");
+        writer.write_all(b"four\n").expect("it is taken");
+        begins.recv().expect("the next write comes after the count");
+        assert_eq!(writer.dropped(), 11);
+    }
+
+    #[test]
+    fn no_value_steers_the_terminal() {
+        for (look, line, clean) in [
+            (
+                Look::Json,
+                "{\"a\":\"\u{202e}\u{7f}\"}",
+                "{\"a\":\"\\u202e\\u007f\"}",
+            ),
+            (Look::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
+            (
+                Look::Coloured,
+                "\x1b[2ma\x1b[0m \u{9b}2J",
+                "\x1b[2ma\x1b[0m \\u{9b}2J",
+            ),
+        ] {
+            assert_eq!(look.clean(line), clean);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How far the way to a server is trusted: `sslmode`, and what it means for a password.
+//!
+//! What answers in the server's place decides which tokens are stale. So across a network the server is verified,
+//! unless the URL says otherwise; and a password goes to what is not verified only where `sslmode` says so in its
+//! name.
+
+use super::{Dsn, Host, Root};
+use crate::config::addresses::Wrong;
+
+const SSLMODE_HINT: &str =
+    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
+
+/// How the way to a server is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Not at all: a socket, this machine, or by request.
+    Plain,
+    /// Encrypted where the server offers it. Nothing is verified.
+    IfOffered,
+    /// Encrypted. Nothing is verified.
+    Encrypted,
+    /// Encrypted, and the certificate is from a CA that is named.
+    VerifiedCa,
+    /// As that, or from one of the system's CAs; and it has the host's name.
+    VerifiedFull,
+}
+
+/// `sslmode`. `forced` ones say in their name what they do to a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    protection: Protection,
+    forced: bool,
+}
+
+impl Mode {
+    /// Reads an `sslmode`.
+    pub(super) fn parse(value: &str) -> Result<Self, Wrong> {
+        let (value, forced) = match value.strip_prefix("insecure-") {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let protection = match value {
+            "disable" => Protection::Plain,
+            // libpq tries without encryption first, which a server seldom refuses.
+            "allow" if !forced => Protection::Plain,
+            "prefer" => Protection::IfOffered,
+            "require" => Protection::Encrypted,
+            "verify-ca" if !forced => Protection::VerifiedCa,
+            "verify-full" if !forced => Protection::VerifiedFull,
+            _ => return Err(("the sslmode is not known".to_owned(), SSLMODE_HINT)),
+        };
+        Ok(Self { protection, forced })
+    }
+}
+
+impl Dsn {
+    /// How the way to each of [`Self::hosts`] is protected. `ca_named`: whether `store.tls.ca_file` names CAs
+    /// beside the URL.
+    pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, Wrong> {
+        if ca_named && self.root.is_some() {
+            return Err((
+                "sslrootcert is given, and store.tls.ca_file too".to_owned(),
+                "keep one of them",
+            ));
+        }
+        let of = |host: &Host| self.protection(host, ca_named);
+        self.hosts.iter().map(of).collect()
+    }
+
+    fn protection(&self, host: &Host, ca_named: bool) -> Result<Protection, Wrong> {
+        if host.is_socket() {
+            return Ok(Protection::Plain);
+        }
+        let rooted = ca_named || self.root.is_some();
+        let file = ca_named || matches!(self.root, Some(Root::File(_)));
+        let Some(Mode { protection, forced }) = self.mode else {
+            // A CA that is named is to be used, on this machine as well.
+            return Ok(if host.is_local() && !rooted {
+                Protection::IfOffered
+            } else {
+                Protection::VerifiedFull
+            });
+        };
+        match protection {
+            Protection::VerifiedFull => return Ok(protection),
+            // As libpq has it.
+            Protection::Encrypted if file && !forced => return Ok(Protection::VerifiedCa),
+            Protection::VerifiedCa if file => return Ok(protection),
+            Protection::VerifiedCa => {
+                return Err((
+                    "sslmode=verify-ca without a CA of your own would take the certificate of any server that \
+                     has one from any CA of the system's"
+                        .to_owned(),
+                    "name the CA (sslrootcert=FILE or store.tls.ca_file), or write sslmode=verify-full",
+                ));
+            }
+            _ if rooted => {
+                return Err((
+                    "a CA is named, and sslmode says that nothing is verified by it".to_owned(),
+                    "write sslmode=verify-full, or leave sslmode out",
+                ));
+            }
+            _ => {}
+        }
+        if self.password.is_some() && !forced && !host.is_local() {
+            return Err((
+                "the password would go to whatever answers in the server's place: this sslmode verifies nothing"
+                    .to_owned(),
+                "write sslmode=verify-full, or leave sslmode out, and name the server's CA (sslrootcert=FILE or \
+                 store.tls.ca_file). To hand the password to whatever answers, say so: sslmode=insecure-prefer, \
+                 insecure-require or insecure-disable",
+            ));
+        }
+        Ok(protection)
+    }
+
+    /// Whether anything between here and a host can read and change what the store says.
+    #[must_use]
+    pub fn is_open_to_others(&self, ca_named: bool) -> bool {
+        let Ok(protections) = self.protections(ca_named) else {
+            return false;
+        };
+        let mut ways = self.hosts.iter().zip(protections);
+        ways.any(|(host, protection)| {
+            !host.is_local()
+                && !matches!(
+                    protection,
+                    Protection::VerifiedCa | Protection::VerifiedFull
+                )
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! What is read of a URL, what is refused, and what a refusal says.
+
+use super::*;
+
+fn read(url: &str) -> Dsn {
+    Dsn::parse(url).unwrap_or_else(|(why, _)| panic!("{url}: {why}"))
+}
+
+fn places(url: &str) -> Vec<(String, u16)> {
+    let hosts = read(url).hosts;
+    hosts.into_iter().map(|h| (h.name, h.port)).collect()
+}
+
+fn one(host: &str, port: u16) -> (String, u16) {
+    (host.to_owned(), port)
+}
+
+fn way(url: &str) -> Result<Protection, Wrong> {
+    Ok(read(url).protections(false)?[0])
+}
+
+#[test]
+fn hosts_are_read_in_order() {
+    assert_eq!(
+        places("postgres://u:p@h1:1,h2:2/db"),
+        [one("h1", 1), one("h2", 2)]
+    );
+    assert_eq!(
+        places("postgresql://u@[::1]:7,[fe80::1]/db?sslmode=disable"),
+        [one("::1", 7), one("fe80::1", 5432)]
+    );
+    assert_eq!(
+        places("postgres:///db?host=a,b&port=1,2&target_session_attrs=read-write"),
+        [one("a", 1), one("b", 2)]
+    );
+    assert_eq!(
+        places("postgres:///db?host=a,b&port=9"),
+        [one("a", 9), one("b", 9)]
+    );
+    assert_eq!(
+        places("postgres://a:1/db?hostaddr=10.0.0.1"),
+        [one("10.0.0.1", 1)]
+    );
+}
+
+#[test]
+fn sockets_are_directories() {
+    assert_eq!(
+        places("postgres:///db?host=/tmp/x&port=6"),
+        [one("/tmp/x", 6)]
+    );
+    assert_eq!(places("postgres://u@%2Ftmp%2Fx:6/db"), [one("/tmp/x", 6)]);
+    assert_eq!(
+        places("postgres://u@localhost:6/db?host=/tmp/x"),
+        [one("/tmp/x", 6)]
+    );
+    assert_eq!(places("postgres:///db"), [one("", 5432)]);
+}
+
+#[test]
+fn who_connects_and_to_what() {
+    for url in [
+        "postgres://me:p%40s%2Fs%3F%23@h/marks?options=-c%20geqo%3Doff%20--work-mem=1MB%20-cjit=on",
+        "postgres://h/?user=me&password=p%40s%2Fs%3F%23&dbname=marks&options[geqo]=off\
+         &options[work_mem]=1MB&options[jit]=on",
+        "postgres://me:p@s%2Fs%3F%23@h/marks?options=-c+geqo=off",
+    ] {
+        let Ok(dsn) = Dsn::parse(url) else {
+            assert!(url.contains('+'), "{url}: a plus is no space");
+            continue;
+        };
+        assert_eq!(dsn.user.as_deref(), Some("me"));
+        assert_eq!(dsn.password.as_deref(), Some("p@s/s?#"));
+        assert_eq!(dsn.database.as_deref(), Some("marks"));
+        let options = [("geqo", "off"), ("work_mem", "1MB"), ("jit", "on")];
+        let options = options.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(dsn.options, options, "{url}");
+        assert!(!format!("{dsn:?}").contains("p@s"), "{dsn:?}");
+    }
+}
+
+#[test]
+fn no_message_holds_a_piece_of_the_url() {
+    for url in [
+        "mysql://u:hunter2@h/db",
+        "postgres://",
+        "postgres://u:hunter2@h:hunter2/db",
+        "postgres://u:12345/hunter2@h/db",
+        "postgres://u:12345?hunter2@h/db",
+        "postgres://u:hunt#er2@h/db",
+        "postgres://u:hunt%er2@h/db",
+        "postgres://u:hunt er2@h/db",
+        "postgres://u:a?b&hunter2=x@h/db",
+        "postgres://h/db?password=hunt&er2",
+        "postgres://h/db?password=hunt&er2=hunter2",
+        "postgres://u:hunter2@h/db?target_session_attrs=standby",
+        "postgres://u:hunter2@h/db?sslpassword=hunter2",
+        "postgres://u:hunter2@h/db?channel_binding=require",
+        "postgres://u:hunter2@h/db?sslmode=hunter2",
+        "postgres://u:hunter2@h/db?sslmode=insecure-verify-full",
+        "postgres://u:hunter2@h/db?sslcert=hunter2",
+        "postgres://u:hunter2@h/db?options=hunter2",
+        "postgres://u:hunter2@h/db?options=-c%20hunter2",
+        "postgres://u:hunter2@h/db?hostaddr=hunter2",
+        "postgres://u:hunter2@h%zz/db",
+        "postgres:///db?host=a,b&port=1,2,3",
+    ] {
+        let (why, hint) = Dsn::parse(url).expect_err(url);
+        let said = format!("{why} {hint}");
+        for piece in ["hunt", "er2", "1234"] {
+            assert!(!said.contains(piece), "{url}: {said}");
+        }
+    }
+}
+
+#[test]
+fn across_a_network_the_server_is_verified() {
+    for host in [
+        "h",
+        "10.0.0.1",
+        "[::2]",
+        "0.0.0.0",
+        "[::ffff:127.0.0.1]",
+        "localhost.example",
+    ] {
+        let found = way(&format!("postgres://u:p@{host}/db"));
+        assert_eq!(found, Ok(Protection::VerifiedFull), "{host}");
+    }
+    for host in ["localhost", "127.0.0.1", "127.9.9.9", "[::1]", ""] {
+        let found = way(&format!("postgres://u:p@{host}/db"));
+        assert_eq!(found, Ok(Protection::IfOffered), "{host}");
+    }
+    let socket = "postgres://u:p@/db?host=/run&sslmode=verify-full&sslrootcert=a";
+    assert_eq!(way(socket), Ok(Protection::Plain), "as libpq has it");
+    let many = read("postgres://u:p@h,localhost/db").protections(false);
+    let each = vec![Protection::VerifiedFull, Protection::IfOffered];
+    assert_eq!(many, Ok(each));
+}
+
+#[test]
+fn a_password_goes_to_whatever_answers_only_on_request() {
+    for (mode, without) in [
+        ("disable", Protection::Plain),
+        ("allow", Protection::Plain),
+        ("prefer", Protection::IfOffered),
+        ("require", Protection::Encrypted),
+    ] {
+        for secret in ["u:p@h/db?", "u@h/db?password=p&"] {
+            let (_, hint) = way(&format!("postgres://{secret}sslmode={mode}")).expect_err(mode);
+            assert!(hint.contains("sslmode=insecure-prefer"), "{hint}");
+        }
+        for fine in ["u@h/db", "u:@h/db", "u:p@localhost/db"] {
+            assert_eq!(
+                way(&format!("postgres://{fine}?sslmode={mode}")),
+                Ok(without)
+            );
+        }
+        if mode != "allow" {
+            let forced = format!("postgres://u:p@h/db?sslmode=insecure-{mode}");
+            assert_eq!(way(&forced), Ok(without));
+            assert!(read(&forced).is_open_to_others(false));
+        }
+    }
+    let mixed = read("postgres://u:p@localhost,h/db?sslmode=prefer");
+    assert!(mixed.protections(false).is_err(), "one of them is far away");
+}
+
+#[test]
+fn a_named_ca_is_never_left_unused() {
+    let at = |rest: &str| way(&format!("postgres://u:p@{rest}"));
+    assert_eq!(
+        at("localhost/db?sslrootcert=ca"),
+        Ok(Protection::VerifiedFull)
+    );
+    assert_eq!(
+        at("h/db?sslmode=require&sslrootcert=ca"),
+        Ok(Protection::VerifiedCa)
+    );
+    assert_eq!(
+        at("h/db?sslmode=verify-ca&sslrootcert=ca"),
+        Ok(Protection::VerifiedCa)
+    );
+    assert_eq!(at("h/db?sslrootcert=system"), Ok(Protection::VerifiedFull));
+    for wrong in [
+        "h/db?sslmode=verify-ca",
+        "h/db?sslmode=verify-ca&sslrootcert=system",
+        "h/db?sslmode=require&sslrootcert=system",
+        "h/db?sslmode=insecure-require&sslrootcert=ca",
+        "localhost/db?sslmode=prefer&sslrootcert=ca",
+    ] {
+        assert!(at(wrong).is_err(), "{wrong}");
+    }
+    let dsn = read("postgres://u:p@h/db?sslmode=verify-ca");
+    assert_eq!(dsn.protections(true), Ok(vec![Protection::VerifiedCa]));
+    let twice = read("postgres://u:p@h/db?sslrootcert=ca");
+    assert!(twice.protections(true).is_err());
+}

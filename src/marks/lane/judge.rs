@@ -1,0 +1,133 @@
+//! What a statement's answer says to each of those who share it. One statement asks for one token
+//! of a resource, and others may wait with it: older ones, newer ones that are not believed yet,
+//! and new resources without room.
+
+use tokio::time::Instant;
+
+use super::batch::{Group, Room};
+use super::task::Lane;
+use super::{Answer, LaneError, Waiter, Want};
+use crate::fence::Token;
+use crate::marks::growth::Full;
+use crate::marks::store::{Ask, Found, StoreError};
+
+/// What becomes of one that waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// The mark is its token, by this statement or before it.
+    Current,
+    Stale(Token),
+    Implausible(Option<Token>),
+    Full(Full),
+    /// This statement says nothing of its token: it is asked for once more.
+    Again,
+}
+
+/// The mark after a statement that found this, as far as it is known to be there.
+pub(super) fn mark_after(group: &Group, found: &Found) -> Option<Token> {
+    if group.ask.needs.met_by(found.before) {
+        found.before.max(Some(group.ask.token))
+    } else {
+        found.before
+    }
+}
+
+/// `mark`: see [`mark_after`].
+pub(super) fn judge(waiter: &Waiter, asked: Token, mark: Option<Token>, room: Room) -> Judgement {
+    let believed = waiter.needs().met_by(mark);
+    match (mark, room) {
+        (Some(mark), _) if waiter.token < mark => Judgement::Stale(mark),
+        _ if !believed => Judgement::Implausible(mark),
+        (None, Room::Full(full)) => Judgement::Full(full),
+        (Some(mark), _) if mark == waiter.token && mark == asked => Judgement::Current,
+        _ => Judgement::Again,
+    }
+}
+
+impl Lane {
+    /// Answers those who share a statement. `doubt`: why its epoch cannot be used.
+    pub(super) fn answer(
+        &mut self,
+        ask: &Ask,
+        waiters: Vec<Waiter>,
+        (found, mark, room): (&Found, Option<Token>, Room),
+        doubt: Option<&LaneError>,
+    ) {
+        let mut advanced = found.before < mark;
+        let mut again = Vec::new();
+        for waiter in waiters {
+            let answer = match judge(&waiter, ask.token, mark, room) {
+                Judgement::Stale(mark) => Ok(Answer::Stale { mark }),
+                Judgement::Implausible(mark) => Ok(Answer::Implausible { mark }),
+                Judgement::Full(full) if waiter.tries > 0 || !self.has_room_for(&waiter) => {
+                    Ok(Answer::Full(full))
+                }
+                Judgement::Full(_) | Judgement::Again => {
+                    again.push(waiter);
+                    continue;
+                }
+                Judgement::Current => match (&waiter.want, doubt) {
+                    (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
+                        Ok(Answer::Spent)
+                    }
+                    (Want::Open, Some(doubt)) => Err(doubt.clone()),
+                    (Want::Open | Want::Raise | Want::Spend(_), _) => Ok(Answer::Granted {
+                        advanced: std::mem::take(&mut advanced),
+                    }),
+                },
+            };
+            let _ = waiter.reply.send(answer);
+        }
+        self.send_back(&ask.resource, again);
+    }
+
+    /// Takes a place for a resource of which nobody here knows whether it has a mark.
+    pub(super) fn make_room(&self, group: &mut Group) {
+        let token = group.ask.token;
+        let top = group.waiters.iter().filter(|waiter| waiter.token == token);
+        for waiter in top.filter(|waiter| waiter.needs().met_by(None)) {
+            let Some(caller) = &waiter.caller else {
+                group.room = Room::Free;
+                break;
+            };
+            match self.growth.take(caller.origin, Instant::now()) {
+                Ok(()) => {
+                    group.room = Room::Taken(caller.origin);
+                    break;
+                }
+                Err(full) => group.room = Room::Full(full),
+            }
+        }
+        group.ask.needs.present |= matches!(group.room, Room::Full(_));
+    }
+
+    /// Gives back the places of all that turned out not to be new, or not to be known.
+    pub(super) fn give_places_back(
+        &self,
+        groups: &[Group],
+        result: &Result<Vec<Found>, StoreError>,
+    ) {
+        for (index, group) in groups.iter().enumerate() {
+            let made = match result {
+                Ok(found) => found.get(index).is_some_and(|found| found.before.is_none()),
+                Err(_) => false,
+            };
+            if let Room::Taken(origin) = group.room
+                && !made
+            {
+                self.growth.give_back(origin);
+            }
+        }
+    }
+
+    /// Whether there is room by now: places that were given back since may have been all that was
+    /// missing.
+    pub(super) fn has_room_for(&self, waiter: &Waiter) -> bool {
+        let origin = waiter.caller.and_then(|caller| caller.origin);
+        let room = self.growth.take(origin, Instant::now()).is_ok();
+        if room {
+            self.growth.give_back(origin);
+        }
+        room
+    }
+}

@@ -1,0 +1,147 @@
+//! Fields that say who a client is by its certificate. The server that ends TLS for a service sets them, and
+//! the service believes them. Where clients show their certificates to this proxy, nobody before it has
+//! verified any: so these fields are taken off requests, and `X-Forwarded-Client-Cert` says what was
+//! verified here. Without client certificates they are left as they are: an edge before the proxy may
+//! have set them.
+//!
+//! The value is one element of Envoy's format: `Hash=…;URI=…;DNS=…`, with a `URI` and a `DNS` for each
+//! name. The hash is the SHA-256 of the certificate in DER, in lower-case hexadecimal digits. The names
+//! are those that `require_peer` goes by. The subject is left out: its text can be read in two ways.
+//! (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers>)
+
+use std::fmt::Write as _;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use rustls::pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
+
+use super::{plain, remove_where};
+
+pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+
+/// The beginnings of such names, in dashes: those of Envoy, `HAProxy` and Apache, ingress-nginx, Traefik,
+/// AWS, Azure, RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), and what people write into nginx.
+const BEGINNINGS: [&str; 13] = [
+    "x-forwarded-client-cert",
+    "x-forwarded-tls-client",
+    "x-forwarded-ssl-client",
+    "x-ssl",
+    "ssl-client",
+    "x-tls-client",
+    "client-cert",
+    "x-client-cert",
+    "x-client-verify",
+    "x-client-dn",
+    "x-amzn-mtls-",
+    "x-arr-clientcert",
+    "x-mtls-",
+];
+
+/// Takes off the fields that say who the client is by its certificate.
+pub fn strip(headers: &mut HeaderMap) {
+    remove_where(headers, is_identity);
+}
+
+/// Whether a service may take this field for the word of the server that has ended TLS.
+pub(super) fn is_identity(name: &HeaderName) -> bool {
+    BEGINNINGS.iter().any(|start| {
+        let letters = name.as_str().bytes().map(plain).take(start.len());
+        letters.eq(start.bytes())
+    })
+}
+
+/// The value of [`XFCC`] for a verified certificate with these URIs and DNS names.
+#[must_use]
+pub fn of_certificate(
+    certificate: &CertificateDer<'_>,
+    uris: &[String],
+    dns: &[String],
+) -> Option<HeaderValue> {
+    let mut text = String::from("Hash=");
+    for byte in Sha256::digest(certificate) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    let uris = uris.iter().map(|uri| ("URI", uri));
+    for (kind, name) in uris.chain(dns.iter().map(|name| ("DNS", name))) {
+        // A reader that unescapes and one that does not would take such a name for two.
+        if name.contains(['"', '\\']) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            continue;
+        }
+        let quote = if name.contains([',', ';', '=']) {
+            "\""
+        } else {
+            ""
+        };
+        text.extend([";", kind, "=", quote, name, quote]);
+    }
+    HeaderValue::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_a_client_goes_and_its_neighbours_stay() {
+        let mut headers = HeaderMap::new();
+        let gone = [
+            "x-forwarded-client-cert",
+            "x_forwarded_client_cert",
+            "x-ssl-client-verify",
+            "x-ssl-cert",
+            "x_ssl_client_s_dn",
+            "ssl-client-subject-dn",
+            "ssl_client_cert",
+            "x-forwarded-tls-client-cert-info",
+            "client-cert",
+            "client-cert-chain",
+            "x-client-cert-dn",
+            "x-client-certificate",
+            "x-client-verify",
+            "x-amzn-mtls-clientcert-subject",
+            "x-arr-clientcert",
+        ];
+        let stays = [
+            "x-forwarded-for",
+            "x-forwarded-proto",
+            "x-client-id",
+            "x-client-ip",
+            "client",
+            "authorization",
+            "x-arr-log-id",
+            "x-sso",
+        ];
+        for name in gone.iter().chain(&stays) {
+            headers.append(*name, HeaderValue::from_static("1"));
+        }
+        strip(&mut headers);
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, stays);
+    }
+
+    #[test]
+    fn the_value_is_envoys() {
+        let certificate = CertificateDer::from(b"abc".to_vec());
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let value = |uris: &[&str], dns: &[&str]| {
+            let [uris, dns] =
+                [uris, dns].map(|names| names.iter().map(ToString::to_string).collect());
+            let (uris, dns): (Vec<String>, Vec<String>) = (uris, dns);
+            let value = of_certificate(&certificate, &uris, &dns).expect("a value");
+            let text = value.to_str().expect("ASCII").to_owned();
+            text.strip_prefix(&format!("Hash={hash}"))
+                .expect("the hash")
+                .to_owned()
+        };
+        assert_eq!(value(&[], &[]), "");
+        assert_eq!(
+            value(&["spiffe://c/ns/pay"], &["a.pay.svc", "b.pay.svc"]),
+            ";URI=spiffe://c/ns/pay;DNS=a.pay.svc;DNS=b.pay.svc"
+        );
+        // No name makes an element, a pair or a line of its own.
+        assert_eq!(
+            value(&["x:a;DNS=b", "x:a,Hash=0", "x:\"", "x:\\", "x:a\nb"], &[]),
+            ";URI=\"x:a;DNS=b\";URI=\"x:a,Hash=0\""
+        );
+    }
+}

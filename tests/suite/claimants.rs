@@ -1,0 +1,155 @@
+//! Who may claim: by certificate, by address, by bearer token. A claim moves a mark, and sends
+//! nothing that a service could refuse.
+
+use std::net::Ipv4Addr;
+
+use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
+
+const SECRET: &str = "0123456789abcdef-claims";
+const HOME: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+fn claim(token: u64) -> Request {
+    post("/.well-known/fencing/claim")
+        .header("X-Fencing-Resource", "order:7")
+        .token(token)
+}
+
+fn bearing(token: u64, authorization: &str) -> Request {
+    claim(token).header("Authorization", authorization)
+}
+
+async fn limited(claim: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config.with(&format!("claim: {claim}"))).await;
+    (upstream, proxy)
+}
+
+#[tokio::test]
+async fn certain_addresses_only() {
+    let (upstream, proxy) = limited("{ addresses: ['127.0.0.2', '127.9.0.0/16'] }").await;
+    for (from, status) in [
+        (HOME, 403),
+        (Ipv4Addr::new(127, 0, 0, 3), 403),
+        (Ipv4Addr::new(127, 10, 0, 1), 403),
+        (Ipv4Addr::new(127, 0, 0, 2), 204),
+        (Ipv4Addr::new(127, 9, 255, 1), 204),
+    ] {
+        // What a client says of its address counts for nothing.
+        let request = claim(1).header("X-Forwarded-For", "127.0.0.2");
+        let answer = request.send_from(from, proxy.data()).await;
+        assert_eq!(answer.status(), status, "{from}: {}", answer.text());
+        if status == 403 {
+            answer.assert_problem(403, "peer-refused");
+            assert_eq!(proxy.token("order:7").await, None);
+        }
+    }
+    // The limit is on claims.
+    proxy
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn with_the_token_only() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("claims");
+    std::fs::write(&file, format!("{SECRET}\n")).expect("it is writable");
+    let (upstream, proxy) = limited(&format!("{{ token_file: {file:?} }}")).await;
+    for refused in [
+        claim(1),
+        bearing(1, ""),
+        bearing(1, "Bearer"),
+        bearing(1, "Bearer "),
+        bearing(1, &SECRET[..SECRET.len() - 1]),
+        bearing(1, &format!("Bearer {SECRET}x")),
+        bearing(1, &format!("Basic {SECRET}")),
+        bearing(1, &format!("Bearer {SECRET}")).header("Authorization", format!("Bearer {SECRET}")),
+    ] {
+        let answer = proxy.send(refused).await;
+        let problem = answer.assert_problem(401, "unauthorized");
+        assert_eq!(problem["retry"], "never");
+        let asks = answer.header("WWW-Authenticate");
+        assert_eq!(asks, Some("Bearer realm=\"fencepost claims\""));
+        assert!(!answer.text().contains(SECRET));
+    }
+    assert_eq!(proxy.token("order:7").await, None);
+    let counted = [("outcome", "unauthorized"), ("route", "claim")];
+    let metrics = proxy.metrics().await;
+    assert!((metrics.sum("fencepost_requests_total", &counted) - 8.0).abs() < 0.5);
+    let good = bearing(1, &format!("bearer  {SECRET}"));
+    assert_eq!(proxy.send(good).await.status(), 204);
+    // A new one beside the old one, and then instead of it.
+    for (content, token, old, new) in [
+        (format!("{SECRET}\nanother-0123456789\n"), 2, 204, 204),
+        ("another-0123456789".to_owned(), 3, 401, 204),
+    ] {
+        let reloads = reloads(&proxy);
+        std::fs::write(&file, content).expect("it is writable");
+        proxy.hang_up();
+        crate::support::eventually("the reload", || async {
+            (self::reloads(&proxy) > reloads).then_some(())
+        })
+        .await;
+        let status = proxy
+            .send(bearing(token, &format!("Bearer {SECRET}")))
+            .await;
+        assert_eq!(status.status(), old);
+        let status = proxy
+            .send(bearing(token, "Bearer another-0123456789"))
+            .await;
+        assert_eq!(status.status(), new);
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+fn reloads(proxy: &Proxy) -> usize {
+    let logs = proxy.logs();
+    let done = logs
+        .iter()
+        .filter(|line| line["message"] == "the configuration was reloaded");
+    done.count()
+}
+
+#[tokio::test]
+async fn each_limit_has_to_be_met() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("claims");
+    std::fs::write(&file, SECRET).expect("it is writable");
+    let (_upstream, proxy) = limited(&format!(
+        "{{ addresses: [127.0.0.2], token_file: {file:?} }}"
+    ))
+    .await;
+    let there = Ipv4Addr::new(127, 0, 0, 2);
+    let shown = format!("Bearer {SECRET}");
+    for (request, from, status) in [
+        (claim(1), HOME, 403),
+        (bearing(1, &shown), HOME, 403),
+        (claim(1), there, 401),
+        (bearing(1, &shown), there, 204),
+    ] {
+        let answer = request.send_from(from, proxy.data()).await;
+        assert_eq!(answer.status(), status, "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_can_be_guessed_or_read_nowhere_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (short, none) = (dir.path().join("short"), dir.path().join("none"));
+    std::fs::write(&short, "fifteen-letters").expect("it is writable");
+    for (file, why) in [(short, "less than 16"), (none, "cannot be read")] {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &Store::sqlite());
+        let config = config.with(&format!("claim: {{ token_file: {file:?} }}"));
+        let (status, output) = Proxy::refused(&config).await;
+        assert!(!status.success());
+        assert!(
+            output.contains("claim.token_file") && output.contains(why),
+            "{output}"
+        );
+        assert!(!output.contains("fifteen-letters"), "{output}");
+    }
+}

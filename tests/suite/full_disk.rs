@@ -1,0 +1,140 @@
+//! A full disk under the store: what needs the store is refused, nothing is lost, and room alone
+//! ends it.
+
+use std::collections::BTreeSet;
+
+use crate::support::faulty_disk::FaultyDisk;
+use crate::support::postgres::Cluster;
+use crate::support::proxy::fencepost;
+use crate::support::store::postgres_is_installed;
+use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+
+/// The lease outlasts the test's full disk; nothing else waits long.
+const CONFIG: &str =
+    "{ store: { lease: 60s, timeout: 2s }, barrier: { wait: 500ms, settle: 500ms } }";
+
+/// More new resources than any file has room for that does not grow.
+const MOST: u32 = 5000;
+
+/// Sends requests for new resources until one is refused; returns which was.
+async fn until_refused(proxy: &Proxy, kind: &str) -> u32 {
+    for number in 0..MOST {
+        let answer = proxy
+            .send(put(&format!("/orders/{kind}{number}")).token(1))
+            .await;
+        if answer.status() != 200 {
+            answer.assert_problem(503, "store-unavailable");
+            return number;
+        }
+    }
+    panic!("{MOST} new resources found room on a full disk");
+}
+
+/// Fills the disk under a proxy, looks what it does, makes room again, and waits until all is
+/// forwarded.
+async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk) {
+    proxy
+        .send(put("/orders/known").token(5))
+        .await
+        .assert_forwarded();
+    disk.fill();
+    let refused = until_refused(proxy, "a").await;
+    let resource = format!("order:a{refused}");
+    assert!(upstream.tokens(&resource).is_empty(), "it was forwarded");
+
+    // What needs no store goes on.
+    proxy
+        .send(put("/orders/known").token(5))
+        .await
+        .assert_forwarded();
+    let stale = proxy.send(put("/orders/known").token(4)).await;
+    stale.assert_problem(412, "stale-token");
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    assert_eq!(proxy.ask("/readyz").await.status(), 200);
+
+    disk.free();
+    let again = format!("/orders/a{refused}");
+    eventually("there is room again", || async {
+        let answer = proxy.send(put(&again).token(1)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    proxy
+        .send(put("/orders/known").token(6))
+        .await
+        .assert_forwarded();
+}
+
+/// Every resource that the upstream has seen has its mark.
+async fn all_are_marked(store: &Store, upstream: &Upstream) {
+    let arrivals = upstream.arrivals();
+    let seen = arrivals.iter().filter_map(|arrival| arrival.resource());
+    let seen: BTreeSet<_> = seen.collect();
+    assert!(seen.len() > 1, "{seen:?}");
+    for resource in seen {
+        let newest = upstream.tokens(resource).into_iter().max();
+        let query =
+            format!("SELECT coalesce(max(token), -1) FROM marks WHERE resource = '{resource}'");
+        let mark = u64::try_from(store.number(&query).await).ok();
+        assert!(
+            mark >= newest,
+            "{resource}: {mark:?}, and {newest:?} was sent"
+        );
+    }
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
+    let Some(disk) = FaultyDisk::new("a_full_disk_under_sqlite_…") else {
+        return;
+    };
+    let (upstream, store) = (Upstream::start().await, Store::sqlite());
+    let config = Config::new(&upstream, &store).with(CONFIG);
+    let command = || {
+        let mut command = fencepost();
+        command.envs(disk.of(store.path().parent().expect("a directory")));
+        command
+    };
+    let mut proxy = Proxy::start_by(&config, command(), &[]).await;
+    filled_and_freed(&proxy, &upstream, &disk).await;
+
+    // One that dies on a full disk leaves what the next run needs.
+    disk.fill();
+    until_refused(&proxy, "b").await;
+    proxy.kill9();
+    disk.free();
+    let mut proxy = Proxy::start_by(&config, command(), &[]).await;
+    let stale = proxy.send(put("/orders/known").token(5)).await;
+    stale.assert_problem(412, "stale-token");
+    proxy
+        .send(put("/orders/c").token(1))
+        .await
+        .assert_forwarded();
+    proxy.stop().await;
+    let sound = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'";
+    assert_eq!(store.number(sound).await, 1);
+    all_are_marked(&store, &upstream).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_under_postgres_refuses_and_loses_nothing() {
+    let test = "a_full_disk_under_postgres_…";
+    if !postgres_is_installed() {
+        eprintln!("skipped: {test} (Postgres is not installed)");
+        return;
+    }
+    let Some(disk) = FaultyDisk::new(test) else {
+        return;
+    };
+    let cluster = Cluster::start_on(&disk);
+    let store = Store::on(&cluster).await;
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &store).with(CONFIG)).await;
+    filled_and_freed(&proxy, &upstream, &disk).await;
+    all_are_marked(&store, &upstream).await;
+    assert!(
+        cluster.log().contains("No space left on device"),
+        "it was full"
+    );
+}

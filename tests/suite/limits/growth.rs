@@ -1,0 +1,153 @@
+//! How fast the store grows: marks are kept for ever, and mostly anybody can name a resource.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use super::{SERIES, limited, reached};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, post, put};
+
+/// A claim of a resource that nobody has named before.
+fn claim(name: &str) -> crate::support::Request {
+    let key = format!("order:{name}-{}", "x".repeat(900));
+    post("/.well-known/fencing/claim")
+        .header("X-Fencing-Resource", key)
+        .token(1)
+}
+
+/// Claims until there is room for no more; returns how many were granted.
+async fn fill(proxy: &Proxy, prefix: &str) -> u64 {
+    let began = Instant::now();
+    let mut granted = 0;
+    for n in 0.. {
+        let answer = proxy.send(claim(&format!("{prefix}{n}"))).await;
+        if answer.status() == 204 {
+            granted += 1;
+            let most = 11 + began.elapsed().as_secs();
+            assert!(
+                granted <= most,
+                "{granted} new resources where {most} are the most"
+            );
+            continue;
+        }
+        let problem = answer.assert_problem(503, "overloaded");
+        assert_eq!(problem["retry"], "same-token");
+        assert_eq!(answer.retry_after(), Some(1));
+        break;
+    }
+    granted
+}
+
+over_both_stores! {
+    async fn new_resources_are_bounded_and_known_ones_are_not(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("limits: { new_resources: 1 }");
+        let mut proxy = Proxy::start(&config).await;
+        for id in 0..5 {
+            proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
+        }
+        let granted = fill(&proxy, "a").await;
+        assert!(granted >= 5, "{granted}");
+        // Who has a mark goes on, with the same token and with newer ones.
+        for id in 0..5 {
+            let path = format!("/orders/{id}");
+            proxy.send(put(&path).token(1)).await.assert_forwarded();
+            proxy.send(put(&path).token(2)).await.assert_forwarded();
+        }
+        let metrics = proxy.metrics().await;
+        let new = metrics.sum("fencepost_new_resources_total", &[]);
+        assert!((new - f64::from(u32::try_from(granted + 5).expect("few"))).abs() < 0.5, "{new}");
+        assert!(metrics.sum(SERIES, &[("limit", "new-resources")]) >= 1.0);
+        // An operator is not bounded.
+        let body = serde_json::json!({ "token": "7", "reason": "a test" });
+        let answer = proxy.command("/v1/marks/order:by-hand/advance", &body).await;
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        proxy.stop().await;
+        // Nothing is in memory now: what has a mark is only known to the store.
+        let proxy = Proxy::start(&config).await;
+        fill(&proxy, "b").await;
+        for id in 0..5 {
+            proxy.send(put(&format!("/orders/{id}")).token(3)).await.assert_forwarded();
+        }
+        // And there is room again with time.
+        eventually("room for another one", || async {
+            (proxy.send(put("/orders/new").token(1)).await.status() == 200).then_some(())
+        }).await;
+    }
+}
+
+#[tokio::test]
+async fn one_client_leaves_room_for_others() {
+    let (_upstream, proxy) =
+        limited("limits: { new_resources: 1000, new_resources_per_peer: 1 }").await;
+    fill(&proxy, "a").await;
+    assert!(reached(&proxy, "new-resources-per-peer").await >= 1.0);
+    assert!(reached(&proxy, "new-resources").await < 0.5);
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    let answer = claim("other").send_from(other, proxy.data()).await;
+    assert_eq!(answer.status(), 204, "{}", answer.text());
+}
+
+/// The request is not the fence's to refuse there; the store does not grow all the same.
+#[tokio::test]
+async fn observed_requests_pass_and_make_no_mark() {
+    let (upstream, proxy) = limited(
+        "{ limits: { new_resources: 1 }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }] }",
+    )
+    .await;
+    for id in 0..40 {
+        let path = format!("/orders/{id}");
+        proxy.send(put(&path).token(1)).await.assert_forwarded();
+    }
+    assert_eq!(upstream.count(), 40);
+    let labels = [("outcome", "observed-overloaded")];
+    proxy
+        .until_metric("fencepost_requests_total", &labels, |count| count >= 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_limit() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config.clone().with("limits: { new_resources: 1 }")).await;
+    fill(&proxy, "a").await;
+    proxy.rewrite(&config.with("limits: { new_resources: none }"));
+    proxy.hang_up();
+    proxy
+        .logged("the reload", |line| {
+            line["message"] == "the configuration was reloaded"
+        })
+        .await;
+    for n in 0..50 {
+        let answer = proxy.send(claim(&format!("b{n}"))).await;
+        assert_eq!(answer.status(), 204, "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn keys_have_a_length_to_choose() {
+    let (upstream, proxy) = limited("limits: { key_bytes: 20 }").await;
+    let (fits, long) = ("x".repeat(14), "x".repeat(15));
+    let path = |id: &str| format!("/orders/{id}");
+    let by_key = |id: &str| {
+        post("/.well-known/fencing/claim")
+            .header("X-Fencing-Resource", format!("order:{id}"))
+            .token(1)
+    };
+    proxy
+        .send(put(&path(&fits)).token(1))
+        .await
+        .assert_forwarded();
+    assert_eq!(proxy.send(by_key(&fits)).await.status(), 204);
+    for refused in [put(&path(&long)).token(1), by_key(&long)] {
+        let problem = proxy
+            .send(refused)
+            .await
+            .assert_problem(400, "ambiguous-request");
+        assert!(
+            problem.to_string().contains("limits.key_bytes"),
+            "{problem}"
+        );
+    }
+    assert_eq!(upstream.count(), 1);
+}

@@ -1,0 +1,155 @@
+//! The log, and who reads it.
+
+use serde_json::json;
+
+use crate::support::process::Process;
+use crate::support::proxy::{escape, fencepost};
+use crate::support::wire::Wire;
+use crate::support::{Config, Proxy, Store, Upstream, put};
+
+/// A name that reads backwards from its second letter on, and on two lines.
+const STRANGE: &str = "a\u{202e}txt\u{2028}b";
+
+/// So many requests are on their way at a time, no more than the socket's buffers take answers to.
+const BATCH: usize = 50;
+
+/// How many bytes of its standard error nobody has read.
+fn unread(proxy: &mut Proxy) -> u64 {
+    let end = format!("/proc/{}/fd/2", proxy.process().id());
+    let pipe = std::fs::File::open(end).expect("its standard error is a pipe");
+    rustix::io::ioctl_fionread(&pipe).expect("the kernel counts them")
+}
+
+#[tokio::test]
+async fn a_reader_who_stops_holds_up_no_request() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let mut proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(9))
+        .await
+        .assert_forwarded();
+
+    proxy.process().stop_reading();
+    // A pipe takes 64 KiB. Each reason to refuse has its own 100 lines a second.
+    while unread(&mut proxy) < 60 << 10 {
+        let stale = proxy.send(put("/orders/7").token(8)).await;
+        stale.assert_problem(412, "stale-token");
+        let none = proxy.send(put("/orders/7")).await;
+        none.assert_problem(428, "token-required");
+        let no_number = proxy.send(put("/orders/7").token("none")).await;
+        no_number.assert_problem(400, "malformed-token");
+    }
+    for token in 10..200 {
+        let answer = proxy.send(put("/orders/7").token(8)).await;
+        answer.assert_problem(412, "stale-token");
+        proxy
+            .send(put("/orders/8").token(token))
+            .await
+            .assert_forwarded();
+    }
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+
+    // What waits is written when somebody reads, and before the process ends.
+    proxy.process().read_on();
+    proxy.stop().await;
+    proxy
+        .logged("the end", |line| line["message"] == "stopped")
+        .await;
+}
+
+/// Many refusals of one reason are written now and then, with how many were left out. The list has
+/// them.
+#[tokio::test]
+async fn a_storm_of_refusals_is_no_storm_of_lines() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let left_out = || {
+        let lines = proxy.logs().into_iter();
+        let of = |line: serde_json::Value| line["left_out"].as_u64().unwrap_or(0);
+        lines.map(of).sum::<u64>()
+    };
+    let mut wire = Wire::connect(proxy.data()).await.expect("a connection");
+    let batch = put("/orders/7").token("none").bytes().repeat(BATCH);
+    let mut sent = 0;
+    while left_out() == 0 {
+        assert!(sent < 50_000, "nothing is left out");
+        wire.send(&batch).await.expect("it is taken");
+        for _ in 0..BATCH {
+            let head = wire.head().await.expect("an answer").expect("an answer");
+            assert_eq!(head.word(1), "400");
+            let framing = head.response_framing(false);
+            wire.body(framing, |_| {}).await.expect("a body");
+        }
+        sent += BATCH;
+    }
+    let lines = proxy.logs().into_iter();
+    let refused = lines.filter(|line| line["message"] == "refused").count();
+    assert!(refused < sent, "{refused} lines for {sent} refusals");
+    // Another reason has its own room.
+    proxy
+        .send(put("/orders/7"))
+        .await
+        .assert_problem(428, "token-required");
+    proxy
+        .logged("the other reason", |line| {
+            line["outcome"] == "token-required"
+        })
+        .await;
+}
+
+/// Text from strangers shows as it is, wherever people read it, and programs read the same text.
+#[tokio::test]
+async fn no_stranger_steers_a_terminal() {
+    let upstream = Upstream::start().await;
+    let mut proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let target = format!("/orders/{}", escape(STRANGE));
+    proxy.send(put(&target).token(7)).await.assert_forwarded();
+    let stale = proxy.send(put(&target).token(6)).await;
+    stale.assert_problem(412, "stale-token");
+    let key = format!("order:{STRANGE}");
+    let hidden = |text: &str| {
+        let strange = |c: char| c.is_control() || "\u{202e}\u{2028}\u{2066}\u{feff}".contains(c);
+        text.lines().flat_map(str::chars).any(strange)
+    };
+
+    // The operator's act logs the key another way, and with what the operator has typed.
+    let advance = json!({ "token": "8", "reason": "a\u{2066}b", "actor": "c\u{feff}d" });
+    let answer = proxy
+        .command(&format!("/v1/marks/{}/advance", escape(&key)), &advance)
+        .await;
+    assert_eq!(answer.status(), 200);
+    for message in ["refused", "an operator advanced a mark"] {
+        let line = proxy
+            .logged(message, |line| line["message"] == message)
+            .await;
+        assert_eq!(line["resource"], key, "{line}");
+    }
+    for line in proxy.process().lines() {
+        assert!(!hidden(&line), "{line:?}");
+    }
+
+    for target in [
+        "/v1/marks",
+        "/v1/rejections",
+        &format!("/v1/marks/{}", escape(&key)),
+    ] {
+        let answer = proxy.ask(target).await;
+        assert!(!hidden(&answer.text()), "{:?}", answer.text());
+        assert!(answer.json().to_string().contains(&key), "{target}");
+    }
+    let admin = format!("http://{}", proxy.admin());
+    for arguments in [&["list"][..], &["list", "--json"], &["get", &key]] {
+        let mut command = fencepost();
+        command
+            .arg("marks")
+            .args(arguments)
+            .args(["--admin", &admin]);
+        let mut process = Process::start(&mut command);
+        assert!(process.exit().await.success());
+        let said = process.output();
+        assert!(!hidden(&said), "{said:?}");
+        let shown = ["a\\u202etxt\\u2028b", "a\\u{202e}txt\\u{2028}b"];
+        assert!(shown.iter().any(|shown| said.contains(shown)), "{said}");
+    }
+}

@@ -1,0 +1,152 @@
+//! TLS toward a real Postgres.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{SECRET, migrate};
+use crate::support::postgres::Cluster;
+use crate::support::store::postgres_is_installed;
+use crate::support::tls::{Ca, Files};
+use crate::support::{Config, Proxy, Store, Upstream, put};
+
+/// The role that shows a certificate: its common name.
+const SHOWN: &str = "common.pay.svc";
+
+/// A server as `CloudNativePG` sets one up: passwords over TLS only, or a certificate.
+struct Rig {
+    cluster: Cluster,
+    files: Files,
+    ca: PathBuf,
+}
+
+impl Rig {
+    async fn new(test: &str) -> Option<Self> {
+        if !postgres_is_installed() {
+            eprintln!("skipped: {test} (Postgres is not installed)");
+            return None;
+        }
+        let (ca, files, cluster) = (Ca::new("the CA"), Files::new(), Cluster::start());
+        for statement in [
+            format!("CREATE ROLE fencepost LOGIN PASSWORD '{SECRET}'"),
+            format!("CREATE ROLE \"{SHOWN}\" LOGIN"),
+            "CREATE DATABASE of_password OWNER fencepost".to_owned(),
+            format!("CREATE DATABASE of_certificate OWNER \"{SHOWN}\""),
+        ] {
+            cluster.execute("postgres", &statement).await;
+        }
+        cluster.stop();
+        let pair = ca.server(&["localhost"]);
+        let rules = format!(
+            "host all postgres 127.0.0.1/32 trust\nhostssl all \"{SHOWN}\" all cert\n\
+             hostssl all all all scram-sha-256\n"
+        );
+        for (name, text) in [
+            ("server.crt", &pair.cert),
+            ("server.key", &pair.key),
+            ("ca.crt", &ca.pem().to_owned()),
+            ("rules", &rules),
+        ] {
+            let path = cluster.dir().join(name);
+            std::fs::write(&path, text).expect("the directory is ours");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("it is ours");
+            if let Some((uid, gid)) = cluster.owner() {
+                chown(&path, Some(uid), Some(gid)).expect("root may");
+            }
+        }
+        let at =
+            |setting: &str, name: &str| format!("{setting}={}", cluster.dir().join(name).display());
+        cluster.start_with(&[
+            "ssl=on",
+            &at("ssl_cert_file", "server.crt"),
+            &at("ssl_key_file", "server.key"),
+            &at("ssl_ca_file", "ca.crt"),
+            &at("hba_file", "rules"),
+        ]);
+        files.put_pair("client", &ca.client(&["worker.pay.svc"]));
+        let ca = files.put("ca.crt", ca.pem());
+        Some(Self { cluster, files, ca })
+    }
+
+    fn url(&self, user: &str, host: &str, database: &str, parameters: &str) -> String {
+        let port = self.cluster.port();
+        format!("postgresql://{user}@{host}:{port}/{database}?{parameters}")
+    }
+
+    /// Sessions of a role, with TLS and without.
+    async fn sessions(&self, role: &str) -> (i64, i64) {
+        let server = Store::at(&self.cluster.url("postgres"));
+        let count = |ssl: &str| {
+            format!(
+                "SELECT count(*) FROM pg_stat_ssl AS s JOIN pg_stat_activity AS a USING (pid) \
+                 WHERE a.usename = '{role}' AND {ssl}"
+            )
+        };
+        let with = server.number(&count("s.ssl")).await;
+        (with, server.number(&count("NOT s.ssl")).await)
+    }
+}
+
+#[tokio::test]
+async fn a_real_server_is_verified_and_then_told_the_password() {
+    let test = "a_real_server_is_verified_and_then_told_the_password";
+    let Some(rig) = Rig::new(test).await else {
+        return;
+    };
+    let ca = rig.ca.display();
+    let user = format!("fencepost:{SECRET}");
+    let url = |host: &str, parameters: &str| rig.url(&user, host, "of_password", parameters);
+    // The certificate has another name than this.
+    let (done, said) = migrate(&url("127.0.0.1", &format!("sslrootcert={ca}")), &[]).await;
+    assert!(!done && said.contains("not valid for name"), "{said}");
+    let verified = format!("sslmode=verify-ca&sslrootcert={ca}");
+    let (done, said) = migrate(&url("127.0.0.1", &verified), &[]).await;
+    assert!(done, "{said}");
+    let upstream = Upstream::start().await;
+    let store = Store::at(&url("localhost", &format!("sslrootcert={ca}")));
+    let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+    let answer = proxy.send(put("/orders/7").token(5)).await;
+    answer.assert_forwarded();
+    let (with, without) = rig.sessions("fencepost").await;
+    // The writer, the keeper, and what listens to the others, at least.
+    assert!(
+        with >= 3 && without == 0,
+        "{with} with TLS, {without} without"
+    );
+    proxy.stop().await;
+}
+
+#[tokio::test]
+async fn a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out() {
+    let test = "a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out";
+    let Some(rig) = Rig::new(test).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let (cert, key) = (rig.files.path("client.crt"), rig.files.path("client.key"));
+    let password = format!("fencepost:{SECRET}");
+    let by_password = json!({ "ca_file": rig.ca });
+    let by_certificate = json!({ "ca_file": rig.ca, "cert_file": cert, "key_file": key });
+    for (user, database, tls) in [
+        (password.as_str(), "of_password", by_password),
+        (SHOWN, "of_certificate", by_certificate),
+    ] {
+        let url = rig.url(user, "localhost", database, "");
+        let url = rig.files.put("uri", url.trim_end_matches('?'));
+        let store = json!({ "url": null, "url_file": url, "tls": tls });
+        let config = Config::new(&upstream, &Store::at("")).with(&format!("{{ store: {store} }}"));
+        let mut proxy = Proxy::start(&config).await;
+        proxy
+            .send(put("/orders/7").token(5))
+            .await
+            .assert_forwarded();
+        let role = user.split(':').next().expect("a role");
+        let (with, without) = rig.sessions(role).await;
+        assert!(
+            with >= 3 && without == 0,
+            "{role}: {with} with TLS, {without} without"
+        );
+        proxy.stop().await;
+    }
+}

@@ -1,0 +1,69 @@
+//! Certificates that their CA has taken back (`tls.crl_file`).
+
+use super::{Rig, handshake_errors, is_let_in, until_errors};
+use crate::support::tls::{Ca, Client, Credentials};
+use crate::support::{Config, Proxy, eventually};
+
+fn with_list(rig: &Rig, revoked: &[&Credentials], year: i32) -> Config {
+    let list = rig.files.put("ca.crl", &rig.ca.revoking(revoked, year));
+    let list = list.display();
+    rig.mutual("required")
+        .with(&format!("tls: {{ crl_file: {list} }}"))
+}
+
+async fn until_let_in(client: &Client, proxy: &Proxy, expected: bool) {
+    eventually("the new list to be in use", || async {
+        (is_let_in(client, proxy).await == expected).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_was_taken_back_does_not_get_in() {
+    let rig = Rig::new().await;
+    let [lost, kept] = [["lost.pay.svc"], ["kept.pay.svc"]].map(|name| rig.ca.client(&name));
+    let proxy = Proxy::start(&with_list(&rig, &[&lost], 2040)).await;
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let client = |own| Client::of_versions(&rig.ca, &[version], Some(own));
+        assert!(!is_let_in(&client(&lost), &proxy).await);
+        assert!(is_let_in(&client(&kept), &proxy).await);
+    }
+    until_errors(&proxy, "client-certificate", 2.0).await;
+    let errors = handshake_errors(&proxy, "client-certificate").await;
+    assert!((errors - 2.0).abs() < 0.5, "{errors}");
+}
+
+#[tokio::test]
+async fn the_list_is_read_again_when_it_changes() {
+    let rig = Rig::new().await;
+    let own = rig.ca.client(&["worker.pay.svc"]);
+    let client = Client::showing(&rig.ca, &own);
+    let proxy = Proxy::start(&with_list(&rig, &[], 2040)).await;
+    assert!(is_let_in(&client, &proxy).await);
+    rig.files.put("ca.crl", &rig.ca.revoking(&[&own], 2040));
+    until_let_in(&client, &proxy, false).await;
+    // What is bad changes nothing.
+    rig.files.put("ca.crl", "to be filled in\n");
+    let failed = |ok: f64| ok < 0.5;
+    proxy
+        .until_metric("fencepost_config_reload_ok", &[], failed)
+        .await;
+    assert!(!is_let_in(&client, &proxy).await);
+    rig.files.put("ca.crl", &rig.ca.revoking(&[], 2040));
+    until_let_in(&client, &proxy, true).await;
+}
+
+#[tokio::test]
+async fn where_the_lists_say_nothing_nobody_gets_in() {
+    let rig = Rig::new().await;
+    let worker = rig.named(&["worker.pay.svc"]);
+    // One that should have been renewed, and one of another CA.
+    let proxy = Proxy::start(&with_list(&rig, &[], 2025)).await;
+    assert!(!is_let_in(&worker, &proxy).await);
+    proxy.rewrite(&with_list(&rig, &[], 2040));
+    until_let_in(&worker, &proxy, true).await;
+    rig.files
+        .put("ca.crl", &Ca::new("another CA").revoking(&[], 2040));
+    until_let_in(&worker, &proxy, false).await;
+    assert_eq!(rig.upstream.tokens("order:7").last(), Some(&1));
+}
