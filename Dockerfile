@@ -63,9 +63,10 @@ LABEL org.opencontainers.image.title="fencepost" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.source="${SOURCE}"
 
-# In a container the loopback that the program listens on by default is nobody's but its own. Both stand above the file.
-ENV FENCEPOST_LISTEN=0.0.0.0:7080 \
-    FENCEPOST_ADMIN_LISTEN=0.0.0.0:7081
+# In a container the loopback that the program listens on by default is only its own. Both stand below the file. Of
+# the admin port, probes and metrics are open; keys and marks are read from inside (`fencepost marks`), or with a token.
+ENV FENCEPOST_DEFAULT_LISTEN=0.0.0.0:7080 \
+    FENCEPOST_DEFAULT_ADMIN_LISTEN=0.0.0.0:7081
 EXPOSE 7080 7081
 
 # Where `sqlite:` with a relative path lies, and SQLite's temporary files. It is no VOLUME on purpose: an anonymous one
@@ -74,6 +75,7 @@ USER 65532:65532
 WORKDIR /var/lib/fencepost
 
 STOPSIGNAL SIGTERM
+# It finds the admin port by FENCEPOST_CONFIG. A file with `admin.listen: off` needs `docker run --no-healthcheck`.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=10s --retries=3 CMD ["/fencepost", "health"]
 ENTRYPOINT ["/fencepost"]
 CMD ["serve"]

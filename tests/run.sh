@@ -42,8 +42,8 @@ patch:patch:the mutants
 prometheus:promtool:dashboards::
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
-iproute2:ip:image::, pods::
-util-linux:unshare:image::, pods::
+iproute2:ip:image::, pods::, admin_port::access
+util-linux:unshare:image::, pods::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 bubblewrap:bwrap:pods::
 python3-venv:+ensurepip:chart::, pods::, guide::, the lint of the Dockerfile

@@ -1,48 +1,159 @@
-//! Who may write: whoever knows the token in `admin.token_file`. Always asked for, on loopback too,
-//! since a sidecar shares its loopback with the legacy container.
+//! Who may do what. Reads of keys and marks are open on this machine's loopback and over a Unix socket, and need
+//! a token elsewhere. Writes need the token of `admin.token_file`, always: a sidecar shares its loopback with
+//! the legacy container.
 
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
+use super::Peer;
+use super::guesses::Guesses;
 use super::problem::Problem;
+use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
+use crate::metrics::{AdminRefusal, Metrics};
 
 /// A token file longer than this is not one.
 const MAX_TOKEN_FILE: u64 = 4096;
 
-/// Lets the request through if it carries the token. The file is read each time, so that a rotated
-/// secret counts at once.
-pub async fn authorize(token_file: Option<&Path>, headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(path) = token_file else {
-        return Err(writes_off(
-            "Set admin.token_file in the configuration to a file that holds a secret of your choice \
-             (for example the output of `openssl rand -hex 32`), and send it as `Authorization: Bearer …`.",
-        ));
-    };
-    let expected = match read_token(path).await {
-        Ok(token) => token,
-        Err(why) => {
-            tracing::warn!(path = %path.display(), "admin.token_file: {why}; writes over the admin API are off");
-            return Err(writes_off(format!("admin.token_file: {why}.")));
+/// The proof that a request carries the token of `admin.token_file`.
+#[derive(Clone, Copy, Debug)]
+pub struct MayWrite(());
+
+/// Judges the requests to `/v1`. The files of the tokens are read each time, so that a rotated secret counts at
+/// once.
+pub struct Access {
+    settings: watch::Receiver<AdminSettings>,
+    guesses: Guesses,
+    metrics: Arc<Metrics>,
+}
+
+impl Access {
+    pub fn new(settings: watch::Receiver<AdminSettings>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            guesses: Guesses::new(Arc::clone(&metrics)),
+            metrics,
+        })
+    }
+
+    /// A layer: lets a request through that may be made, and marks one that may write.
+    pub async fn guard(
+        self: Arc<Self>,
+        mut request: Request,
+        next: Next,
+    ) -> Result<Response, Problem> {
+        let peer = Peer::of(&request);
+        if request.method() == Method::POST {
+            let proof = self.write(&peer, request.headers()).await?;
+            request.extensions_mut().insert(proof);
+        } else {
+            self.read(&peer, request.headers(), request.uri()).await?;
         }
-    };
-    let given = bearer(headers)?;
-    // Digests are of one length, so that not even the length shows in the time taken.
-    if Sha256::digest(&expected)
-        .ct_eq(&Sha256::digest(given))
-        .into()
-    {
-        Ok(())
-    } else {
-        Err(unauthorized(
-            "The bearer token is not the one in admin.token_file.",
-        ))
+        Ok(next.run(request).await)
+    }
+
+    async fn write(&self, peer: &Peer, headers: &HeaderMap) -> Result<MayWrite, Problem> {
+        let file = self.settings.borrow().token_file.clone();
+        let Some(file) = file else {
+            return Err(writes_off(
+                "Set admin.token_file in the configuration to a file that holds a secret of your choice \
+                 (for example the output of `openssl rand -hex 32`), and send it as `Authorization: Bearer …`.",
+            ));
+        };
+        let expected = taken("admin.token_file", &file).await;
+        let expected = expected.map_err(|why| writes_off(format!("{why}.")))?;
+        let given = bearer(headers, "admin.token_file")?;
+        if self.is_one_of(given, &[expected], peer).await {
+            Ok(MayWrite(()))
+        } else {
+            Err(unauthorized(
+                "The bearer token is not the one in admin.token_file.",
+            ))
+        }
+    }
+
+    async fn read(&self, peer: &Peer, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        // A browser page whose name its owner has turned toward this machine (DNS rebinding) arrives over the
+        // loopback, with that name.
+        let known_host = peer.is_by_socket() || names_an_address(headers, uri);
+        if peer.local && known_host {
+            return Ok(());
+        }
+        if peer.local && !headers.contains_key(header::AUTHORIZATION) {
+            self.metrics.admin_refused(AdminRefusal::UnknownHost);
+            return Err(unknown_host());
+        }
+        let (reads, writes) = {
+            let settings = self.settings.borrow();
+            (
+                settings.read_token_file.clone(),
+                settings.token_file.clone(),
+            )
+        };
+        let mut expected = Vec::new();
+        let mut problems = Vec::new();
+        // Who may write may read.
+        for (name, file) in [
+            ("admin.read_token_file", reads),
+            ("admin.token_file", writes),
+        ] {
+            if let Some(file) = file {
+                match taken(name, &file).await {
+                    Ok(token) => expected.push(token),
+                    Err(why) => problems.push(why),
+                }
+            }
+        }
+        if expected.is_empty() {
+            return Err(reads_off(&problems));
+        }
+        let given = bearer(headers, "admin.read_token_file")?;
+        if self.is_one_of(given, &expected, peer).await {
+            Ok(())
+        } else {
+            Err(unauthorized(
+                "The bearer token is neither the one in admin.read_token_file nor the one in admin.token_file.",
+            ))
+        }
+    }
+
+    /// Whether the token that was given is one of those expected. The right one always counts, however many
+    /// wrong ones came before; it takes longer then.
+    async fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &Peer) -> bool {
+        let slowed = self.guesses.slows(peer.client);
+        // Digests are of one length, so that not even the length shows in the time taken.
+        let given = Sha256::digest(given);
+        let right = expected
+            .iter()
+            .any(|expected| Sha256::digest(expected).ct_eq(&given).into());
+        if !right {
+            self.guesses.wrong(peer);
+        }
+        if slowed || !right {
+            self.guesses.pause().await;
+        }
+        right
     }
 }
 
-/// The token without the whitespace around it; never empty.
+/// The token in a file; a problem with it is logged, too.
+async fn taken(name: &str, file: &Path) -> Result<Vec<u8>, String> {
+    read_token(file).await.map_err(|why| {
+        tracing::warn!(path = %file.display(), "{name}: {why}; it lets nobody in");
+        format!("{name} {why}")
+    })
+}
+
+/// The token without the whitespace around it; never short.
 async fn read_token(path: &Path) -> Result<Vec<u8>, String> {
     let length = tokio::fs::metadata(path)
         .await
@@ -56,17 +167,21 @@ async fn read_token(path: &Path) -> Result<Vec<u8>, String> {
     let token = content.trim_ascii();
     if token.is_empty() {
         Err("is empty".to_owned())
+    } else if token.len() < MIN_ADMIN_TOKEN {
+        Err(format!(
+            "holds a token of less than {MIN_ADMIN_TOKEN} characters"
+        ))
     } else {
         Ok(token.to_vec())
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Result<&[u8], Problem> {
+fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], Problem> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
-        return Err(unauthorized(
-            "Send one `Authorization: Bearer …` with the token of admin.token_file.",
-        ));
+        return Err(unauthorized(format!(
+            "Send one `Authorization: Bearer …` with the token of {file}."
+        )));
     };
     let line = line.as_bytes();
     let Some(space) = line.iter().position(|&byte| byte == b' ') else {
@@ -80,6 +195,24 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8], Problem> {
     }
 }
 
+/// Whether the request says that it is for an IP address or `localhost`: names that nobody else can turn toward
+/// this machine. A name in the target counts too, since it stands above the Host header (RFC 9112, 3.2.2).
+fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
+    let is = |authority: &Authority| {
+        let host = authority.host();
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        host.eq_ignore_ascii_case("localhost") || bare.unwrap_or(host).parse::<IpAddr>().is_ok()
+    };
+    let mut lines = headers.get_all(header::HOST).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return false;
+    };
+    Authority::try_from(line.as_bytes()).is_ok_and(|host| is(&host))
+        && uri.authority().is_none_or(is)
+}
+
 fn writes_off(detail: impl Into<String>) -> Problem {
     Problem::new(
         StatusCode::FORBIDDEN,
@@ -89,12 +222,76 @@ fn writes_off(detail: impl Into<String>) -> Problem {
     )
 }
 
-fn unauthorized(detail: &str) -> Problem {
+fn reads_off(problems: &[String]) -> Problem {
+    let why = if problems.is_empty() {
+        "no token is configured".to_owned()
+    } else {
+        problems.join(", and ")
+    };
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "reads-off",
+        "Reads of marks are off from here",
+        format!(
+            "They are open on the loopback of the machine or pod, and elsewhere they need a token: {why}. Set \
+             admin.read_token_file, or ask from inside (`fencepost marks`)."
+        ),
+    )
+}
+
+fn unknown_host() -> Problem {
+    Problem::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "unknown-host",
+        "The Host header names another server",
+        "Without a token the admin API answers only to an IP address or `localhost` in Host and target: any other \
+         name may be that of a web page which was turned toward this machine. Ask by the address, or send a token.",
+    )
+}
+
+fn unauthorized(detail: impl Into<String>) -> Problem {
     Problem::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
-        "A write needs the admin token",
+        "This needs the admin token",
         detail,
     )
     .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_localhost_are_known_hosts() {
+        for (target, hosts, known) in [
+            ("/v1/marks", &["127.0.0.1:7081"][..], true),
+            ("/v1/marks", &["127.0.0.1"], true),
+            ("/v1/marks", &["[::1]:7081"], true),
+            ("/v1/marks", &["LocalHost:7081"], true),
+            ("/v1/marks", &["10.1.2.3"], true),
+            ("/v1/marks", &["evil.example:7081"], false),
+            ("/v1/marks", &["localhost.evil.example"], false),
+            ("/v1/marks", &["127.0.0.1.evil.example"], false),
+            ("/v1/marks", &["localhost", "evil.example"], false),
+            ("/v1/marks", &["localhost", "localhost"], false),
+            ("/v1/marks", &[""], false),
+            ("/v1/marks", &[], false),
+            ("http://evil.example/v1/marks", &["localhost"], false),
+            ("http://localhost:7081/v1/marks", &["localhost:7081"], true),
+            ("http://localhost:7081/v1/marks", &["evil.example"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, host.parse().expect("a value"));
+            }
+            let uri = target.parse().expect("a target");
+            assert_eq!(
+                names_an_address(&headers, &uri),
+                known,
+                "{target} {hosts:?}"
+            );
+        }
+    }
 }

@@ -1,6 +1,7 @@
-//! The admin port's accept loop. `axum::serve` has no limit on how long a client may take over a
-//! request's head, nor on connections, and the port is reachable by whoever shares the loopback.
+//! The admin port's accept loop. `axum::serve` has no limit on connections, nor on how long a client may take
+//! over a request, and the port is reachable by whoever shares the loopback.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +11,27 @@ use axum::body::Body;
 use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::Peer;
+use super::clients::{Client, Connections, Place};
+use super::stream::{self, Deadlined, Socket};
+use super::{AdminState, Peer, router};
+use crate::config::AdminSettings;
+use crate::metrics::Metrics;
 
-/// Connections served at once; more wait in the kernel's queue.
-const CONNECTIONS: usize = 256;
 /// How long a client may take over a head, the idle time between two requests included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// What the server holds of one connection in each direction. A head has to fit.
+const BUFFER: usize = 64 << 10;
 /// How long answers may go on once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept (no file descriptors left, mostly).
@@ -37,94 +45,149 @@ pub enum Listener {
 }
 
 /// Serves until `shutdown` ends, then lets the answers that run end within 2 seconds.
-pub async fn serve(listener: Listener, router: Router, shutdown: impl Future<Output = ()> + Send) {
+pub async fn serve(
+    listener: Listener,
+    state: AdminState,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    if let Listener::Tcp(listener) = &listener
+        && let Err(error) = stream::bound_buffers(listener)
+    {
+        tracing::warn!("the admin port's kernel buffers cannot be bounded: {error}");
+    }
     let mut shutdown = pin!(shutdown);
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let graceful = GracefulShutdown::new();
+    let port = Arc::new(Port {
+        connections: Arc::new(Connections::new(Arc::clone(&state.metrics))),
+        metrics: Arc::clone(&state.metrics),
+        settings: state.settings.clone(),
+        router: router(state),
+        stopping: CancellationToken::new(),
+        tasks: TaskTracker::new(),
+    });
     loop {
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = port.accept(&listener) => accepted,
         };
-        match accepted {
-            Ok((Stream::Tcp(stream), peer, slot)) => {
-                spawn(stream, peer, slot, router.clone(), &graceful);
-            }
-            Ok((Stream::Unix(stream), peer, slot)) => {
-                spawn(stream, peer, slot, router.clone(), &graceful);
-            }
-            Err(error) => {
-                tracing::warn!("the admin port cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        if let Err(error) = accepted {
+            tracing::warn!("the admin port cannot accept a connection: {error}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }
     drop(listener);
-    if tokio::time::timeout(LAST_ANSWERS, graceful.shutdown())
-        .await
-        .is_err()
-    {
+    port.stopping.cancel();
+    port.tasks.close();
+    if timeout(LAST_ANSWERS, port.tasks.wait()).await.is_err() {
         tracing::info!("connections of the admin port were cut at shutdown");
     }
 }
 
-enum Stream {
-    Tcp(tokio::net::TcpStream),
-    Unix(tokio::net::UnixStream),
+/// What all connections share.
+struct Port {
+    router: Router,
+    settings: watch::Receiver<AdminSettings>,
+    connections: Arc<Connections>,
+    metrics: Arc<Metrics>,
+    stopping: CancellationToken,
+    tasks: TaskTracker,
 }
 
-/// The next connection, once there is room for it.
-async fn accept(
-    listener: &Listener,
-    slots: &Arc<Semaphore>,
-) -> std::io::Result<(Stream, Peer, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots)
-        .acquire_owned()
-        .await
-        .map_err(std::io::Error::other)?;
-    match listener {
-        Listener::Tcp(listener) => {
-            let (stream, address) = listener.accept().await?;
-            // Answers are small; waiting to fill a packet only delays them.
-            stream.set_nodelay(true)?;
-            Ok((Stream::Tcp(stream), Peer(address.to_string()), slot))
+impl Port {
+    /// Takes the next connection, and serves it in a task of its own.
+    async fn accept(self: &Arc<Self>, listener: &Listener) -> io::Result<()> {
+        match listener {
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                let client = Client::of(address.ip());
+                let to = stream.local_addr()?;
+                let peer = Peer {
+                    text: address.to_string().into(),
+                    client,
+                    local: [client, Client::of(to.ip())] == [Client::Loopback; 2],
+                };
+                self.spawn(stream, peer);
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // The kernel vouches for the user id of whoever holds the other end.
+                let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+                let text = user.map(|uid| format!("unix, uid {uid}").into());
+                let peer = Peer {
+                    text: text.unwrap_or_else(|| "unix".into()),
+                    client: Client::User(user),
+                    local: true,
+                };
+                self.spawn(stream, peer);
+            }
         }
-        Listener::Unix(listener) => {
-            let (stream, _) = listener.accept().await?;
-            // The kernel vouches for the user id of whoever holds the other end.
-            let peer = match stream.peer_cred() {
-                Ok(credentials) => format!("unix, uid {}", credentials.uid()),
-                Err(_) => "unix".to_owned(),
-            };
-            Ok((Stream::Unix(stream), Peer(peer), slot))
+        Ok(())
+    }
+
+    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, peer: Peer) {
+        let place = self.connections.enter(peer.client, Instant::now());
+        let stream = Deadlined::new(stream, place.closed(), Arc::clone(&self.metrics));
+        let port = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let closed = place.closed();
+            tokio::select! {
+                biased;
+                () = closed.cancelled() => {
+                    tracing::debug!("a connection of the admin port made room for another one");
+                }
+                () = port.serve(stream, &peer, &place) => {}
+            }
+        });
+    }
+
+    /// Shakes hands where the port has TLS, with the certificate that is in force now.
+    async fn serve<S: Socket>(&self, stream: Deadlined<S>, peer: &Peer, place: &Place) {
+        let tls = self.settings.borrow().tls.clone();
+        let Some(tls) = tls else {
+            return self.http(stream, peer, place).await;
+        };
+        let accepting = TlsAcceptor::from(tls.config).accept(stream);
+        let accepted = tokio::select! {
+            accepted = timeout(HEAD_TIMEOUT, accepting) => accepted,
+            () = self.stopping.cancelled() => return,
+        };
+        match accepted {
+            Ok(Ok(stream)) => self.http(stream, peer, place).await,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a TLS handshake of the admin port failed");
+            }
+            Err(_) => tracing::debug!("a TLS handshake of the admin port took too long"),
         }
     }
-}
 
-fn spawn<I>(
-    stream: I,
-    peer: Peer,
-    slot: OwnedSemaphorePermit,
-    router: Router,
-    graceful: &GracefulShutdown,
-) where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = router.map_request(move |request: Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(peer.clone());
-        request
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let connection = graceful.watch(connection);
-    tokio::spawn(async move {
-        let _slot = slot;
-        if let Err(error) = connection.await {
+    async fn http<S>(&self, stream: S, peer: &Peer, place: &Place)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let service = service_fn(|request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(peer.clone());
+            let answer = self.router.clone().oneshot(request);
+            async move {
+                let _at_work = place.begin();
+                answer.await
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(BUFFER)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let served = tokio::select! {
+            served = &mut connection => served,
+            () = self.stopping.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
             tracing::debug!("a connection of the admin port broke: {error}");
         }
-    });
+    }
 }

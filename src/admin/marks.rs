@@ -1,5 +1,8 @@
 //! `/v1/marks`: reading marks, and the three things an operator may do to one.
 
+use std::time::Duration;
+
+use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -9,8 +12,9 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::time::timeout;
 
-use super::auth::authorize;
+use super::auth::MayWrite;
 use super::control::ControlError;
 use super::json::{
     AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
@@ -25,6 +29,8 @@ const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
 /// Refusals and audit rows in the view of one mark.
 const LAST: u32 = 20;
+/// For a request's body, from the end of its head on.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters in a reason or an actor's name.
 const MAX_TEXT: usize = 1000;
 
@@ -116,18 +122,17 @@ pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View
 }
 
 /// `POST /v1/marks/{resource}/{verb}`.
-pub async fn act(State(state): State<AdminState>, request: Request) -> Result<Response, Problem> {
+pub async fn act(
+    State(state): State<AdminState>,
+    Extension(_): Extension<MayWrite>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let peer = Peer::of(&request).text;
     let (head, body) = request.into_parts();
-    authorize(state.token_file.as_deref(), &head.headers).await?;
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named: `…%2Fadvance`.
     let (raw_key, verb) = behind_marks(&head.uri)?
         .rsplit_once('/')
         .ok_or_else(no_verb)?;
-    let peer = head
-        .extensions
-        .get::<Peer>()
-        .map_or("unknown", |peer| peer.0.as_str())
-        .to_owned();
     let act = match verb {
         "advance" => Act::Advance(parse(body).await?),
         "override" => Act::Override(parse(body).await?),
@@ -305,7 +310,17 @@ fn key(raw: &str) -> Result<ResourceKey, Problem> {
 }
 
 async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
-    let bytes = to_bytes(body, BODY_LIMIT).await.map_err(|_| {
+    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
+    let bytes = bytes.map_err(|_| {
+        Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "request-timeout",
+            "The body took too long",
+            "The body did not arrive whole within 10 seconds. Nothing was done.",
+        )
+        .with_header(header::CONNECTION, "close")
+    })?;
+    let bytes = bytes.map_err(|_| {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "content-too-large",

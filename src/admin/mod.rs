@@ -1,5 +1,6 @@
-//! The admin port: probes, metrics, and the marks for people and scripts. Reads are open; writes
-//! need `Authorization: Bearer <the content of admin.token_file>`, always.
+//! The admin port: probes, metrics, and the marks for people and scripts. Probes and metrics are open. Reads
+//! below `/v1` are open on the loopback and over a Unix socket; elsewhere they need `Authorization: Bearer <the
+//! content of admin.read_token_file>`. Writes need that of `admin.token_file`, always.
 //!
 //! | request | answer |
 //! |---|---|
@@ -27,34 +28,43 @@
 //! Errors are `application/problem+json` (RFC 9457).
 
 mod auth;
+mod clients;
 mod control;
+mod guesses;
 mod health;
 mod json;
 mod listener;
 mod marks;
 mod problem;
 mod readiness;
+mod room;
+mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::map_response;
+use axum::middleware::{from_fn, map_response};
 use axum::routing::get;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
+use self::auth::Access;
+pub(crate) use self::clients::CONNECTIONS;
+use self::clients::Client;
 pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
 pub use self::listener::{Listener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
+use self::room::Room;
+use crate::config::AdminSettings;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 
@@ -65,6 +75,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Requests to `/v1/` at work at once. The probes and the scrape are not among them, so that a slow
 /// store does not make the process look dead.
 const AT_ONCE: usize = 16;
+/// Requests to `/v1/` that are at work, wait for that, or are being written.
+const MARKS_ROOM: usize = 48;
+/// Scrapes that are at work or are being written.
+const METRICS_ROOM: usize = 16;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -73,21 +87,55 @@ pub struct AdminState {
     pub metrics: Arc<Metrics>,
     pub rejections: Arc<Rejections>,
     pub readiness: Arc<Readiness>,
-    /// `admin.token_file`; without it, no writes.
-    pub token_file: Option<PathBuf>,
+    /// As a reload leaves them.
+    pub settings: watch::Receiver<AdminSettings>,
 }
 
 /// Who asks: an address, or the user at the other end of a Unix socket. A request extension.
 #[derive(Clone, Debug)]
-struct Peer(String);
+struct Peer {
+    text: Arc<str>,
+    client: Client,
+    /// Both ends of the connection are on the loopback, or it is a Unix socket's. A connection that another proxy
+    /// of the pod hands on from the network comes to the pod's own address.
+    local: bool,
+}
+
+impl Peer {
+    /// Who sent this request. One that came without a word about that came over no connection, and may nothing.
+    fn of<B>(request: &axum::http::Request<B>) -> Self {
+        let peer = request.extensions().get::<Self>().cloned();
+        peer.unwrap_or_else(|| Self {
+            text: "unknown".into(),
+            client: Client::User(None),
+            local: false,
+        })
+    }
+
+    fn is_by_socket(&self) -> bool {
+        matches!(self.client, Client::User(_))
+    }
+}
 
 /// The admin port's routes and layers.
 pub fn router(state: AdminState) -> Router {
+    let access = Access::new(state.settings.clone(), Arc::clone(&state.metrics));
+    let guard = move |request: Request, next| Arc::clone(&access).guard(request, next);
+    let room = |all| {
+        let room = Room::new(all, Arc::clone(&state.metrics));
+        from_fn(move |request: Request, next| Arc::clone(&room).serve(request, next))
+    };
     let marks = Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
-        .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE));
+        .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
+        .layer(room(MARKS_ROOM))
+        // In front of the room: an answer to a wrong token is late, and holds up nobody.
+        .layer(from_fn(guard));
+    let scrape = Router::new()
+        .route("/metrics", get(health::metrics))
+        .layer(room(METRICS_ROOM));
     // It waits, for longer than any other answer may take.
     let early = Arc::new(Semaphore::new(AT_ONCE));
     let waits = Router::new().route(
@@ -97,7 +145,7 @@ pub fn router(state: AdminState) -> Router {
     let answers = Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
+        .merge(scrape)
         .merge(marks)
         .layer(TimeoutLayer::with_status_code(
             StatusCode::SERVICE_UNAVAILABLE,

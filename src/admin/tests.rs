@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt;
 
-use self::fake::{Admin, SECRET, key};
+use self::fake::{Admin, Answer, READER, SECRET, key};
 use super::*;
 use crate::fence::Token;
 use crate::metrics::Outcome;
@@ -365,7 +365,7 @@ async fn bodies_are_read_strictly() {
     assert!(admin.control.calls().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writes_need_the_token() {
     let admin = Admin::new();
     for authorization in [
@@ -373,11 +373,15 @@ async fn writes_need_the_token() {
         &["Bearer wrong"],
         &["Bearer "],
         &["Bearer"],
-        &["Basic correct horse"],
-        &["correct horse"],
-        &["Bearer correct horse", "Bearer correct horse"],
-        &["Bearer correct hors"],
-        &["Bearer correct horse!"],
+        &["Basic correct horse battery"],
+        &["correct horse battery"],
+        &[
+            "Bearer correct horse battery",
+            "Bearer correct horse battery",
+        ],
+        &["Bearer correct horse batter"],
+        &["Bearer correct horse battery!"],
+        &["Bearer staple, only to read"],
     ] {
         let answer = admin.post_as(authorization).await;
         answer.problem(401, "unauthorized");
@@ -388,41 +392,149 @@ async fn writes_need_the_token() {
         );
     }
     assert!(admin.control.calls().is_empty());
-    assert_eq!(admin.post_as(&["bearer correct horse"]).await.status, 200);
+    let right = admin.post_as(&["bearer correct horse battery"]).await;
+    assert_eq!(right.status, 200);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_token_file_is_read_each_time() {
     let admin = Admin::new();
-    let file = admin.dir.path().join("token");
-    std::fs::write(&file, "rotated").expect("written");
+    let file = admin.token_file();
+    let rotated = "Bearer rotated since then";
+    std::fs::write(&file, "rotated since then").expect("written");
     admin
-        .post_as(&["Bearer correct horse"])
+        .post_as(&["Bearer correct horse battery"])
         .await
         .problem(401, "unauthorized");
-    assert_eq!(admin.post_as(&["Bearer rotated"]).await.status, 200);
-    for empty in ["", " \n\t"] {
-        std::fs::write(&file, empty).expect("written");
-        admin.post_as(&["Bearer "]).await.problem(403, "writes-off");
+    assert_eq!(admin.post_as(&[rotated]).await.status, 200);
+    for (bad, sent) in [
+        ("", "Bearer "),
+        (" \n\t", "Bearer "),
+        ("fifteen letters", "Bearer fifteen letters"),
+        ("  fifteen letters\n", "Bearer fifteen letters"),
+    ] {
+        std::fs::write(&file, bad).expect("written");
+        admin.post_as(&[sent]).await.problem(403, "writes-off");
         admin.post_as(&[]).await.problem(403, "writes-off");
     }
+    std::fs::write(&file, "sixteen letters!").expect("written");
+    let sixteen = admin.post_as(&["Bearer sixteen letters!"]).await;
+    assert_eq!(sixteen.status, 200);
     std::fs::remove_file(&file).expect("removed");
-    admin
-        .post_as(&["Bearer rotated"])
-        .await
-        .problem(403, "writes-off");
+    admin.post_as(&[rotated]).await.problem(403, "writes-off");
 }
 
 #[tokio::test]
 async fn no_token_file_no_writes() {
-    let mut admin = Admin::new();
-    admin.state.token_file = None;
+    let admin = Admin::new();
+    admin.settings.send_modify(|now| now.token_file = None);
     let detail = admin
-        .post_as(&["Bearer correct horse"])
+        .post_as(&["Bearer correct horse battery"])
         .await
         .problem(403, "writes-off");
     assert!(detail.contains("admin.token_file"));
     assert!(admin.control.calls().is_empty());
+}
+
+/// A read of marks from the network, with these header lines.
+async fn read_from_afar(admin: &Admin, headers: &[(&'static str, &str)]) -> Answer {
+    let mut request = Request::get("/v1/marks").extension(Peer {
+        text: "192.0.2.7:5000".into(),
+        client: Client::of("192.0.2.7".parse().expect("an address")),
+        local: false,
+    });
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    admin
+        .send(request.body(Body::empty()).expect("a request"))
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_from_elsewhere_need_a_token() {
+    let admin = Admin::new();
+    let right = [SECRET, READER].map(|token| format!("Bearer {token}"));
+    for token in &right {
+        let answer = read_from_afar(&admin, &[("authorization", token)]).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        // Whoever knows the token asks by any name.
+        let named = [("authorization", token.as_str()), ("host", "fencepost.svc")];
+        assert_eq!(read_from_afar(&admin, &named).await.status, 200);
+    }
+    let calls = admin.control.calls().len();
+    let none = read_from_afar(&admin, &[]).await;
+    none.problem(401, "unauthorized");
+    assert!(none.headers.contains_key(header::WWW_AUTHENTICATE));
+    let wrong = read_from_afar(&admin, &[("authorization", "Bearer wrong")]).await;
+    wrong.problem(401, "unauthorized");
+    // One that lets nobody in takes nothing from the other.
+    admin
+        .settings
+        .send_modify(|now| now.read_token_file = Some("/nowhere".into()));
+    let answer = read_from_afar(&admin, &[("authorization", &right[0])]).await;
+    assert_eq!(answer.status, 200);
+    admin.settings.send_modify(|now| now.token_file = None);
+    let answer = read_from_afar(&admin, &[("authorization", &right[0])]).await;
+    let detail = answer.problem(403, "reads-off");
+    assert!(
+        detail.contains("admin.read_token_file cannot be read"),
+        "{detail}"
+    );
+    admin.settings.send_modify(|now| now.read_token_file = None);
+    read_from_afar(&admin, &[]).await.problem(403, "reads-off");
+    assert_eq!(admin.control.calls().len(), calls + 1);
+    assert_eq!(
+        admin.get("/v1/marks").await.status,
+        200,
+        "the loopback is open"
+    );
+}
+
+#[tokio::test]
+async fn a_read_without_a_token_names_an_address() {
+    let admin = Admin::new();
+    let named = |host: &str, token: Option<&str>| {
+        let mut request = Request::get("/v1/rejections").header(header::HOST, host);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        request.body(Body::empty()).expect("a request")
+    };
+    let answer = admin.send(named("evil.example:7081", None)).await;
+    answer.problem(421, "unknown-host");
+    assert_eq!(admin.refused("unknown-host").await, 1);
+    let answer = admin.send(named("evil.example:7081", Some(READER))).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(admin.send(named("127.0.0.1:7081", None)).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_tokens_are_counted_and_slowed_and_the_right_one_is_never_refused() {
+    let admin = Admin::new();
+    let port = router(admin.state.clone());
+    let ask = async |token: &str| {
+        let began = tokio::time::Instant::now();
+        let request = Request::post("/v1/marks/a/advance")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Body::from(r#"{"token":"44"}"#))
+            .expect("a request");
+        let answer = port.clone().oneshot(request).await.expect("infallible");
+        (answer.status().as_u16(), began.elapsed().as_secs())
+    };
+    assert_eq!(ask(SECRET).await, (200, 0));
+    // As many at once as would take every place, were they to hold one.
+    let guesses = (0..2 * MARKS_ROOM).map(|_| ask("wrong"));
+    let guesses = futures_util::future::join_all(guesses).await;
+    assert!(
+        guesses.iter().all(|guess| *guess == (401, 1)),
+        "{guesses:?}"
+    );
+    // A guesser that hung up early would know the right one by its speed.
+    assert_eq!(ask(SECRET).await, (200, 1));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    assert_eq!(ask(SECRET).await, (200, 0));
+    assert_eq!(admin.refused("wrong-token").await, 2 * MARKS_ROOM as u64);
 }
 
 #[tokio::test]
@@ -475,7 +587,7 @@ async fn serves_over_tcp_and_unix_until_shut_down() {
             let stopped = async move {
                 let _ = stopped.changed().await;
             };
-            tokio::spawn(serve(listener, router(admin.state.clone()), stopped))
+            tokio::spawn(serve(listener, admin.state.clone(), stopped))
         })
         .collect();
 
@@ -516,10 +628,10 @@ async fn a_head_that_never_ends_is_cut_off() {
     let admin = Admin::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
-    let router = router(admin.state.clone());
+    let state = admin.state.clone();
     tokio::spawn(serve(
         Listener::Tcp(listener),
-        router,
+        state,
         std::future::pending(),
     ));
     for start in [
@@ -539,4 +651,34 @@ async fn a_head_that_never_ends_is_cut_off() {
             "{rest}"
         );
     }
+}
+
+/// What is never taken does not hold its connection; nor does a body that never comes.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_and_a_body_that_does_not_come_are_cut_off() {
+    let admin = Admin::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let state = admin.state.clone();
+    tokio::spawn(serve(
+        Listener::Tcp(listener),
+        state,
+        std::future::pending(),
+    ));
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("taken");
+    let mut deaf = socket.connect(address).await.expect("connected");
+    let asked = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2000);
+    deaf.write_all(asked.as_bytes()).await.expect("sent");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(admin.refused("write-timeout").await, 1);
+
+    let mut lazy = TcpStream::connect(address).await.expect("connected");
+    let head = format!(
+        "POST /v1/marks/a/advance HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\
+         Content-Length: 14\r\n\r\n{{"
+    );
+    let answer = exchange(&mut lazy, &head).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(admin.control.calls().is_empty());
 }

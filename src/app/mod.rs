@@ -11,7 +11,7 @@ mod stops;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -211,6 +211,7 @@ impl App {
         let mut lane_task = tokio::spawn(lane_task.run());
         let (admin_stop, keeper_stop) = (CancellationToken::new(), CancellationToken::new());
         let departure = Leave::default();
+        let admin_settings = watch::Sender::new(settings.admin.clone());
         let admin_task = admin.map(|listener| {
             let state = AdminState {
                 control: Arc::new(control::Core {
@@ -221,10 +222,10 @@ impl App {
                 metrics: Arc::clone(&metrics),
                 rejections,
                 readiness: Arc::clone(&readiness),
-                token_file: settings.admin.token_file.clone(),
+                settings: admin_settings.subscribe(),
             };
             let stop = admin_stop.clone().cancelled_owned();
-            tokio::spawn(admin::serve(listener, admin::router(state), stop))
+            tokio::spawn(admin::serve(listener, state, stop))
         });
         let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
@@ -303,6 +304,7 @@ impl App {
                 routes: Arc::clone(&routes),
                 metrics: Arc::clone(&metrics),
                 growth,
+                admin: admin_settings,
             },
         ));
 
@@ -422,6 +424,8 @@ fn labels(settings: &Settings) -> Vec<(String, Mode)> {
 fn set_certificates(metrics: &Metrics, settings: &Settings) {
     let listener = settings.tls.as_ref().map(|tls| tls.expires);
     metrics.set_certificate_expiry(Certificate::Listener, listener);
+    let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
+    metrics.set_certificate_expiry(Certificate::Admin, admin);
     let upstream = settings.upstream.tls.identity.as_ref();
     metrics.set_certificate_expiry(Certificate::Upstream, upstream.map(|shown| shown.expires));
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::{keys, labels, rates, set_certificates};
-use crate::config::{self, Loader, RouteTable, Settings, Sources};
+use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::marks::MarkStore;
 use crate::marks::growth::Growth;
 use crate::marks::routes::RouteRecord;
@@ -38,6 +39,7 @@ pub(super) struct Parts {
     pub routes: Arc<RouteRecord>,
     pub metrics: Arc<Metrics>,
     pub growth: Arc<Growth>,
+    pub admin: watch::Sender<AdminSettings>,
 }
 
 /// Reloads until it is aborted.
@@ -140,5 +142,6 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     keys::tell(&findings);
     set_certificates(&parts.metrics, &new);
     parts.growth.set(rates(&new));
+    parts.admin.send_replace(new.admin.clone());
     Ok(new)
 }

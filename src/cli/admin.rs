@@ -1,15 +1,20 @@
 //! The admin port of a running proxy, as `marks` and `health` talk to it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reqwest::{Method, RequestBuilder, Response, Url, redirect};
+use reqwest::{Certificate, Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
 
+use crate::config::AdminPlace;
 use crate::printable::line;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where nobody says anything.
+const LISTEN: &str = "127.0.0.1:7081";
 
 /// Where the proxy's admin port is.
 #[derive(Debug, Args)]
@@ -24,14 +29,40 @@ pub struct AdminArgs {
     )]
     admin: Option<String>,
     #[arg(
-        help = "What the proxy was told to listen on, where --admin is not given: host:port or unix:/path",
+        help = "CAs that an https:// admin port's certificate is verified by, in place of the system's: PEM",
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "FENCEPOST_ADMIN_CA"
+    )]
+    admin_ca: Option<PathBuf>,
+    #[arg(
+        help = "What the proxy was told to listen on, where --admin is not given: host:port or unix:/path. By \
+                default what --config says",
         long,
         global = true,
         value_name = "ADDR",
-        env = "FENCEPOST_ADMIN_LISTEN",
-        default_value = "127.0.0.1:7081"
+        env = "FENCEPOST_ADMIN_LISTEN"
     )]
-    admin_listen: String,
+    admin_listen: Option<String>,
+    #[arg(
+        help = "The proxy's configuration file, read for its admin.listen where nothing above is given",
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "FENCEPOST_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<PathBuf>,
+    #[arg(
+        help = "Where the admin port is, if neither --admin-listen nor the file says [default: 127.0.0.1:7081]",
+        long,
+        global = true,
+        value_name = "ADDR",
+        env = "FENCEPOST_DEFAULT_ADMIN_LISTEN",
+        hide_env_values = true
+    )]
+    default_admin_listen: Option<String>,
 }
 
 impl AdminArgs {
@@ -40,9 +71,15 @@ impl AdminArgs {
         if let Some(url) = &self.admin {
             return Ok(url.clone());
         }
-        let listen = self.admin_listen.as_str();
+        let file = match &self.config {
+            Some(file) => AdminPlace::read(file).map_err(anyhow::Error::msg)?,
+            None => AdminPlace::default(),
+        };
+        let listens = [&self.admin_listen, &file.listen, &self.default_admin_listen];
+        let listen = listens.into_iter().flatten().next();
+        let listen = listen.map_or(LISTEN, String::as_str);
         if listen == "off" {
-            bail!("--admin-listen off: this proxy has no admin port to ask");
+            bail!("admin.listen is off: this proxy has no admin port to ask");
         }
         if listen.starts_with("unix:") {
             return Ok(listen.to_owned());
@@ -55,8 +92,42 @@ impl AdminArgs {
             "[::]" => "[::1]",
             host => host,
         };
-        Ok(format!("http://{host}:{port}"))
+        let scheme = if file.tls { "https" } else { "http" };
+        Ok(format!("{scheme}://{host}:{port}"))
     }
+
+    /// The proxy's admin port. `timeout`: for a whole request.
+    pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
+        let roots = self.admin_ca.as_deref().map(roots).transpose()?;
+        Admin::new(&self.url()?, timeout, Trust::Roots(roots))
+    }
+
+    /// As [`Self::connect`], for questions that carry no secret. Where no CA is given, the certificate is not
+    /// verified: it seldom names the loopback, and the answer is worth no more than the address that gave it.
+    pub fn connect_for_a_probe(&self, timeout: Duration) -> anyhow::Result<Admin> {
+        if self.admin_ca.is_some() {
+            return self.connect(timeout);
+        }
+        Admin::new(&self.url()?, timeout, Trust::Anybody)
+    }
+}
+
+/// The certificates in a file.
+fn roots(file: &Path) -> anyhow::Result<Vec<Certificate>> {
+    let told = || format!("--admin-ca {}", file.display());
+    let pem = std::fs::read(file).with_context(told)?;
+    let roots = Certificate::from_pem_bundle(&pem).with_context(told)?;
+    if roots.is_empty() {
+        bail!("{}: there is no certificate in it", told());
+    }
+    Ok(roots)
+}
+
+/// Whose certificate is taken.
+enum Trust {
+    /// One that these have signed; `None`: the system's.
+    Roots(Option<Vec<Certificate>>),
+    Anybody,
 }
 
 /// A proxy's admin port.
@@ -69,8 +140,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// `timeout`: for a whole request.
-    pub fn new(url: &str, timeout: Duration) -> anyhow::Result<Self> {
+    fn new(url: &str, timeout: Duration, trust: Trust) -> anyhow::Result<Self> {
         // reqwest takes the process's provider; an error says that there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -79,6 +149,11 @@ impl Admin {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(timeout)
             .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")));
+        let builder = match trust {
+            Trust::Anybody => builder.tls_danger_accept_invalid_certs(true),
+            Trust::Roots(None) => builder,
+            Trust::Roots(Some(roots)) => builder.tls_certs_only(roots),
+        };
         let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
             if path.is_empty() {
                 bail!(
@@ -205,6 +280,34 @@ mod tests {
         ] {
             let alone = Alone::parse_from(std::iter::once("x").chain(words.iter().copied()));
             assert_eq!(alone.admin.url().ok().as_deref(), url, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_where_the_port_is_above_the_default_and_below_the_flag() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("fencepost.yaml");
+        for (text, flags, url) in [
+            ("", &[][..], Some("http://127.0.0.1:9")),
+            ("admin: { listen: off }", &[], None),
+            ("admin: { listen: 'unix:/run/a' }", &[], Some("unix:/run/a")),
+            (
+                "admin: { listen: '127.0.0.1:8', tls: { cert_file: a } }",
+                &[],
+                Some("https://127.0.0.1:8"),
+            ),
+            (
+                "admin: { listen: off }",
+                &["--admin-listen", "127.0.0.1:7"],
+                Some("http://127.0.0.1:7"),
+            ),
+            ("admin: [", &[], None),
+        ] {
+            std::fs::write(&file, text).expect("written");
+            let path = file.to_str().expect("text");
+            let words = ["x", "--default-admin-listen", "0.0.0.0:9", "--config", path];
+            let alone = Alone::parse_from(words.iter().chain(flags));
+            assert_eq!(alone.admin.url().ok().as_deref(), url, "{text} {flags:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::admin::{Admin, AdminArgs};
+use super::admin::AdminArgs;
 use crate::printable::line;
 
 /// A probe answers at once or not at all.
@@ -34,7 +34,7 @@ enum Probe {
 
 /// Whether it is; prints why not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
-    let admin = Admin::new(&args.admin.url()?, TIMEOUT)?;
+    let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
     let (path, word) = match args.probe {
         Probe::Live => ("/livez", "live"),
         Probe::Ready => ("/readyz", "ready"),

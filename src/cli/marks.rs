@@ -36,7 +36,8 @@ pub struct MarksArgs {
     #[command(flatten)]
     admin: AdminArgs,
     #[arg(
-        help = "The file that the proxy's admin.token_file names; writes need it",
+        help = "The file that the proxy's admin.token_file names: writes need it. Reads from elsewhere than the \
+                proxy's loopback need it too, or that of admin.read_token_file",
         long,
         global = true,
         value_name = "FILE",
@@ -143,7 +144,7 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
 
 /// What to print.
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
-    let admin = Admin::new(&args.admin.url()?, TIMEOUT)?;
+    let admin = args.admin.connect(TIMEOUT)?;
     let (request, render): (_, fn(&Value) -> String) = match &args.verb {
         Verb::List {
             prefix,
@@ -152,15 +153,13 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
         } => {
             let mut query = vec![("prefix", prefix.clone()), ("limit", limit.to_string())];
             query.extend(after.clone().map(|after| ("after", after)));
-            (
-                admin.request(Method::GET, MARKS)?.query(&query),
-                render::list,
-            )
+            let request = admin.request(Method::GET, MARKS)?.query(&query);
+            (read(args, request)?, render::list)
         }
-        Verb::Get { resource } => (
-            admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?,
-            render::view,
-        ),
+        Verb::Get { resource } => {
+            let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
+            (read(args, request)?, render::view)
+        }
         Verb::Advance {
             resource,
             token,
@@ -204,6 +203,14 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     }
     let value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
     Ok(render(&value))
+}
+
+/// A read, with the token where one is given.
+fn read(args: &MarksArgs, request: RequestBuilder) -> anyhow::Result<RequestBuilder> {
+    Ok(match &args.token_file {
+        Some(file) => request.bearer_auth(read_token(file)?),
+        None => request,
+    })
 }
 
 /// A write, with the token.

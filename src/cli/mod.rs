@@ -29,8 +29,8 @@ const EXIT_CODES: &str = "Exit codes:
   1  an error, or a problem was found
   2  wrong usage of the command line
 
-A flag stands above its environment variable, which stands above the file. Only the variables
-listed with the flags are read.";
+A flag stands above its environment variable, which stands above the file; the --default-… flags
+stand below it. Only the variables listed with the flags are read.";
 
 /// A sidecar reverse proxy that checks fencing tokens for services that cannot.
 #[derive(Debug, Parser)]

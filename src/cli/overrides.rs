@@ -1,4 +1,4 @@
-//! The flags that stand above the file, and the environment variables of the same names.
+//! The flags that stand above the file or below it, and the environment variables of the same names.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -61,6 +61,22 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     admin_listen: Option<String>,
+    /// Where clients connect, if neither --listen nor the file says: for images.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FENCEPOST_DEFAULT_LISTEN",
+        hide_env_values = true
+    )]
+    default_listen: Option<String>,
+    /// Where the admin port is, if neither --admin-listen nor the file says: for images.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FENCEPOST_DEFAULT_ADMIN_LISTEN",
+        hide_env_values = true
+    )]
+    default_admin_listen: Option<String>,
     /// The file that holds the bearer token of admin writes.
     #[arg(
         long,
@@ -125,11 +141,18 @@ const FIELDS: [(&str, &str); 11] = [
     ("log_level", "log.level"),
 ];
 
+/// Those that stand below the file.
+const BELOW: [(&str, &str); 2] = [
+    ("default_listen", "listen"),
+    ("default_admin_listen", "admin.listen"),
+];
+
 /// Takes what was given, with the name it was given by.
 pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
+    // Commands without these flags have none to take.
+    let given = |flag| matches.try_get_one::<String>(flag).ok().flatten();
     for (flag, path) in FIELDS {
-        // Commands without these flags have none to take.
-        let Ok(Some(text)) = matches.try_get_one::<String>(flag) else {
+        let Some(text) = given(flag) else {
             continue;
         };
         let origin = if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
@@ -138,6 +161,11 @@ pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
             format!("--{}", flag.replace('_', "-"))
         };
         overrides.set(path, text, &origin);
+    }
+    for (flag, path) in BELOW {
+        if let Some(text) = given(flag) {
+            overrides.fall_back(path, text);
+        }
     }
 }
 
@@ -160,13 +188,11 @@ mod tests {
             .get_arguments()
             .filter(|arg| arg.get_env().is_some())
             .collect();
-        assert_eq!(flags.len(), FIELDS.len());
+        let fields = || FIELDS.iter().chain(&BELOW);
+        assert_eq!(flags.len(), fields().count());
         for flag in flags {
             let id = flag.get_id().as_str();
-            assert!(
-                FIELDS.iter().any(|(known, _)| *known == id),
-                "{id} is not read"
-            );
+            assert!(fields().any(|(known, _)| *known == id), "{id} is not read");
             let variable = flag
                 .get_env()
                 .and_then(|name| name.to_str())
@@ -176,6 +202,49 @@ mod tests {
                 flag.is_hide_env_values_set(),
                 "{id}: --help would print what may be a secret"
             );
+        }
+    }
+
+    #[test]
+    fn the_file_stands_above_a_default_and_below_a_flag() {
+        for (flags, file, listens) in [
+            (&[][..], "", "127.0.0.1:7081"),
+            (
+                &["--default-admin-listen", "0.0.0.0:7081"],
+                "",
+                "0.0.0.0:7081",
+            ),
+            (
+                &["--default-admin-listen", "0.0.0.0:7081"],
+                "admin: { listen: off }",
+                "off",
+            ),
+            (
+                &["--default-admin-listen", "0.0.0.0:7081"],
+                "admin: { ready_follows_store: true }",
+                "0.0.0.0:7081",
+            ),
+            (
+                &[
+                    "--default-admin-listen",
+                    "0.0.0.0:7081",
+                    "--admin-listen",
+                    "unix:/run/a",
+                ],
+                "admin: { listen: off }",
+                "unix:/run/a",
+            ),
+        ] {
+            let words = ["x", "--upstream", "http://a"].iter().chain(flags);
+            let mut overrides = Overrides::default();
+            gather(&Alone::command().get_matches_from(words), &mut overrides);
+            let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
+            let listen = match settings.admin.listen {
+                None => "off".to_owned(),
+                Some(crate::config::Listen::Tcp(address)) => address,
+                Some(crate::config::Listen::Unix(path)) => format!("unix:{}", path.display()),
+            };
+            assert_eq!(listen, listens, "{flags:?} {file}");
         }
     }
 

@@ -249,14 +249,33 @@ pub struct ShutdownFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Admin")]
 pub struct AdminFile {
-    /// `host:port`, `unix:/path/of.sock`, or `off`. Reads are open to whoever reaches it.
+    /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to whoever reaches it. Keys and
+    /// marks are read without a token on the loopback and over a Unix socket only.
     #[schemars(extend("default" = "127.0.0.1:7081"))]
     pub listen: Option<String>,
-    /// A file that holds the bearer token of writes. Without it there are no writes over the admin API.
+    /// A file that holds the bearer token of writes, of at least 16 characters. Without it there are no
+    /// writes over the admin API.
     pub token_file: Option<PathBuf>,
+    /// A file that holds the bearer token of reads, of at least 16 characters. Without it nobody reads keys
+    /// and marks from elsewhere than the loopback, unless by the token of writes.
+    pub read_token_file: Option<PathBuf>,
+    /// TLS for the admin port.
+    pub tls: Option<AdminTlsFile>,
     /// Whether an outage of the store makes `/readyz` fail.
     #[schemars(extend("default" = false))]
     pub ready_follows_store: Option<bool>,
+}
+
+/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; connections that are
+/// open stay as they are.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+pub struct AdminTlsFile {
+    /// The certificate, with its chain behind it: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, not encrypted.
+    pub key_file: Option<PathBuf>,
 }
 
 /// What is written to standard error.

@@ -6,6 +6,7 @@
 //! again at each reload.
 
 mod addresses;
+mod admin_place;
 mod claim;
 mod describe;
 pub mod dsn;
@@ -34,6 +35,7 @@ mod tree;
 mod units;
 mod validate;
 
+pub use admin_place::AdminPlace;
 pub use claim::{AddressRange, BearerTokens, ClaimSettings};
 pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};

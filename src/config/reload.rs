@@ -24,6 +24,10 @@ impl Settings {
             self.tls.is_some() != new.tls.is_some(),
         );
         fix("admin.listen", self.admin.listen != new.admin.listen);
+        fix(
+            "admin.tls, present or not,",
+            self.admin.tls.is_some() != new.admin.tls.is_some(),
+        );
         fix("store.url", self.store.target != new.store.target);
         fix("store.tls", self.store.tls != new.store.tls);
         fix(

@@ -257,12 +257,19 @@ pub struct ShutdownSettings {
     pub deadline: Duration,
 }
 
+/// Characters that a token of the admin API has at least: a shorter one is guessed too soon.
+pub const MIN_ADMIN_TOKEN: usize = 16;
+
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
     /// `None`: off.
     pub listen: Option<Listen>,
     /// Without it, no writes over the admin API. Read at each write.
     pub token_file: Option<PathBuf>,
+    /// Without it, and without the other one, marks are read on the loopback only. Read at each such read.
+    pub read_token_file: Option<PathBuf>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsSettings>,
     /// Whether a store outage makes `/readyz` fail.
     pub ready_follows_store: bool,
 }

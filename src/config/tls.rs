@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::file::AdminTlsFile;
 use super::pem::{self, Identity};
 use super::problems::{Report, shown};
 use super::settings::UpstreamUrl;
@@ -141,6 +142,39 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
+/// The `admin.tls` block. `None` where it is wrong.
+pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
+    let files = (file.cert_file.as_deref(), file.key_file.as_deref());
+    let identity = pair("admin.tls", files, report)?;
+    let builder = builder("admin.tls", report)?.with_no_client_auth();
+    Some(TlsSettings {
+        config: Arc::new(with_certificate(builder, identity.key, &[b"http/1.1"])),
+        clients: None,
+        expires: identity.expires,
+    })
+}
+
+/// The server's side of TLS, so far.
+fn builder(at: &str, report: &mut Report) -> Option<ConfigBuilder<ServerConfig, WantsVerifier>> {
+    ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| report.error(at, error.to_string(), ""))
+        .ok()
+}
+
+/// The server's side of TLS, with the certificate that it shows and what is spoken over it.
+fn with_certificate(
+    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
+    key: Arc<CertifiedKey>,
+    protocols: &[&[u8]],
+) -> ServerConfig {
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    // Early data can be played again by whoever recorded it.
+    config.max_early_data_size = 0;
+    config
+}
+
 /// The `tls` block. `None` where it is wrong.
 pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
     let identity = pair(
@@ -174,10 +208,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
             .map_or(MAX_AGE, |age| positive("tls.client_max_age", age.0, report)),
     };
     let identity = identity?;
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| report.error("tls", error.to_string(), ""))
-        .ok()?;
+    let builder = builder("tls", report)?;
     let clients = roots.is_some().then_some(clients);
     let builder = match roots {
         None => builder.with_no_client_auth(),
@@ -201,10 +232,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
             builder.with_client_cert_verifier(verifier.ok()?)
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity.key)));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Early data can be played again by whoever recorded it.
-    config.max_early_data_size = 0;
+    let mut config = with_certificate(builder, identity.key, &[b"h2", b"http/1.1"]);
     if clients.is_some() {
         // A session that is resumed shows no certificate: one that has expired meanwhile, or whose CA is gone,
         // would still get in.

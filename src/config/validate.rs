@@ -1,6 +1,7 @@
 //! From the [file](super::file)'s fields to [`Settings`]: defaults, and every check but those of the
 //! [routes](super::routes). A check that fails is reported, and the others go on.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -14,8 +15,8 @@ use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
     AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    RouteSettings, SafeMethods, Settings, ShutdownSettings, UnknownStatuses, Unmatched,
-    UpstreamSettings, UpstreamUrl,
+    MIN_ADMIN_TOKEN, RouteSettings, SafeMethods, Settings, ShutdownSettings, UnknownStatuses,
+    Unmatched, UpstreamSettings, UpstreamUrl,
 };
 use super::store;
 use super::tls;
@@ -419,28 +420,57 @@ fn admin(file: AdminFile, report: &mut Report) -> Option<AdminSettings> {
         Some("off") => Some(None),
         given => listen("admin.listen", given, ADMIN_LISTEN, report).map(Some),
     };
-    if listen
-        .as_ref()
-        .is_some_and(|l| l.as_ref().is_some_and(|l| !addresses::is_local(l)))
-    {
-        report.warn(
-            "admin.listen",
-            "whoever reaches this address reads resource keys and marks",
-            "127.0.0.1 if only this machine needs it, or keep others out by a firewall or network policy",
+    for (at, path) in [
+        ("admin.token_file", &file.token_file),
+        ("admin.read_token_file", &file.read_token_file),
+    ] {
+        if let Some(path) = path {
+            admin_token(at, path, report);
+        }
+    }
+    let tls = match &file.tls {
+        Some(block) => tls::admin(block, report).map(Some),
+        None => Some(None),
+    };
+    let is_remote = |listen: &Option<Listen>| {
+        let listen = listen.as_ref();
+        listen.is_some_and(|listen| !addresses::is_local(listen))
+    };
+    if file.tls.is_some() && matches!(listen, Some(Some(Listen::Unix(_)))) {
+        report.error(
+            "admin.tls",
+            "the admin port is a Unix socket: nobody reads along there",
+            "remove this block, or listen on host:port",
         );
     }
-    if file
-        .token_file
-        .as_ref()
-        .is_some_and(|path| path.as_os_str().is_empty())
-    {
-        report.error("admin.token_file", "the path is empty", "");
+    let has_token = file.token_file.is_some() || file.read_token_file.is_some();
+    if has_token && file.tls.is_none() && listen.as_ref().is_some_and(is_remote) {
+        report.warn(
+            "admin.listen",
+            "a token that is sent to this address over a network can be read on its way",
+            "give admin.tls, send tokens over the loopback only, or listen on 127.0.0.1",
+        );
     }
     Some(AdminSettings {
         listen: listen?,
         token_file: file.token_file,
+        read_token_file: file.read_token_file,
+        tls: tls?,
         ready_follows_store: file.ready_follows_store.unwrap_or(false),
     })
+}
+
+/// Warns of a token that will let nobody in. A file that is not there yet may come: it is read at each use.
+fn admin_token(at: &str, path: &Path, report: &mut Report) {
+    if path.as_os_str().is_empty() {
+        report.error(at, "the path is empty", "");
+    } else if std::fs::read(path).is_ok_and(|token| token.trim_ascii().len() < MIN_ADMIN_TOKEN) {
+        report.warn(
+            at,
+            format!("the token has less than {MIN_ADMIN_TOKEN} characters: it lets nobody in"),
+            "openssl rand -hex 32 makes a good one; it is read without a restart",
+        );
+    }
 }
 
 fn log(file: LogFile, report: &mut Report) -> Option<LogSettings> {

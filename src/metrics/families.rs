@@ -107,11 +107,13 @@ families! {
     connections: IntGauge = gauge("fencepost_connections");
     /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.
     upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
+    /// Requests that the admin port refused, and connections of it that were closed, by reason.
+    admin_refused: IntCounterVec = counters("fencepost_admin_refused_total", &["reason"]);
     /// TLS handshakes with clients that failed, by reason.
     tls_handshake_errors: IntCounterVec =
         counters("fencepost_tls_handshake_errors_total", &["reason"]);
-    /// When a certificate that is shown to clients (listener) or to the upstream ends, the first of its chain, in
-    /// seconds since 1970; +Inf where none is configured.
+    /// When a certificate that is shown to clients (listener), on the admin port or to the upstream ends, the first of its
+    /// chain, in seconds since 1970; +Inf where none is configured.
     tls_certificate_expiry: GaugeVec =
         float_gauges("fencepost_tls_certificate_expiry_seconds", &["certificate"]);
     /// 1, with the version in the label.

@@ -195,6 +195,22 @@ label! {
 }
 
 label! {
+    /// Why the admin port refused a request, or closed a connection.
+    AdminRefusal {
+        /// The connection made room for a newer one: its client had as many as it may have, or the port.
+        Connections = "connections",
+        /// As many requests of this kind, or of this client, as there is room for were under way.
+        Overloaded = "overloaded",
+        /// The client did not take its answer; the connection was reset.
+        WriteTimeout = "write-timeout",
+        /// A read without a token, for a host by another name (DNS rebinding).
+        UnknownHost = "unknown-host",
+        /// The bearer token is not the right one.
+        WrongToken = "wrong-token",
+    }
+}
+
+label! {
     /// Why a TLS handshake with a client did not come to its end.
     HandshakeError {
         /// The client showed no certificate where it has to, or one that does not verify.
@@ -215,6 +231,8 @@ label! {
     Certificate {
         /// To clients of the data port: `tls.cert_file`.
         Listener = "listener",
+        /// On the admin port: `admin.tls.cert_file`.
+        Admin = "admin",
         /// To the upstream: `upstream.tls.cert_file`.
         Upstream = "upstream",
     }

@@ -22,7 +22,7 @@ use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry
 
 use self::families::Families;
 pub use self::labels::{
-    Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
+    AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, RouteMetrics};
 use self::sketch::RecentDistinct;
@@ -95,6 +95,9 @@ impl Metrics {
             families
                 .tls_handshake_errors
                 .with_label_values(&[reason.as_str()]);
+        }
+        for reason in AdminRefusal::ALL {
+            families.admin_refused.with_label_values(&[reason.as_str()]);
         }
         for certificate in Certificate::ALL {
             families
@@ -169,6 +172,14 @@ impl Metrics {
     /// A limit was reached.
     pub fn limit(&self, limit: Limit) {
         self.limits[limit as usize].inc();
+    }
+
+    /// The admin port refused a request, or closed a connection.
+    pub fn admin_refused(&self, reason: AdminRefusal) {
+        self.families
+            .admin_refused
+            .with_label_values(&[reason.as_str()])
+            .inc();
     }
 
     /// A TLS handshake with a client failed.

@@ -6,8 +6,8 @@ use crate::config::LimitSettings;
 
 /// The client's connection, and one to the upstream.
 const PER_CONNECTION: u64 = 2;
-/// The store, listeners, the admin port, logs, the runtime.
-const BESIDE: u64 = 64;
+/// The store, listeners, logs, the runtime; and the connections of the admin port.
+const BESIDE: u64 = 64 + crate::admin::CONNECTIONS as u64;
 
 /// Raises the soft limit to the hard one if `limits.connections` may need it, and warns if even that
 /// does not suffice.

@@ -32,7 +32,7 @@ from sandbox import Image
 # Where the Service that a gateway stands in front of has its address.
 SERVICE_IP = "10.77.0.3"
 
-ADMIN_TOKEN = "only-for-tests"
+ADMIN_TOKEN = "only-for-tests-of-ours"
 
 # The exit code where a render wants a Postgres and none was named.
 NO_POSTGRES = 77
@@ -115,7 +115,9 @@ class Story:
             # The role that the render grants to; only those grants are its own.
             dsn = re.sub("//[^@]*@", f"//{self.granted()}@", dsn)
         values = {"FENCEPOST_STORE": dsn} if dsn else {}
-        for section, field, value in [("store", "url_file", dsn), ("admin", "token_file", ADMIN_TOKEN)]:
+        secrets = [("store", "url_file", dsn)]
+        secrets += [("admin", field, ADMIN_TOKEN) for field in ("token_file", "read_token_file")]
+        for section, field, value in secrets:
             if field in config.get(section, {}):
                 if value is None:
                     raise NoPostgres

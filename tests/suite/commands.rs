@@ -289,6 +289,25 @@ async fn a_flag_stands_above_the_environment_above_the_file() {
     assert_eq!((one.count(), two.count()), (1, 1));
 }
 
+/// As the image's environment does: port 1 is not what the file says.
+#[tokio::test]
+async fn a_default_of_the_environment_stands_below_the_file() {
+    let upstream = Upstream::start().await;
+    let mut command = fencepost();
+    command.env("FENCEPOST_DEFAULT_ADMIN_LISTEN", "127.0.0.1:1");
+    command.env("FENCEPOST_DEFAULT_LISTEN", "127.0.0.1:1");
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start_by(&config, command, &[]).await;
+    assert_ne!((proxy.admin().port(), proxy.data().port()), (1, 1));
+    let help = run({
+        let mut help = fencepost();
+        help.args(["serve", "--help"]);
+        help
+    });
+    let help = text(&help.await.stdout);
+    assert!(help.contains("FENCEPOST_DEFAULT_ADMIN_LISTEN"), "{help}");
+}
+
 /// Runs `fencepost marks …` against a proxy.
 async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     let mut command = fencepost();

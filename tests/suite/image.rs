@@ -5,6 +5,7 @@ mod build;
 mod container;
 mod names;
 
+use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,19 +14,22 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use self::build::{image, list, project};
-use self::container::{Plan, USER, in_a_network, volume};
+use self::container::{Plan, USER, volume};
+use crate::support::network::{ADDRESS, in_a_network};
 use crate::support::tls::{Ca, server};
-use crate::support::{Config, Store, Upstream, eventually, get, put};
+use crate::support::{Upstream, eventually, get, put};
 
 /// Where the marks lie.
 const MARKS: &str = "/var/lib/fencepost";
 
-/// A configuration for this upstream, whose marks lie in the image's working directory. It listens on the loopback,
-/// but for the image's own environment.
+/// A configuration for this upstream, whose marks lie in the image's working directory. Where it listens is left to
+/// the image.
 fn config(url: &str) -> String {
-    Config::to(url, &Store::sqlite())
-        .with("store: { url: 'sqlite:marks.db' }")
-        .text()
+    format!(
+        "upstream: {{ url: '{url}' }}\n\
+         store: {{ url: 'sqlite:marks.db' }}\n\
+         routes: [{{ path: '/orders/{{id}}', resource: 'order:{{id}}' }}]\n"
+    )
 }
 
 #[test]
@@ -146,8 +150,8 @@ fn it_says_what_it_is_and_how_it_is_run() {
     assert_eq!(
         environment,
         [
-            "FENCEPOST_LISTEN=0.0.0.0:7080",
-            "FENCEPOST_ADMIN_LISTEN=0.0.0.0:7081"
+            "FENCEPOST_DEFAULT_LISTEN=0.0.0.0:7080",
+            "FENCEPOST_DEFAULT_ADMIN_LISTEN=0.0.0.0:7081"
         ]
     );
     let label = |name: &str| &config["Labels"][format!("org.opencontainers.image.{name}")];
@@ -276,6 +280,51 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
         container.signal(Signal::TERM);
         let (status, output) = container.exit().await;
         assert_eq!(status.code(), Some(0), "{output}");
+    });
+}
+
+/// What the file says of the admin port holds against the image's environment; and keys and marks are read from
+/// inside only.
+#[test]
+fn the_file_stands_above_the_image_and_marks_are_read_inside() {
+    let Some(image) = image("the_file_stands_above_the_image_and_marks_are_read_inside") else {
+        return;
+    };
+    in_a_network(|| async {
+        let marks = volume();
+        let plan = |more: &str| {
+            let text = config("http://127.0.0.1:3000") + more;
+            Plan::new(image).volume(marks.path(), MARKS).config(&text)
+        };
+        let port: SocketAddr = (ADDRESS, 7081).into();
+        {
+            let container = plan("").serve().await;
+            for open in ["/livez", "/readyz", "/metrics"] {
+                assert_eq!(container.ask(open).await.status(), 200, "{open}");
+            }
+            for closed in ["/v1/marks", "/v1/marks/order:7", "/v1/rejections"] {
+                let answer = container.ask(closed).await;
+                assert_eq!(answer.status(), 403, "{closed}: {}", answer.text());
+            }
+            let inside = container.exec(&["/fencepost", "marks", "list"]);
+            assert!(inside.status.success(), "{inside:?}");
+        }
+        let socket = "admin: { listen: 'unix:/var/lib/fencepost/admin.sock' }\n";
+        for (more, healthy) in [(socket, true), ("admin: { listen: off }\n", false)] {
+            let mut container = plan(more).run().await;
+            let data: SocketAddr = (ADDRESS, 7080).into();
+            eventually("the data port to listen", || {
+                let ended = container.ended();
+                async move {
+                    assert!(ended.is_none(), "it ended, {ended:?}");
+                    get("/orders/7").attempt(data).await.ok().map(drop)
+                }
+            })
+            .await;
+            assert!(get("/livez").attempt(port).await.is_err(), "{more}");
+            let check = container.exec(&["/fencepost", "health", "live"]);
+            assert_eq!(check.status.success(), healthy, "{more}: {check:?}");
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod admin_port;
 mod admission;
 mod again;
 mod barrier;

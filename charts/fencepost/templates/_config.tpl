@@ -19,6 +19,9 @@
 {{- if .Values.admin.existingSecret -}}
 {{- $admin := get $config "admin" | default dict -}}
 {{- $_ := set $admin "token_file" "/run/secrets/fencepost/admin/token" -}}
+{{- if .Values.admin.existingSecretReadKey -}}
+{{- $_ := set $admin "read_token_file" "/run/secrets/fencepost/admin/read-token" -}}
+{{- end -}}
 {{- $_ := set $config "admin" $admin -}}
 {{- end -}}
 {{- toYaml $config -}}

@@ -140,6 +140,10 @@ volumeMounts:
     items:
       - key: {{ .Values.admin.existingSecretKey }}
         path: token
+      {{- with .Values.admin.existingSecretReadKey }}
+      - key: {{ . }}
+        path: read-token
+      {{- end }}
 {{- end }}
 {{- if eq .Values.kind "sidecar" }}
 - name: fencepost-no-token

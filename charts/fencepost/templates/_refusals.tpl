@@ -55,13 +55,16 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 
 {{- /* What the chart sets itself. */ -}}
-{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "store.url" "store.type and store.existingSecret (a ConfigMap is no place for a password)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
+{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "admin.read_token_file" "admin.existingSecretReadKey" "admin.tls" "networkPolicy.admin, since probes and monitors ask over plain HTTP" "store.url" "store.type and store.existingSecret (a ConfigMap is no place for a password)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
 {{- $parts := splitList "." $path -}}
 {{- $at := $config -}}
 {{- range initial $parts -}}{{- $at = get $at . | default dict -}}{{- end -}}
 {{- if hasKey $at (last $parts) -}}
 {{- $why = append $why (printf "config.%s is the chart's to set: use %s" $path $instead) -}}
 {{- end -}}
+{{- end -}}
+{{- if and $v.admin.existingSecretReadKey (not $v.admin.existingSecret) -}}
+{{- $why = append $why "admin.existingSecretReadKey is a key of admin.existingSecret, which is empty" -}}
 {{- end -}}
 {{- $fixed := list "config" "upstream" "listen" "store" "namespace" "settle" "admin-listen" "admin-token-file" -}}
 {{- $mode := "" -}}

@@ -1,24 +1,31 @@
 //! A core that is made up, behind a real router; the commands of `fencepost marks` are tried over the
 //! same one.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{HeaderMap, HeaderValue, Request, header};
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tower::ServiceExt;
 
-use crate::admin::{AdminState, Control, ControlError, MarkView, Readiness, UnknownView, router};
+use crate::admin::clients::Client;
+use crate::admin::{
+    AdminState, Control, ControlError, MarkView, Peer, Readiness, UnknownView, router,
+};
+use crate::config::AdminSettings;
 use crate::config::settings::Mode;
 use crate::fence::{Decision, ResourceKey, Token};
 use crate::marks::{AuditRow, EpochRow, InstanceId, MarkRow, Override, StoreError};
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 
-pub(super) const SECRET: &str = "correct horse";
+pub(super) const SECRET: &str = "correct horse battery";
+/// The token of reads.
+pub(super) const READER: &str = "staple, only to read";
 
 pub(super) fn key(text: &str) -> ResourceKey {
     ResourceKey::new(text).expect("a good key")
@@ -190,7 +197,8 @@ impl Control for FakeControl {
 pub(crate) struct Admin {
     pub(crate) control: Arc<FakeControl>,
     pub(crate) state: AdminState,
-    /// Holds the token file.
+    pub(super) settings: watch::Sender<AdminSettings>,
+    /// Holds the token files.
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -226,22 +234,55 @@ impl Admin {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let token_file = dir.path().join("token");
         std::fs::write(&token_file, format!("  {SECRET}\n")).expect("written");
+        let read_token_file = dir.path().join("read-token");
+        std::fs::write(&read_token_file, READER).expect("written");
+        let settings = watch::Sender::new(AdminSettings {
+            listen: None,
+            token_file: Some(token_file),
+            read_token_file: Some(read_token_file),
+            tls: None,
+            ready_follows_store: false,
+        });
         let control = Arc::new(FakeControl::default());
         let state = AdminState {
             control: Arc::clone(&control) as Arc<dyn Control>,
             metrics: Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)])),
             rejections: Arc::new(Rejections::default()),
             readiness: Arc::new(Readiness::new(false)),
-            token_file: Some(token_file),
+            settings: settings.subscribe(),
         };
         Self {
             control,
             state,
+            settings,
             dir,
         }
     }
 
-    pub(super) async fn send(&self, request: Request<Body>) -> Answer {
+    /// The file of the token of writes.
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.dir.path().join("token")
+    }
+
+    /// How often the port has refused something for this reason.
+    pub(super) async fn refused(&self, reason: &str) -> u64 {
+        let text = self.get("/metrics").await.text;
+        let series = format!("fencepost_admin_refused_total{{reason=\"{reason}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series));
+        line.expect("the series is there").parse().expect("a count")
+    }
+
+    /// Sends a request over the loopback, if it does not say that it comes from elsewhere.
+    pub(super) async fn send(&self, mut request: Request<Body>) -> Answer {
+        request.extensions_mut().get_or_insert_with(|| Peer {
+            text: "unknown".into(),
+            client: Client::Loopback,
+            local: true,
+        });
+        request
+            .headers_mut()
+            .entry(header::HOST)
+            .or_insert(HeaderValue::from_static("localhost"));
         let response = router(self.state.clone())
             .oneshot(request)
             .await

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
 use crate::admin::tests::fake::Admin as FakeAdmin;
-use crate::admin::{Listener, router, serve};
+use crate::admin::{Listener, serve};
 
 #[derive(Parser)]
 struct Program {
@@ -19,10 +19,10 @@ struct Program {
 async fn start(admin: &FakeAdmin) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let router = router(admin.state.clone());
+    let state = admin.state.clone();
     tokio::spawn(serve(
         Listener::Tcp(listener),
-        router,
+        state,
         std::future::pending(),
     ));
     url
@@ -112,7 +112,7 @@ async fn every_key_arrives_as_it_was_given() {
 async fn writes_carry_the_token_and_who_and_why() {
     let admin = FakeAdmin::new();
     let url = start(&admin).await;
-    let file = admin.state.token_file.clone();
+    let file = Some(admin.token_file());
     let file = file.as_deref();
     let done = marks(&url, file, &["advance", "a/b", "44", "--actor", "ann"])
         .await
@@ -140,7 +140,7 @@ async fn writes_carry_the_token_and_who_and_why() {
 async fn errors_say_what_to_do() {
     let admin = FakeAdmin::new();
     let url = start(&admin).await;
-    let file = admin.state.token_file.clone();
+    let file = Some(admin.token_file());
     let file = file.as_deref();
     let no_file = message(marks(&url, None, &["advance", "a", "44"]).await);
     assert!(no_file.contains("--token-file"), "{no_file}");
@@ -180,11 +180,7 @@ async fn another_server_is_not_taken_for_fencepost() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let other =
         axum::Router::new().fallback(|| async { (axum::http::StatusCode::FOUND, "elsewhere") });
-    tokio::spawn(serve(
-        Listener::Tcp(listener),
-        other,
-        std::future::pending(),
-    ));
+    tokio::spawn(async move { axum::serve(listener, other).await });
     let error = message(marks(&url, None, &["list"]).await);
     assert!(error.contains("is not fencepost's admin port"), "{error}");
 }
@@ -196,16 +192,12 @@ async fn speaks_over_a_unix_socket() {
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(serve(
         Listener::Unix(listener),
-        router(admin.state.clone()),
+        admin.state.clone(),
         std::future::pending(),
     ));
     let url = format!("unix:{}", path.display());
-    let done = marks(
-        &url,
-        admin.state.token_file.as_deref(),
-        &["advance", "a", "43"],
-    )
-    .await
-    .unwrap();
+    let done = marks(&url, Some(&admin.token_file()), &["advance", "a", "43"])
+        .await
+        .unwrap();
     assert_eq!(done, "a: the mark was 43 already\n");
 }

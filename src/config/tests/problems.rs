@@ -683,7 +683,10 @@ fn warnings_do_not_stop_a_start() {
         ("barrier: { settle: 29s }", "upstream.timeout"),
         ("barrier: { wait: 0s }", "barrier.wait"),
         ("shutdown: { deadline: 9s }", "shutdown.deadline"),
-        ("admin: { listen: '0.0.0.0:1' }", "admin.listen"),
+        (
+            "admin: { listen: '0.0.0.0:1', token_file: /t }",
+            "admin.listen",
+        ),
         (
             "store: { url: 'postgres://a/b', namespace: a, timeout: 6s }",
             "store.timeout",

@@ -3,68 +3,23 @@
 //! is the test's own too, so that the ports are the image's, and nothing but the address of a pod is asked.
 
 use std::fs::File;
-use std::future::Future;
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::net::SocketAddr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Output};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::build::{Image, list};
+use crate::support::network::ADDRESS;
 use crate::support::process::Process;
 use crate::support::store::program;
 use crate::support::{Answer, Request, eventually, get};
 
-/// The only address beside the loopback's.
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The user and the group of the image.
 pub const USER: u32 = 65532;
-
-/// Runs `body` on a thread that has a network of its own; what it starts is in there too.
-pub fn in_a_network<F: Future<Output = ()>>(body: impl FnOnce() -> F + Send) {
-    let thread = || {
-        enter_a_network();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(body());
-    };
-    std::thread::scope(|scope| {
-        if let Err(panic) = scope.spawn(thread).join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
-
-fn enter_a_network() {
-    let ip = tool("ip");
-    let script =
-        format!("{ip} link set lo up; {ip} address add {ADDRESS}/32 dev lo; echo up; exec cat");
-    let mut holder = Command::new("unshare")
-        .args(["--net", "sh", "-ec", &script])
-        // It stays for as long as this is open.
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("unshare can be started");
-    let mut line = String::new();
-    BufReader::new(holder.stdout.take().expect("it is a pipe"))
-        .read_line(&mut line)
-        .expect("it can be read");
-    let network = File::open(format!("/proc/{}/ns/net", holder.id())).expect("it has a network");
-    holder.kill().expect("it is ours");
-    holder.wait().expect("it is ours");
-    assert_eq!(line, "up\n", "the network is not up");
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .expect("root may enter a network");
-}
 
 /// A directory for the marks, as a volume with the image's owner.
 pub fn volume() -> TempDir {
@@ -299,6 +254,11 @@ impl Container {
     /// What it has logged so far.
     pub fn lines(&self) -> Vec<String> {
         self.process.lines()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.ended()
     }
 
     /// Waits for it to end by itself; what it wrote, too.

@@ -5,6 +5,7 @@ pub mod client;
 pub mod faulty_disk;
 pub mod http2;
 pub mod metrics;
+pub mod network;
 pub mod pair;
 pub mod path;
 pub mod postgres;

@@ -20,7 +20,7 @@ use super::{Store, Upstream};
 /// What is waited for when a proxy starts.
 pub const READY: &str = "the proxy to be ready";
 /// The bearer token of the admin API in every test.
-pub const ADMIN_TOKEN: &str = "only-for-tests";
+pub const ADMIN_TOKEN: &str = "only-for-tests-of-ours";
 
 /// A configuration file in the making. Its store lives at least as long.
 #[derive(Clone)]
@@ -322,7 +322,7 @@ impl Proxy {
 
     /// A read of the admin port.
     pub async fn ask(&self, target: &str) -> Answer {
-        get(target).send(self.admin).await
+        get(target).host(Some("localhost")).send(self.admin).await
     }
 
     /// A write to the admin port, with the bearer token.

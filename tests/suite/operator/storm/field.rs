@@ -280,6 +280,7 @@ impl Field {
     async fn mark(&self, resource: usize, random: &Mutex<StdRng>) -> Option<u64> {
         let to = self.admin(random).await;
         let answer = get(&format!("/v1/marks/{}", escape(&key(resource))))
+            .host(Some("localhost"))
             .attempt(to)
             .await
             .ok()?;
@@ -290,7 +291,7 @@ impl Field {
     async fn resolve(&self, resource: usize, random: &Mutex<StdRng>) {
         let to = self.admin(random).await;
         let target = format!("/v1/marks/{}", escape(&key(resource)));
-        let Ok(answer) = get(&target).attempt(to).await else {
+        let Ok(answer) = get(&target).host(Some("localhost")).attempt(to).await else {
             return;
         };
         let view = answer.json();

@@ -1,0 +1,273 @@
+//! The open connections of the admin port, by client. A new connection always gets in: where its client has as
+//! many as it may have, or the port, another one is closed for it. So no client keeps the probes out, however
+//! many connections it opens and whatever it leaves undone on them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{AdminRefusal, Metrics};
+
+/// Connections in all.
+pub const CONNECTIONS: usize = 256;
+/// Connections of one client.
+const PER_CLIENT: usize = 32;
+
+/// What counts as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// This machine, or this pod, whichever of the loopback's addresses it uses.
+    Loopback,
+    /// A user of this machine, over a Unix socket; `None`: the kernel does not say which.
+    User(Option<u32>),
+    /// An IPv4 address, or the /64 that one IPv6 site has at the least (RFC 6177).
+    Site(IpAddr),
+}
+
+impl Client {
+    pub fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) if !ip.is_loopback() => Self::Site(ip.into()),
+            IpAddr::V6(ip) if !ip.is_loopback() => {
+                Self::Site(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into())
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => Self::Loopback,
+        }
+    }
+}
+
+/// All connections that are open.
+pub struct Connections {
+    /// Held for a look through at most [`CONNECTIONS`] entries, never across an await.
+    open: Mutex<Open>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// The number of the next connection.
+    next: u64,
+    by_number: HashMap<u64, Entry>,
+}
+
+struct Entry {
+    client: Client,
+    /// A request is being answered.
+    at_work: bool,
+    /// When that changed last.
+    since: Instant,
+    closed: CancellationToken,
+}
+
+impl Connections {
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            open: Mutex::default(),
+            metrics,
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new connection. Another one is closed for it where there are too many.
+    pub fn enter(self: &Arc<Self>, client: Client, now: Instant) -> Place {
+        let mut open = self.open();
+        if let Some(number) = open.to_be_closed_for(client) {
+            if let Some(entry) = open.by_number.remove(&number) {
+                entry.closed.cancel();
+            }
+            self.metrics.admin_refused(AdminRefusal::Connections);
+        }
+        let number = open.next;
+        open.next += 1;
+        let closed = CancellationToken::new();
+        open.by_number.insert(
+            number,
+            Entry {
+                client,
+                at_work: false,
+                since: now,
+                closed: closed.clone(),
+            },
+        );
+        drop(open);
+        Place {
+            number,
+            connections: Arc::clone(self),
+            closed,
+        }
+    }
+
+    /// Notes that a connection has a request to answer, or none any more.
+    fn note(&self, number: u64, at_work: bool, now: Instant) {
+        if let Some(entry) = self.open().by_number.get_mut(&number) {
+            entry.at_work = at_work;
+            entry.since = now;
+        }
+    }
+}
+
+impl Open {
+    /// The connection that makes room for a new one of `client`: one without a request before one with a request;
+    /// of the client that has the most of them; the one that is so the longest.
+    fn to_be_closed_for(&self, client: Client) -> Option<u64> {
+        let mut counts: HashMap<Client, usize> = HashMap::new();
+        for entry in self.by_number.values() {
+            *counts.entry(entry.client).or_default() += 1;
+        }
+        let count = |client| counts.get(&client).copied().unwrap_or_default();
+        let own_only = count(client) >= PER_CLIENT;
+        if !own_only && self.by_number.len() < CONNECTIONS {
+            return None;
+        }
+        let entries = self.by_number.iter();
+        entries
+            .filter(|(_, entry)| !own_only || entry.client == client)
+            .min_by_key(|(number, entry)| {
+                let most = Reverse(count(entry.client));
+                (entry.at_work, most, entry.since, **number)
+            })
+            .map(|(number, _)| *number)
+    }
+}
+
+/// An open connection's place.
+#[must_use = "the place is given back when this is dropped"]
+pub struct Place {
+    number: u64,
+    connections: Arc<Connections>,
+    closed: CancellationToken,
+}
+
+impl Place {
+    /// Cancelled once the connection has to make room for another one.
+    pub fn closed(&self) -> CancellationToken {
+        self.closed.clone()
+    }
+
+    /// A request is being answered, until this is dropped.
+    pub fn begin(&self) -> AtWork<'_> {
+        self.connections.note(self.number, true, Instant::now());
+        AtWork(self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.open().by_number.remove(&self.number);
+    }
+}
+
+/// A request that is being answered.
+#[must_use]
+pub struct AtWork<'a>(&'a Place);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let place = self.0;
+        place.connections.note(place.number, false, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn connections() -> Arc<Connections> {
+        Arc::new(Connections::new(Arc::new(Metrics::new(&[]))))
+    }
+
+    fn client(ip: &str) -> Client {
+        Client::of(ip.parse().expect("an address"))
+    }
+
+    /// The positions of the places that were closed for others.
+    fn closed(places: &[Place]) -> Vec<usize> {
+        let all = places.iter().enumerate();
+        all.filter(|(_, place)| place.closed.is_cancelled())
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    #[test]
+    fn the_loopback_is_one_client_and_so_is_an_ipv6_site() {
+        assert_eq!(client("127.0.0.1"), client("127.9.9.9"));
+        assert_eq!(client("::1"), client("::ffff:127.0.0.1"));
+        assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff::9"));
+        assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
+        assert_eq!(client("::ffff:192.0.2.7"), client("192.0.2.7"));
+        assert_ne!(client("192.0.2.7"), client("192.0.2.8"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_makes_room_for_itself_and_for_nobody_else() {
+        let (connections, began) = (connections(), Instant::now());
+        let other = connections.enter(client("192.0.2.8"), began);
+        let after =
+            |number: usize| began + Duration::from_secs(1) * u32::try_from(number).unwrap_or(0);
+        let mut places: Vec<_> = (0..PER_CLIENT)
+            .map(|number| connections.enter(Client::Loopback, after(number)))
+            .collect();
+        assert!(closed(&places).is_empty());
+        // The longest idle one goes; what is at work stays.
+        let work = places[0].begin();
+        let next = connections.enter(Client::Loopback, after(100));
+        assert_eq!(closed(&places), [1]);
+        tokio::time::advance(Duration::from_secs(200)).await;
+        drop(work);
+        // It has just been at work: others are idle for longer.
+        let another = connections.enter(Client::Loopback, after(101));
+        assert_eq!(closed(&places), [1, 2]);
+        places.extend([next, another]);
+        assert!(!other.closed.is_cancelled());
+        drop((places, other));
+        assert!(connections.open().by_number.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_full_port_takes_from_the_client_that_has_the_most() {
+        let (connections, now) = (connections(), Instant::now());
+        let kubelet = connections.enter(client("192.0.2.1"), now);
+        let mut places = Vec::new();
+        for site in 0..8 {
+            let crowd = client(&format!("198.51.100.{site}"));
+            let room = if site == 7 {
+                PER_CLIENT - 1
+            } else {
+                PER_CLIENT
+            };
+            places.extend((0..room).map(|_| connections.enter(crowd, now)));
+        }
+        assert_eq!(places.len() + 1, CONNECTIONS);
+        assert!(closed(&places).is_empty());
+        for number in 0..20 {
+            let _place = connections.enter(client(&format!("203.0.113.{number}")), now);
+        }
+        assert!(!kubelet.closed.is_cancelled());
+        assert_eq!(
+            closed(&places).len(),
+            1,
+            "places that are given back are free"
+        );
+    }
+
+    #[tokio::test]
+    async fn where_all_are_at_work_the_longest_of_the_largest_client_goes() {
+        let (connections, now) = (connections(), Instant::now());
+        let places: Vec<_> = (0..PER_CLIENT)
+            .map(|_| connections.enter(Client::User(Some(0)), now))
+            .collect();
+        let work: Vec<_> = places.iter().map(Place::begin).collect();
+        let _place = connections.enter(Client::User(Some(0)), now);
+        assert_eq!(closed(&places).len(), 1);
+        drop(work);
+    }
+}

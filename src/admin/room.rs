@@ -1,0 +1,186 @@
+//! Room for the requests that cost something: as many at once as there is room for, and of one client no more
+//! than its share. What is over is refused at once. The probes never ask for room.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::clients::Client;
+use super::{Peer, problem};
+use crate::metrics::{AdminRefusal, Metrics};
+
+/// How much of an answer is handed to the connection at once. What waits in front of the connection holds the
+/// answer's place.
+const PIECE: usize = 16 << 10;
+
+/// As many requests as may be under way at once.
+pub struct Room {
+    all: usize,
+    each: usize,
+    /// Places taken, by client; no entry without one. Held for a look and a count, never across an await.
+    taken: Mutex<HashMap<Client, usize>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Room {
+    /// Room for `all`, of which one client takes half at most.
+    pub fn new(all: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            all,
+            each: all / 2,
+            taken: Mutex::default(),
+            metrics,
+        })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(self: &Arc<Self>, client: Client) -> Option<Held> {
+        let mut taken = self.taken();
+        let own = taken.get(&client).copied().unwrap_or_default();
+        if own >= self.each || taken.values().sum::<usize>() >= self.all {
+            return None;
+        }
+        taken.insert(client, own + 1);
+        drop(taken);
+        Some(Held {
+            room: Arc::clone(self),
+            client,
+        })
+    }
+
+    /// A layer: answers if there is room, until the answer has been taken by its connection.
+    pub async fn serve(self: Arc<Self>, request: Request, next: Next) -> Response {
+        let Some(held) = self.enter(Peer::of(&request).client) else {
+            self.metrics.admin_refused(AdminRefusal::Overloaded);
+            return problem::shed().into_response();
+        };
+        let response = next.run(request).await;
+        response.map(|body| {
+            Body::new(Answer {
+                body,
+                rest: Bytes::new(),
+                _held: held,
+            })
+        })
+    }
+}
+
+/// A place in a room.
+#[must_use = "the place is given back when this is dropped"]
+struct Held {
+    room: Arc<Room>,
+    client: Client,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken();
+        if let Some(own) = taken.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// An answer that goes out piece by piece, with the place that it holds.
+struct Answer {
+    body: Body,
+    /// What has come of the body and has not gone out.
+    rest: Bytes,
+    _held: Held,
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        while self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                ended => return Poll::Ready(ended),
+            }
+        }
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let behind = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(behind.lower().saturating_add(rest));
+        if let Some(upper) = behind.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[test]
+    fn one_client_takes_half_of_the_room_and_gives_it_back() {
+        let room = Room::new(4, Arc::new(Metrics::new(&[])));
+        let user = |uid| Client::User(Some(uid));
+        let held: Vec<_> = (0..3).filter_map(|_| room.enter(user(1))).collect();
+        assert_eq!(held.len(), 2);
+        let others: Vec<_> = (2..9).filter_map(|uid| room.enter(user(uid))).collect();
+        assert_eq!(others.len(), 2);
+        drop(held);
+        assert!(room.enter(user(9)).is_some());
+        drop(others);
+        assert!(room.taken().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_goes_out_in_pieces_and_holds_its_place_until_the_last() {
+        let room = Room::new(2, Arc::new(Metrics::new(&[])));
+        let whole = vec![7; 2 * PIECE + 1];
+        let mut answer = Answer {
+            body: whole.clone().into(),
+            rest: Bytes::new(),
+            _held: room.enter(Client::Loopback).expect("there is room"),
+        };
+        let hint = http_body::Body::size_hint(&answer);
+        assert_eq!(hint.exact(), Some(2 * PIECE as u64 + 1));
+        let first = answer.frame().await.expect("a frame").expect("no error");
+        assert_eq!(first.into_data().expect("data").len(), PIECE);
+        assert_eq!(
+            http_body::Body::size_hint(&answer).exact(),
+            Some(PIECE as u64 + 1)
+        );
+        assert!(room.enter(Client::Loopback).is_none());
+        let rest = answer.collect().await.expect("no error").to_bytes();
+        assert_eq!(rest, whole[PIECE..]);
+        assert!(room.enter(Client::Loopback).is_some());
+    }
+}

@@ -1,0 +1,161 @@
+//! A socket of the admin port: its buffers in the kernel are bounded, and its client has to take what is
+//! written to it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{AdminRefusal, Metrics};
+
+/// From the first write that finds no room until all that waited has been written. The server hands on less
+/// than 100 KiB at once, so a client that reads 7 KiB a second is fast enough.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// After that long the kernel gives up what the client does not take, also behind a connection that is closed.
+const UNDELIVERED: Duration = Duration::from_secs(20);
+/// Bytes that the kernel holds of answers, and of requests; it counts twice as many, for its own accounts. Left
+/// alone it takes megabytes of either for one connection.
+const SEND_BUFFER: usize = 64 << 10;
+const RECEIVE_BUFFER: usize = 32 << 10;
+
+/// A socket that can be closed by a reset.
+pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// To be called once, before the first byte.
+    fn prepare(&self);
+    /// The close to come is a reset: the kernel drops what it still holds.
+    fn reset(&self) {}
+}
+
+impl Socket for TcpStream {
+    fn prepare(&self) {
+        // Either fails only on a socket that is gone already.
+        // Answers are small; waiting to fill a packet only delays them.
+        let _ = self.set_nodelay(true);
+        let _ = SockRef::from(self).set_tcp_user_timeout(Some(UNDELIVERED));
+    }
+
+    fn reset(&self) {
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Socket for UnixStream {
+    fn prepare(&self) {
+        // Of a Unix socket only what is sent counts: what comes in is the sender's.
+        let _ = SockRef::from(self).set_send_buffer_size(SEND_BUFFER);
+    }
+}
+
+/// Bounds the buffers of the connections to come. They inherit the listener's, from the handshake on: later it
+/// would be too late for the window that the client is told.
+pub fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)
+}
+
+/// The socket, with the clock of its writes.
+pub struct Deadlined<S: Socket> {
+    socket: S,
+    clock: Option<Pin<Box<Sleep>>>,
+    /// A write found no room, and not all has been written since.
+    waiting: bool,
+    /// Cancelled once the connection has to make room: then it is closed by a reset.
+    closed: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+impl<S: Socket> Deadlined<S> {
+    pub fn new(socket: S, closed: CancellationToken, metrics: Arc<Metrics>) -> Self {
+        socket.prepare();
+        Self {
+            socket,
+            clock: None,
+            waiting: false,
+            closed,
+            metrics,
+        }
+    }
+
+    /// What a write has come to. One that finds no room starts the clock.
+    fn timed<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            return written;
+        }
+        let clock = self
+            .clock
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        if !self.waiting {
+            self.waiting = true;
+            clock.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
+        }
+        ready!(clock.as_mut().poll(cx));
+        self.metrics.admin_refused(AdminRefusal::WriteTimeout);
+        self.socket.reset();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: Socket> Drop for Deadlined<S> {
+    fn drop(&mut self) {
+        if self.closed.is_cancelled() {
+            self.socket.reset();
+        }
+    }
+}
+
+impl<S: Socket> AsyncRead for Deadlined<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: Socket> AsyncWrite for Deadlined<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.timed(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.timed(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    /// The server flushes once it has nothing left to write.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+        self.waiting = false;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,79 @@
+//! [`AdminPlace`]: where a file puts the admin port, read by itself. A health check neither needs nor checks the
+//! rest of the file.
+
+use std::path::Path;
+
+use super::problems::Report;
+use super::tree::{Kind, Node};
+
+/// What a file says of the admin port's place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminPlace {
+    /// `admin.listen`.
+    pub listen: Option<String>,
+    /// There is a block `admin.tls`.
+    pub tls: bool,
+}
+
+impl AdminPlace {
+    /// Reads it. An error says what is wrong with the file.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+        Self::of(&text).ok_or_else(|| {
+            let file = file.display();
+            format!("{file} is no configuration; `fencepost check {file}` says why")
+        })
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let tree = Node::parse(text, &mut Report::default())?;
+        let mut place = Self::default();
+        if let Some(admin) = member(&tree, "admin") {
+            place.tls = member(admin, "tls").is_some_and(|tls| matches!(tls.kind, Kind::Map(_)));
+            place.listen = match member(admin, "listen").map(|listen| &listen.kind) {
+                Some(Kind::Text(listen)) => Some(listen.clone()),
+                _ => None,
+            };
+        }
+        Some(place)
+    }
+}
+
+fn member<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+    let Kind::Map(entries) = &node.kind else {
+        return None;
+    };
+    let entry = entries.iter().find(|entry| entry.key == key)?;
+    Some(&entry.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_admin_block_is_looked_at() {
+        for (text, listen, tls) in [
+            ("", None, false),
+            ("admin:", None, false),
+            ("admin: { listen: off }", Some("off"), false),
+            (
+                "admin: { listen: 'unix:/run/a' }",
+                Some("unix:/run/a"),
+                false,
+            ),
+            ("admin: { tls: { cert_file: a } }", None, true),
+            ("admin: { listen: '[::]:9', tls: }", Some("[::]:9"), false),
+            ("lisen: 7\nadmin: { listen: a:1 }", Some("a:1"), false),
+        ] {
+            let listen = listen.map(str::to_owned);
+            assert_eq!(
+                AdminPlace::of(text),
+                Some(AdminPlace { listen, tls }),
+                "{text}"
+            );
+        }
+        assert_eq!(AdminPlace::of("admin: ["), None);
+    }
+}

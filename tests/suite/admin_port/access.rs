@@ -1,0 +1,206 @@
+//! Who reads keys and marks, and who moves them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpSocket;
+
+use super::refused;
+use crate::support::network::{ADDRESS, in_a_network, is_possible};
+use crate::support::proxy::ADMIN_TOKEN;
+use crate::support::wire::{Io, Wire};
+use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, post, put, soon};
+
+const READS: [&str; 3] = ["/v1/marks", "/v1/marks/order:7", "/v1/rejections"];
+const READER: &str = "who may only read";
+
+fn bearer(request: Request, token: &str) -> Request {
+    request.header("Authorization", format!("Bearer {token}"))
+}
+
+fn advance(token: u64) -> Request {
+    post("/v1/marks/order%3A7/advance")
+        .header("Content-Type", "application/json")
+        .body(json!({ "token": token.to_string() }).to_string())
+}
+
+/// The body of a problem of the admin port.
+#[track_caller]
+fn refuses(answer: &Answer, status: u16, word: &str) -> Value {
+    let body = answer.json();
+    let kind = format!("urn:fencepost:problem:{word}");
+    assert_eq!(
+        (answer.status(), body["type"].as_str()),
+        (status, Some(&*kind)),
+        "{body}"
+    );
+    body
+}
+
+/// A request from this address of the loopback.
+async fn send_from(from: [u8; 4], to: SocketAddr, request: &Request) -> Answer {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = Ipv4Addr::from(from);
+    socket
+        .bind((from, 0).into())
+        .expect("an address of this machine");
+    let stream = soon("a connection", socket.connect(to))
+        .await
+        .expect("a connection");
+    let mut exchange = crate::support::client::Exchange::over(Wire::new(Io::Tcp(stream)), request);
+    exchange.wire.send(&request.bytes()).await.expect("taken");
+    exchange.finish().await
+}
+
+#[test]
+fn from_the_network_reads_need_a_token_and_probes_need_none() {
+    if !is_possible("from_the_network_reads_need_a_token_and_probes_need_none") {
+        return;
+    }
+    in_a_network(|| async {
+        let upstream = Upstream::start().await;
+        let secrets = TempDir::new().expect("a temporary directory");
+        let reader = secrets.path().join("reader");
+        std::fs::write(&reader, READER).expect("the directory is writable");
+        let admin = json!({ "listen": "0.0.0.0:0", "read_token_file": reader });
+        let config =
+            Config::new(&upstream, &Store::sqlite()).with(&json!({ "admin": admin }).to_string());
+        let proxy = Proxy::start(&config).await;
+        proxy
+            .send(put("/orders/7").token(42))
+            .await
+            .assert_forwarded();
+        let inside: SocketAddr = (Ipv4Addr::LOCALHOST, proxy.admin().port()).into();
+        let outside: SocketAddr = (ADDRESS, proxy.admin().port()).into();
+        for probe in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(get(probe).send(outside).await.status(), 200, "{probe}");
+        }
+        for read in READS {
+            let read = || get(read).host(Some("localhost"));
+            assert_eq!(read().send(inside).await.status(), 200);
+            let unasked = read().send(outside).await;
+            let problem = refuses(&unasked, 401, "unauthorized");
+            assert!(!problem.to_string().contains("42"), "{problem}");
+            for right in [READER, ADMIN_TOKEN] {
+                assert_eq!(bearer(read(), right).send(outside).await.status(), 200);
+            }
+            // A proxy of the pod that hands on what comes from the network: by the pod's address.
+            let handed_on = send_from([127, 0, 0, 6], outside, &read()).await;
+            refuses(&handed_on, 401, "unauthorized");
+            let neighbour = send_from([127, 0, 0, 6], inside, &read()).await;
+            assert_eq!(neighbour.status(), 200);
+        }
+        // Who may read may not write.
+        let written = bearer(advance(43), READER).send(outside).await;
+        refuses(&written, 401, "unauthorized");
+        assert_eq!(
+            bearer(advance(43), ADMIN_TOKEN)
+                .send(outside)
+                .await
+                .status(),
+            200
+        );
+    });
+}
+
+#[tokio::test]
+async fn a_page_that_was_turned_toward_this_machine_reads_nothing() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    let named = |target: &str, host| get(target).host(host);
+    for read in READS {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example:7081",
+            "localhost.evil.example",
+        ] {
+            let answer = named(read, Some(host)).send(proxy.admin()).await;
+            refuses(&answer, 421, "unknown-host");
+            let asked = bearer(named(read, Some(host)), ADMIN_TOKEN);
+            assert_eq!(asked.send(proxy.admin()).await.status(), 200);
+        }
+        let nameless = named(read, None).send(proxy.admin()).await;
+        assert!(
+            (400..500).contains(&nameless.status()),
+            "{}",
+            nameless.status()
+        );
+        let absolute = format!("http://evil.example{read}");
+        let answer = named(&absolute, Some("localhost"))
+            .send(proxy.admin())
+            .await;
+        refuses(&answer, 421, "unknown-host");
+        for host in ["127.0.0.1:7081", "localhost", "[::1]:7081"] {
+            let answer = named(read, Some(host)).send(proxy.admin()).await;
+            assert_eq!(answer.status(), 200, "{host}");
+        }
+    }
+    assert!(refused(&proxy, "unknown-host").await >= 9.0);
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_logged_and_counted_and_the_right_one_still_works() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    for guess in ["a guess, and a long one", "a guess that is longer"] {
+        let answer = bearer(advance(9), guess).send(proxy.admin()).await;
+        refuses(&answer, 401, "unauthorized");
+    }
+    assert!((refused(&proxy, "wrong-token").await - 2.0).abs() < 0.5);
+    let line = proxy
+        .logged("a wrong token", |line| {
+            line["message"] == "a wrong admin token was refused"
+        })
+        .await;
+    assert!(
+        line["peer"]
+            .as_str()
+            .is_some_and(|peer| peer.starts_with("127.0.0.1:")),
+        "{line}"
+    );
+    assert!(!line.to_string().contains("a guess"), "{line}");
+    // None at all is no guess.
+    assert_eq!(advance(9).send(proxy.admin()).await.status(), 401);
+    assert!((refused(&proxy, "wrong-token").await - 2.0).abs() < 0.5);
+    assert_eq!(
+        bearer(advance(9), ADMIN_TOKEN)
+            .send(proxy.admin())
+            .await
+            .status(),
+        200
+    );
+}
+
+#[tokio::test]
+async fn a_token_of_fifteen_characters_lets_nobody_in() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config).await;
+    for (token, status) in [("fifteen letters", 403), ("sixteen letters!", 200)] {
+        std::fs::write(proxy.token_file(), token).expect("the directory is writable");
+        let answer = bearer(advance(9), token).send(proxy.admin()).await;
+        assert_eq!(answer.status(), status, "{}", answer.text());
+    }
+    drop(proxy);
+    let dir = TempDir::new().expect("a temporary directory");
+    let short = dir.path().join("short");
+    std::fs::write(&short, "fifteen letters\n").expect("the directory is writable");
+    let with = config.with(&json!({ "admin": { "read_token_file": short } }).to_string());
+    let proxy = Proxy::start(&with).await;
+    let warning = proxy
+        .logged("a warning", |line| {
+            line["warning"]
+                .as_str()
+                .is_some_and(|text| text.contains("admin.read_token_file"))
+        })
+        .await;
+    assert!(
+        warning.to_string().contains("less than 16 characters"),
+        "{warning}"
+    );
+}

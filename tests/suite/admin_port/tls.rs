@@ -1,0 +1,78 @@
+//! TLS of the admin port: the probes and the commands speak it, and its certificate is replaced without a restart.
+
+use std::process::{Command, Output};
+
+use crate::support::client::Exchange;
+use crate::support::proxy::fencepost;
+use crate::support::tls::{Ca, Client, Files};
+use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, eventually, get, soon};
+
+async fn run(mut command: Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().expect("the program starts"))
+        .await
+        .expect("no panic")
+}
+
+/// `None`: no handshake.
+async fn send(client: &Client, proxy: &Proxy, request: &Request) -> Option<Answer> {
+    let wire = soon("the handshake", client.wire(proxy.admin()))
+        .await
+        .ok()?;
+    let mut exchange = Exchange::over(wire, request);
+    exchange.wire.send(&request.bytes()).await.ok()?;
+    Some(exchange.finish().await)
+}
+
+#[tokio::test]
+async fn probes_reads_and_commands_go_over_tls_and_a_new_certificate_is_taken() {
+    let (ca, files) = (Ca::new("the test's CA"), Files::new());
+    files.put_pair("tls", &ca.server(&["localhost", "127.0.0.1"]));
+    let trusted = files.put("ca.crt", ca.pem());
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with(&format!(
+        "{{ admin: {{ tls: {{ cert_file: {}, key_file: {} }} }} }}",
+        files.path("tls.crt").display(),
+        files.path("tls.key").display(),
+    ));
+    let proxy = Proxy::start_unready(&config).await;
+    let client = Client::trusting(&ca);
+    eventually("the proxy to be ready", || async {
+        let answer = send(&client, &proxy, &get("/readyz")).await?;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    let read = get("/v1/marks").host(Some("localhost"));
+    let answer = send(&client, &proxy, &read).await.expect("a handshake");
+    assert_eq!(answer.status(), 200);
+    assert!(
+        get("/livez").attempt(proxy.admin()).await.is_err(),
+        "plain HTTP"
+    );
+
+    // The file says that there is TLS; here the port is the kernel's choice.
+    let url = format!("https://{}", proxy.admin());
+    let mut health = fencepost();
+    health.args(["health", "--admin", &url]);
+    let healthy = run(health).await;
+    assert!(healthy.status.success(), "{healthy:?}");
+    let marks = |trusted: Option<&std::path::Path>| {
+        let mut command = fencepost();
+        command.args(["marks", "list", "--admin", &url]);
+        command.args(trusted.map(|file| format!("--admin-ca={}", file.display())));
+        run(command)
+    };
+    let listed = marks(Some(&trusted)).await;
+    assert!(listed.status.success(), "{listed:?}");
+    let untrusted = marks(None).await;
+    assert!(!untrusted.status.success(), "{untrusted:?}");
+
+    let next = Ca::new("the next CA");
+    files.put_pair("tls", &next.server_until(&["localhost"], 2041));
+    let client = Client::trusting(&next);
+    let text = eventually("the new certificate to be shown", || async {
+        Some(send(&client, &proxy, &get("/metrics")).await?.text())
+    })
+    .await;
+    let series = "fencepost_tls_certificate_expiry_seconds{certificate=\"admin\"} 2240611200";
+    assert!(text.contains(series), "{text}");
+}
