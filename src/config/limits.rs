@@ -43,7 +43,7 @@ pub struct LimitsFile {
     /// How many bytes the head of a request may have, its trailers too; more are a 431.
     #[schemars(extend("default" = "64KiB"))]
     pub header_bytes: Option<Size>,
-    /// How many header lines a request may have; more are a 431.
+    /// How many header lines a request may have, 10,000 at most; more are a 431.
     #[schemars(extend("default" = 100))]
     pub header_count: Option<u64>,
     /// How many bytes a request's target may have; more are a 414.
@@ -95,7 +95,7 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         idle_timeout: period("idle_timeout", file.idle_timeout, 75, report),
         write_timeout: period("write_timeout", file.write_timeout, 30, report),
         header_bytes,
-        header_count: count("limits.header_count", file.header_count, 100, report),
+        header_count: header_count(file.header_count, report),
         target_bytes,
         body_memory: bytes("body_memory", file.body_memory, 256 << 20, report),
         key_bytes: key_bytes(file.key_bytes, report),
@@ -131,6 +131,23 @@ fn rate(
     let Some(given) = given else { return default };
     let count = count(&format!("limits.{field}"), Some(given.0?), 1, report);
     u32::try_from(count).ok()
+}
+
+/// The most that `header_count` may be. hyper makes room for as many with each request, and the
+/// `http` crate panics where a message has more than 24,576.
+const MOST_HEADERS: usize = 10_000;
+
+fn header_count(given: Option<u64>, report: &mut Report) -> usize {
+    let at = "limits.header_count";
+    let lines = count(at, given, 100, report);
+    if lines > MOST_HEADERS {
+        report.error(
+            at,
+            "room for so many would be made with each request",
+            "10000 at most; 100 suits most services",
+        );
+    }
+    lines
 }
 
 /// The most that `header_bytes` may be.

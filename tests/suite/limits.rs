@@ -3,6 +3,7 @@
 mod bodies;
 mod connections;
 mod growth;
+mod heads;
 mod stalls;
 
 use crate::support::{

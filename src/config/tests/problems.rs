@@ -4,7 +4,7 @@ use super::super::{Problem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 102] = [
+const ERRORS: [(&str, &str, &str); 103] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, listen_mode"),
     (
@@ -97,6 +97,11 @@ const ERRORS: [(&str, &str, &str); 102] = [
         "limits:\n  connections_per_peer: many",
         "limits.connections_per_peer",
         "whole number, or none",
+    ),
+    (
+        "limits:\n  header_count: 10001",
+        "limits.header_count",
+        "10000 at most",
     ),
     (
         "limits:\n  header_bytes: 2MiB",
