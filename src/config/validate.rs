@@ -30,7 +30,8 @@ const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 /// Checks everything. `None` if there is an error, which is then in `report`.
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
-    let barrier = barrier(&file.barrier.unwrap_or_default(), report);
+    let barrier_file = file.barrier.unwrap_or_default();
+    let barrier = barrier(&barrier_file, report);
     let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
     let client_ca = file
         .tls
@@ -49,6 +50,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         report,
     );
     let limits = limits::settings(&file.limits.unwrap_or_default(), report);
+    let queue = barrier_file.queue.map(|_| barrier.queue);
+    limits::queue(&limits, queue, report);
     let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);

@@ -4,6 +4,7 @@ mod bodies;
 mod connections;
 mod growth;
 mod heads;
+mod shares;
 mod stalls;
 
 use crate::support::{

@@ -10,7 +10,7 @@ fn with_lines(mut request: Request, count: usize) -> Request {
     request
 }
 
-/// The library panics beyond 24,576 lines, and makes room for as many as it is told with each request.
+/// The library panics beyond 24,576 lines, and makes room for as many with each.
 #[tokio::test]
 async fn more_header_lines_than_the_library_can_hold_are_not_configured() {
     let upstream = Upstream::start().await;
