@@ -55,6 +55,7 @@ limits:
   in_flight: {IN_FLIGHT}
   body_memory: {BODY_MEMORY}
   new_resources: none
+  body_rate: none
   header_bytes: {HEADER_BYTES}
   head_timeout: 5m
   idle_timeout: 5m

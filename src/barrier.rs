@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::InstanceId;
 use crate::marks::lease::{Identity, Lease};
-use crate::marks::ledger::{Ending, Entered, Ledger, Ticket};
+use crate::marks::ledger::{Ending, Entered, Full, Ledger, Room, Ticket};
 use crate::marks::watch::Watch;
 
 /// Why there is no permit.
@@ -32,10 +32,21 @@ pub enum Refusal {
     },
     /// Too many wait for this resource already.
     QueueFull,
+    /// This resource has as many requests, waiting or in flight, as one may have.
+    ShareTaken,
     /// The lease has lapsed: this instance cannot know what others decided.
     Lapsed,
     /// Marks of this resource were lost and are being repaired.
     Barred { retry_after: Duration },
+}
+
+impl Refusal {
+    fn full(full: Full) -> Self {
+        match full {
+            Full::Queue => Self::QueueFull,
+            Full::Share => Self::ShareTaken,
+        }
+    }
 }
 
 /// Gives permits. Cheap to clone.
@@ -44,7 +55,7 @@ pub struct Barrier {
     ledger: Arc<Ledger>,
     lease: Arc<Lease>,
     watch: Arc<Watch>,
-    queue: usize,
+    room: Room,
 }
 
 /// How soon to look again at work elsewhere that should have settled by now.
@@ -53,14 +64,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Barrier {
-    /// `queue`: how many may wait at one resource.
+    /// `room`: how many requests one resource may have.
     #[must_use]
-    pub fn new(ledger: Arc<Ledger>, lease: Arc<Lease>, watch: Arc<Watch>, queue: usize) -> Self {
+    pub fn new(ledger: Arc<Ledger>, lease: Arc<Lease>, watch: Arc<Watch>, room: Room) -> Self {
         Self {
             ledger,
             lease,
             watch,
-            queue,
+            room,
         }
     }
 
@@ -79,13 +90,19 @@ impl Barrier {
                 .map(|place| Arc::clone(&place.bell).notified_owned());
             let known_left = match self.look(key, token)? {
                 (Entered::Permit(ticket), cutoff) => {
-                    return Ok(Permit {
+                    let held = ticket.held;
+                    let permit = Permit {
                         ledger: Arc::clone(&self.ledger),
                         cutoff,
                         key: key.clone(),
                         token,
                         ticket: Some(ticket),
-                    });
+                    };
+                    // A request that has waited was counted before it did.
+                    if place.is_none() && held > self.room.share {
+                        return Err(Refusal::ShareTaken);
+                    }
+                    return Ok(permit);
                 }
                 (Entered::Superseded(mark), _) => return Err(Refusal::Superseded { mark }),
                 (Entered::NotOpen, _) => return Err(Refusal::NotOpen),
@@ -93,9 +110,8 @@ impl Barrier {
                 (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
-                place = Some(
-                    Place::take(&self.ledger, key, token, self.queue).ok_or(Refusal::QueueFull)?,
-                );
+                place =
+                    Some(Place::take(&self.ledger, key, token, self.room).map_err(Refusal::full)?);
                 continue;
             };
             let now = Instant::now();
@@ -145,9 +161,14 @@ struct Place {
 }
 
 impl Place {
-    fn take(ledger: &Arc<Ledger>, key: &ResourceKey, token: Token, limit: usize) -> Option<Self> {
-        let bell = ledger.queue(key, token, limit)?;
-        Some(Self {
+    fn take(
+        ledger: &Arc<Ledger>,
+        key: &ResourceKey,
+        token: Token,
+        room: Room,
+    ) -> Result<Self, Full> {
+        let bell = ledger.queue(key, token, room)?;
+        Ok(Self {
             ledger: Arc::clone(ledger),
             key: key.clone(),
             token,

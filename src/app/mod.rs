@@ -26,7 +26,7 @@ use crate::marks::growth::{Growth, Rates};
 use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::lane::{Lane, LaneSetup, Meters};
 use crate::marks::lease::{Clock, Lease};
-use crate::marks::ledger::Ledger;
+use crate::marks::ledger::{Ledger, Room};
 use crate::marks::postgres::PostgresStore;
 use crate::marks::reckoning::Reckoning;
 use crate::marks::routes::RouteRecord;
@@ -191,7 +191,10 @@ impl App {
                 Arc::clone(&ledger),
                 Arc::clone(&lease),
                 Arc::clone(&watch),
-                settings.barrier.queue,
+                Room {
+                    queue: settings.barrier.queue,
+                    share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
+                },
             ),
             metrics: Arc::clone(&metrics),
             timeout: settings.store.timeout,

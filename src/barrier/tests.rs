@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::marks::MarkStore as _;
 use crate::marks::double::{
-    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+    Act, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
 };
 use crate::marks::lane::{Answer, Want};
 
@@ -22,7 +22,8 @@ struct One {
 async fn instance(store: &Arc<Double>, id: u128) -> One {
     let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
     let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
-    let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), 2);
+    let room = Room { queue: 2, ..ROOM };
+    let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), room);
     One {
         store: Arc::clone(store),
         rig,
@@ -133,6 +134,28 @@ async fn only_so_many_wait_at_one_resource() {
     drop(first);
     let mut third = Box::pin(one.enter("a", 6));
     assert!(pending(&mut third).await, "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_more() {
+    let mut one = alone().await;
+    one.barrier.room = Room { queue: 9, share: 3 };
+    let five = one.admit("a", 5).await;
+    let sending = one.enter("a", 5).await.expect("the second").begin();
+    let third = one.enter("a", 5).await.expect("the third");
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::ShareTaken));
+    drop(one.admit("b", 1).await);
+    // The crowd with 5 does not keep the holder of 6 out, and its crowd has no more room than that.
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::ShareTaken));
+    drop(five);
+    sending.settled();
+    let mut second = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut second).await, "there is room again");
+    drop((six, second, third));
+    assert!(one.enter("a", 6).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -200,7 +200,8 @@ pub struct BarrierFile {
     /// whose clock may be slewed.
     #[schemars(extend("default" = "30s"))]
     pub settle: Option<Time>,
-    /// How many requests of one resource may wait at once; more are a 503.
+    /// How many requests of one resource may wait at once; more are a 503. Never more than
+    /// `limits.in_flight_per_resource`.
     #[schemars(extend("default" = 1024))]
     pub queue: Option<u64>,
 }

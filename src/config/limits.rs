@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::problems::Report;
-use super::settings::LimitSettings;
-use super::units::{CountOrNone, Size, Time};
+use super::settings::{LimitSettings, PeerShare};
+use super::units::{CountOrNone, Limit, Size, Time};
 use super::validate::{count, seconds, time};
 use crate::fence::ResourceKey;
 
@@ -19,14 +19,23 @@ pub struct LimitsFile {
     /// How many requests may be at work or waiting; more are a 503.
     #[schemars(extend("default" = 4096))]
     pub in_flight: Option<u64>,
+    /// How many of them the requests of one connection may be. HTTP/2 clients are told, and wait or
+    /// open another connection. By default a quarter of `in_flight`.
+    pub in_flight_per_connection: Option<u64>,
+    /// How many of them the requests of one address may be: an IPv4 address, or an IPv6 /64. By
+    /// default three quarters of `in_flight`, and no limit for loopback addresses. `none` where all
+    /// clients come by one address, as behind a single load balancer.
+    pub in_flight_per_peer: Option<CountOrNone>,
+    /// How many of them the requests of one resource may be, waiting or in flight. By default three
+    /// quarters of `in_flight`; `none` where there is one resource only.
+    pub in_flight_per_resource: Option<CountOrNone>,
     /// How many connections may be open on the data port. For a further one the longest idle one is
     /// closed; where none is idle it waits.
     #[schemars(extend("default" = 4096))]
     pub connections: Option<u64>,
     /// How many connections one address may have open. For a further one its longest idle one is
-    /// closed; where none is idle, the new one is. `none`: no limit, since behind a load balancer all
-    /// clients have its address.
-    #[schemars(extend("default" = "none"))]
+    /// closed; where none is idle, the new one is. By default three quarters of `connections`, and no
+    /// limit for loopback addresses. `none` where all clients come by one address.
     pub connections_per_peer: Option<CountOrNone>,
     /// How many requests one HTTP/2 connection may have at work; a client is told, and waits.
     #[schemars(extend("default" = 128))]
@@ -43,7 +52,7 @@ pub struct LimitsFile {
     /// How many bytes the head of a request may have, its trailers too; more are a 431.
     #[schemars(extend("default" = "64KiB"))]
     pub header_bytes: Option<Size>,
-    /// How many header lines a request may have; more are a 431.
+    /// How many header lines a request may have, 10,000 at most; more are a 431.
     #[schemars(extend("default" = 100))]
     pub header_count: Option<u64>,
     /// How many bytes a request's target may have; more are a 414.
@@ -63,6 +72,10 @@ pub struct LimitsFile {
     /// behind a load balancer all clients have its address.
     #[schemars(extend("default" = "none"))]
     pub new_resources_per_peer: Option<CountOrNone>,
+    /// How many bytes of a request's body have to come in a second, on average. A client that falls
+    /// behind by `body.progress_timeout` is a 408. `none`: no such limit. gRPC calls have none.
+    #[schemars(extend("default" = 512))]
+    pub body_rate: Option<Limit>,
 }
 
 /// The checks of the block.
@@ -83,19 +96,26 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
             "1MiB at most",
         );
     }
+    let in_flight = count("limits.in_flight", file.in_flight, 4096, report);
     let connections = count("limits.connections", file.connections, 4096, report);
-    let per_peer = file.connections_per_peer.and_then(|limit| limit.0);
     LimitSettings {
-        in_flight: count("limits.in_flight", file.in_flight, 4096, report),
+        in_flight,
+        in_flight_per_connection: per_connection(file, in_flight, report),
+        in_flight_per_peer: per_peer("in_flight", in_flight, file.in_flight_per_peer, report),
+        in_flight_per_resource: per_resource(file, in_flight, report),
         connections,
-        connections_per_peer: per_peer
-            .map(|given| count("limits.connections_per_peer", Some(given), 1, report)),
+        connections_per_peer: per_peer(
+            "connections",
+            connections,
+            file.connections_per_peer,
+            report,
+        ),
         http2_streams: streams(file.http2_streams, report),
         head_timeout: period("head_timeout", file.head_timeout, 10, report),
         idle_timeout: period("idle_timeout", file.idle_timeout, 75, report),
         write_timeout: period("write_timeout", file.write_timeout, 30, report),
         header_bytes,
-        header_count: count("limits.header_count", file.header_count, 100, report),
+        header_count: header_count(file.header_count, report),
         target_bytes,
         body_memory: bytes("body_memory", file.body_memory, 256 << 20, report),
         key_bytes: key_bytes(file.key_bytes, report),
@@ -106,6 +126,7 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
             None,
             report,
         ),
+        body_rate: body_rate(file.body_rate, report),
     }
 }
 
@@ -131,6 +152,140 @@ fn rate(
     let Some(given) = given else { return default };
     let count = count(&format!("limits.{field}"), Some(given.0?), 1, report);
     u32::try_from(count).ok()
+}
+
+/// The share of one address, or of one resource: a quarter is left for all others.
+fn all_but_a_quarter(all: usize) -> usize {
+    let others = (all / 4).max(1);
+    all.saturating_sub(others).max(1)
+}
+
+fn per_connection(file: &LimitsFile, in_flight: usize, report: &mut Report) -> usize {
+    let at = "limits.in_flight_per_connection";
+    let given = file.in_flight_per_connection;
+    let share = count(at, given, (in_flight / 4).max(1), report);
+    if given.is_some() && share >= in_flight {
+        report.warn(
+            at,
+            "one HTTP/2 connection can take all places (`limits.in_flight`): others get 503",
+            "a quarter of limits.in_flight, or leave it out",
+        );
+    }
+    let streams = file
+        .http2_streams
+        .and_then(|given| usize::try_from(given).ok());
+    if let Some(streams) = streams
+        && streams > share
+    {
+        report.warn(
+            "limits.http2_streams",
+            format!(
+                "more than the places of one connection: clients are told {share} \
+                 (`limits.in_flight_per_connection`)"
+            ),
+            "",
+        );
+    }
+    share
+}
+
+fn per_peer(
+    limit: &str,
+    all: usize,
+    given: Option<CountOrNone>,
+    report: &mut Report,
+) -> Option<PeerShare> {
+    let Some(given) = given else {
+        return Some(PeerShare {
+            most: all_but_a_quarter(all),
+            loopback: false,
+        });
+    };
+    let at = format!("limits.{limit}_per_peer");
+    let most = count(&at, Some(given.0?), 1, report);
+    if most >= all {
+        report.warn(
+            at,
+            format!("one address can take all places (`limits.{limit}`)"),
+            "three quarters of it at most; or `none`, where all clients come by one address",
+        );
+    }
+    Some(PeerShare {
+        most,
+        loopback: true,
+    })
+}
+
+fn per_resource(file: &LimitsFile, in_flight: usize, report: &mut Report) -> Option<usize> {
+    let Some(given) = file.in_flight_per_resource else {
+        return Some(all_but_a_quarter(in_flight));
+    };
+    let at = "limits.in_flight_per_resource";
+    let share = count(at, Some(given.0?), 1, report);
+    if share >= in_flight {
+        report.warn(
+            at,
+            "the requests of one resource can take all places (`limits.in_flight`)",
+            "three quarters of it at most; or `none`, where there is one resource only",
+        );
+    }
+    Some(share)
+}
+
+/// Warns of a queue that one resource never fills, or that takes the places of all others.
+pub(super) fn queue(limits: &LimitSettings, queue: Option<usize>, report: &mut Report) {
+    let Some(queue) = queue else { return };
+    match limits.in_flight_per_resource {
+        Some(share) if queue > share => report.warn(
+            "barrier.queue",
+            format!(
+                "never reached: the requests of one resource have {share} places \
+                 (`limits.in_flight_per_resource`)"
+            ),
+            "",
+        ),
+        None if queue >= limits.in_flight => report.warn(
+            "barrier.queue",
+            "the requests that wait at one resource can take all places (`limits.in_flight`)",
+            "less than limits.in_flight",
+        ),
+        _ => {}
+    }
+}
+
+fn body_rate(given: Option<Limit>, report: &mut Report) -> Option<u64> {
+    let Some(given) = given else {
+        return Some(BODY_RATE);
+    };
+    let rate = given.0?;
+    if rate == 0 {
+        report.error(
+            "limits.body_rate",
+            "this must not be zero",
+            "such as 512, or none",
+        );
+    }
+    Some(rate.max(1))
+}
+
+/// Bytes a second. GPRS brings 1,000 and more.
+const BODY_RATE: u64 = 512;
+
+/// The most that `header_count` may be. hyper makes room for as many with each request, and the
+/// `http` crate panics where a message has more than 24,576.
+const MOST_HEADERS: usize = 10_000;
+
+fn header_count(given: Option<u64>, report: &mut Report) -> usize {
+    let at = "limits.header_count";
+    let lines = count(at, given, 100, report);
+    if lines > MOST_HEADERS {
+        report.error(
+            at,
+            "room for so many would be made with each request",
+            "10000 at most; 100 suits most services",
+        );
+    }
+    lines
 }
 
 /// The most that `header_bytes` may be.

@@ -2,6 +2,7 @@
 //! checked, every default filled in; nothing here is optional that the program needs.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,10 +222,16 @@ pub struct BodySettings {
 pub struct LimitSettings {
     /// Requests at work or waiting at once; more are a 503 `overloaded`.
     pub in_flight: usize,
+    /// Of those, the ones of one connection.
+    pub in_flight_per_connection: usize,
+    /// Of those, the ones of one address; `None`: no limit.
+    pub in_flight_per_peer: Option<PeerShare>,
+    /// Of those, the ones of one resource, waiting or in flight; `None`: no limit.
+    pub in_flight_per_resource: Option<usize>,
     /// Open connections on the data port.
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
-    pub connections_per_peer: Option<usize>,
+    pub connections_per_peer: Option<PeerShare>,
     /// Requests at work on one HTTP/2 connection.
     pub http2_streams: u32,
     /// How long a client may take over the head of a request, or over its TLS handshake.
@@ -247,6 +254,25 @@ pub struct LimitSettings {
     pub new_resources: Option<u32>,
     /// Those of one client; `None`: no limit.
     pub new_resources_per_peer: Option<u32>,
+    /// Bytes of a body that have to come in a second, on average; `None`: no limit.
+    pub body_rate: Option<u64>,
+}
+
+/// How much of a limit one client address may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerShare {
+    pub most: usize,
+    /// Whether loopback addresses count too. By default they don't: all clients of a mesh's sidecar
+    /// have the same one.
+    pub loopback: bool,
+}
+
+impl PeerShare {
+    /// Whether an address is counted.
+    #[must_use]
+    pub fn counts(&self, ip: IpAddr) -> bool {
+        self.loopback || !ip.to_canonical().is_loopback()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

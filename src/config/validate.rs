@@ -31,7 +31,8 @@ const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 /// Checks everything. `None` if there is an error, which is then in `report`.
 pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = listen("listen", file.listen.as_deref(), LISTEN, report);
-    let barrier = barrier(&file.barrier.unwrap_or_default(), report);
+    let barrier_file = file.barrier.unwrap_or_default();
+    let barrier = barrier(&barrier_file, report);
     let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
     let client_ca = file
         .tls
@@ -50,6 +51,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         report,
     );
     let limits = limits::settings(&file.limits.unwrap_or_default(), report);
+    let queue = barrier_file.queue.map(|_| barrier.queue);
+    limits::queue(&limits, queue, report);
     let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);
@@ -84,13 +87,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     {
         routes::no_upgrades(routes, report);
     }
-    roomless("body", body, limits.body_memory, report);
-    for (index, route) in routes.iter().flatten().enumerate() {
-        if route.body.buffer != body.buffer {
-            let at = format!("routes[{index}].body");
-            roomless(&at, route.body, limits.body_memory, report);
-        }
-    }
+    let bodies = routes.iter().flatten().map(|route| route.body);
+    rooms(body, bodies, limits.body_memory, report);
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -203,6 +201,21 @@ pub(super) fn body(
         );
     }
     settings
+}
+
+/// Looks at the room for bodies: of all routes, and of those that say something else.
+fn rooms(
+    body: BodySettings,
+    of_routes: impl Iterator<Item = BodySettings>,
+    memory: usize,
+    report: &mut Report,
+) {
+    roomless("body", body, memory, report);
+    for (index, of_route) in of_routes.enumerate() {
+        if of_route.buffer != body.buffer {
+            roomless(&format!("routes[{index}].body"), of_route, memory, report);
+        }
+    }
 }
 
 /// Warns of a buffer that no room will ever be found for.

@@ -15,7 +15,7 @@ use super::growth::{Growth, Rates};
 use super::keeper::{Burials, Keeper};
 use super::lane::{Lane, LaneHandle, LaneSetup, Meters};
 use super::lease::{Clock, Lease};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Room};
 use super::reckoning::Reckoning;
 use super::routes::RouteRecord;
 use super::store::{
@@ -26,6 +26,12 @@ use super::store::{
 use super::watch::Watch;
 use crate::config::RouteTable;
 use crate::fence::{ResourceKey, Token};
+
+/// Room for all that a test has.
+pub const ROOM: Room = Room {
+    queue: 9,
+    share: usize::MAX,
+};
 
 /// What becomes of one call.
 pub(crate) enum Act {

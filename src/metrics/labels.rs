@@ -54,6 +54,12 @@ label! {
         ConnectionsPerPeer = "connections-per-peer",
         /// `limits.in_flight`.
         InFlight = "in-flight",
+        /// `limits.in_flight_per_connection`.
+        InFlightPerConnection = "in-flight-per-connection",
+        /// `limits.in_flight_per_peer`.
+        InFlightPerPeer = "in-flight-per-peer",
+        /// `limits.in_flight_per_resource`.
+        InFlightPerResource = "in-flight-per-resource",
         /// `limits.body_memory`.
         BodyMemory = "body-memory",
         /// `body.max`.
@@ -62,6 +68,10 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
+        /// `limits.body_rate`.
+        BodyRate = "body-rate",
+        /// A request made room whose client was behind with its body.
+        SlowUploads = "slow-uploads",
         /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
         StreamResets = "stream-resets",
         /// `limits.new_resources`.

@@ -71,8 +71,12 @@ impl Gate {
                 // Closed in between: ask again.
                 Err(barrier::Refusal::NotOpen) => continue,
                 Err(refusal) => {
-                    if refusal == barrier::Refusal::QueueFull {
-                        self.metrics.limit(Limit::Queue);
+                    match refusal {
+                        barrier::Refusal::QueueFull => self.metrics.limit(Limit::Queue),
+                        barrier::Refusal::ShareTaken => {
+                            self.metrics.limit(Limit::InFlightPerResource);
+                        }
+                        _ => {}
                     }
                     Err(at_the_barrier(key, token, &refusal))
                 }
@@ -217,6 +221,10 @@ fn at_the_barrier(key: &ResourceKey, token: Token, refusal: &barrier::Refusal) -
         },
         barrier::Refusal::QueueFull => Refusal::Overloaded(
             "Too many requests already wait for older work on this resource to end. Nothing was forwarded.",
+        ),
+        barrier::Refusal::ShareTaken => Refusal::Overloaded(
+            "The requests of this resource have as many places as one may have. Nothing was \
+             forwarded. See limits.in_flight_per_resource.",
         ),
         barrier::Refusal::Lapsed | barrier::Refusal::NotOpen => lapsed(),
         barrier::Refusal::Barred { retry_after } => barred(retry_after),

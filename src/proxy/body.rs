@@ -21,6 +21,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::headers::trailers::TrailerRules;
 use super::memory::{Memory, NoRoom, Pieces};
 use super::pace::{Flow, Pace};
+use super::rate::{LeastRate, Rate};
 use crate::config::BodySettings;
 use crate::metrics::Limit;
 use crate::wire::{
@@ -48,6 +49,11 @@ pub(crate) enum BodyError {
     TooSlow(Duration),
     #[error("no byte of the body arrived for {0:?}")]
     Paused(Duration),
+    #[error("on average less than {0} bytes of the body arrived in a second")]
+    TooLow(u64),
+    /// All places are taken, and this request's waits for its client.
+    #[error("places were needed, and the client was behind with its body")]
+    Crowded,
     #[error("there is no room for the body")]
     NoRoom,
     #[error("the body broke off: {0}")]
@@ -66,6 +72,8 @@ pub(crate) struct BodyRules {
     pub memory: Arc<Memory>,
     /// Of a trailer section.
     pub trailers: HeadLimits,
+    /// `limits.body_rate`, where it holds.
+    pub least: Option<LeastRate>,
 }
 
 impl BodyRules {
@@ -75,6 +83,8 @@ impl BodyRules {
             BodyError::TooLarge(_) => Limit::BodyMax,
             BodyError::TooSlow(_) => Limit::BodyTimeout,
             BodyError::Paused(_) => Limit::BodyProgress,
+            BodyError::TooLow(_) => Limit::BodyRate,
+            BodyError::Crowded => Limit::SlowUploads,
             BodyError::Trailers(wire::chunked::BodyError::Trailer(HeadError::Fields(_))) => {
                 Limit::HeaderCount
             }
@@ -160,16 +170,35 @@ impl Upload {
         }
         let began = Instant::now();
         let mut moved = began;
+        let least = rules.least.as_ref();
+        let mut rate = least.map(|least| Rate::new(least, limits.progress_timeout));
         let streamed_from = hold.map(|hold| began + hold);
         while upload.pieces.length() <= limits.buffer {
             let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
             let end = whole.min(pause);
             let until = streamed_from.map_or(end, |from| from.min(end));
-            let frame = match tokio::time::timeout_at(until, incoming.frame()).await {
+            let sample = rate.as_ref().map(Rate::next).filter(|next| *next < until);
+            let next = sample.unwrap_or(until);
+            let crowded = rate.as_ref().and_then(Rate::crowded);
+            let frame = tokio::time::timeout_at(next, incoming.frame());
+            let frame = tokio::select! {
+                biased;
+                frame = frame => frame,
+                () = cancelled(crowded) => return Err(BodyError::Crowded),
+            };
+            let frame = match frame {
                 Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
                 Ok(None) => {
                     upload.pieces.seal();
                     return Ok(upload);
+                }
+                Err(_) if sample.is_some() => {
+                    if let Some(rate) = &mut rate
+                        && !rate.sampled(true)
+                    {
+                        return Err(BodyError::TooLow(rate.least()));
+                    }
+                    continue;
                 }
                 Err(_) if until < end => break,
                 Err(_) if pause < whole => return Err(BodyError::Paused(limits.progress_timeout)),
@@ -180,6 +209,9 @@ impl Upload {
                 continue;
             }
             moved = Instant::now();
+            if let Some(rate) = &mut rate {
+                rate.received(frame.data_ref().map_or(0, Bytes::len));
+            }
             rules.check(&frame)?;
             upload
                 .pieces
@@ -242,7 +274,14 @@ impl Upload {
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of it will be
     /// sent: it has been handed over whole, or was dropped. It has a deadline as a whole: a barrier is held.
     pub(crate) fn send(self, trailers: TrailerRules, over: CancellationToken) -> UpstreamBody {
-        let pace = |limits: BodySettings| Pace::new(Some(limits.timeout), limits.progress_timeout);
+        let pace = |rules: &BodyRules| {
+            let limits = rules.settings;
+            Pace::new(
+                Some(limits.timeout),
+                limits.progress_timeout,
+                rules.least.as_ref(),
+            )
+        };
         self.send_at(trailers, pace, over, None)
     }
 
@@ -254,14 +293,16 @@ impl Upload {
         over: CancellationToken,
         flow: Arc<Flow>,
     ) -> UpstreamBody {
-        let pace = |limits: BodySettings| Pace::new(None, limits.progress_timeout);
+        let pace = |rules: &BodyRules| {
+            Pace::new(None, rules.settings.progress_timeout, rules.least.as_ref())
+        };
         self.send_at(trailers, pace, over, Some(flow))
     }
 
     fn send_at(
         self,
         trailers: TrailerRules,
-        pace: impl FnOnce(BodySettings) -> Pace,
+        pace: impl FnOnce(&BodyRules) -> Pace,
         over: CancellationToken,
         flow: Option<Arc<Flow>>,
     ) -> UpstreamBody {
@@ -273,11 +314,18 @@ impl Upload {
             rest: self.rest,
             passed: 0,
             trailers,
-            pace: streamed.map(|rules| (pace(rules.settings), rules)),
+            pace: streamed.map(|rules| (pace(&rules), rules)),
             over,
             flow,
             cut: None,
         }
+    }
+}
+
+async fn cancelled(token: Option<CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled_owned().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -397,10 +445,11 @@ impl Body for UpstreamBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(mut frame))) => {
-                this.passed += frame.data_ref().map_or(0, |data| data.len() as u64);
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                this.passed += length as u64;
                 if let Some((pace, rules)) = &mut this.pace {
                     if !is_empty(&frame) {
-                        pace.moved();
+                        pace.moved(length);
                     }
                     if let Err(error) = rules.check(&frame) {
                         return this.fail(error);

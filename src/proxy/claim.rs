@@ -43,7 +43,7 @@ impl Proxy {
         if let Some(claim) = &live.table.claim {
             may_claim(claim, &head.headers, peer)?;
         }
-        let _place = self.places.take()?;
+        let _place = self.places.take(peer)?;
         let field = |name: &HeaderName| {
             headers::text(&head.headers, name)
                 .map_err(|error| Refusal::Ambiguous(error.to_string()))
@@ -132,7 +132,7 @@ impl Proxy {
         body: Incoming,
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
-        let rules = self.rules(limits);
+        let rules = self.rules(limits, &aimed.headers);
         let upload = Upload::read(body, &aimed.headers, &rules, None)
             .await
             .map_err(|error| body_refusal(&error))?;

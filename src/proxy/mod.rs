@@ -26,9 +26,12 @@ mod pace;
 mod pass;
 mod peer;
 mod places;
+mod rate;
 mod respond;
+mod shares;
 mod table;
 mod tunnel;
+mod uploads;
 mod upstream;
 mod watched;
 
@@ -38,7 +41,7 @@ use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,7 +58,9 @@ use self::memory::Memory;
 use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
+use self::rate::LeastRate;
 use self::respond::Refusal;
+pub(crate) use self::shares::{ConnectionPlaces, Network};
 use self::table::Table;
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
@@ -110,6 +115,8 @@ pub struct Proxy {
     memory: Arc<Memory>,
     /// What trailers may have.
     trailers: HeadLimits,
+    /// `limits.body_rate`.
+    least: Option<LeastRate>,
     metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     /// Which refusals are logged.
@@ -150,13 +157,18 @@ impl Proxy {
         let metrics = Arc::clone(&gate.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease, &metrics)?);
         let limits = settings.limits;
+        let places = Places::new(&limits, Arc::clone(&metrics));
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
         Ok(Self {
             live: RwLock::new(Arc::new(Live { table, upstream })),
             gate,
             tasks,
             stopping,
-            places: Places::new(limits.in_flight, Arc::clone(&metrics)),
+            least: limits.body_rate.map(|bytes| LeastRate {
+                bytes,
+                slow: places.slow(),
+            }),
+            places,
             memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
             trailers: trailer_limits(HeadLimits {
                 bytes: limits.header_bytes,
@@ -232,7 +244,7 @@ impl Proxy {
                     .await;
                 (route, passed)
             }
-            Class::Observed(route, judged) => match self.places.take() {
+            Class::Observed(route, judged) => match self.places.take(peer) {
                 Ok(place) => {
                     let passing = Passing {
                         route: Some(&route),
@@ -302,7 +314,7 @@ impl Proxy {
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
-        let place = self.places.take()?;
+        let place = self.places.take(peer)?;
         let route = Arc::clone(&fenced.route);
         let settings = &route.settings;
         let token = fenced.token;
@@ -322,7 +334,8 @@ impl Proxy {
         let limits = settings.body;
         let is_grpc = conclusion::is_grpc(&head.headers);
         let hold = is_grpc.then_some(limits.stream_after);
-        let upload = Upload::read(body, &head.headers, &self.rules(limits), hold)
+        let rules = self.rules(limits, &head.headers);
+        let upload = Upload::read(body, &head.headers, &rules, hold)
             .await
             .map_err(|error| body_refusal(&error))?;
         if let Some(name) = upload.trailers().and_then(headers::path_override)
@@ -428,12 +441,14 @@ impl Proxy {
         Opening::take(head, &self.stopping, peer.until).ok_or(Refusal::UpgradeRefused)
     }
 
-    /// What holds for the bodies of requests under these settings.
-    fn rules(&self, settings: BodySettings) -> BodyRules {
+    /// What holds for the bodies of requests under these settings. The messages of a gRPC call come
+    /// when there is something to say, so that they have no rate.
+    fn rules(&self, settings: BodySettings, headers: &HeaderMap) -> BodyRules {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
             trailers: self.trailers,
+            least: self.least.clone().filter(|_| !conclusion::is_grpc(headers)),
         }
     }
 
@@ -466,9 +481,14 @@ fn body_refusal(error: &BodyError) -> Refusal {
         BodyError::NoRoom => Refusal::Overloaded(
             "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
         ),
-        BodyError::TooSlow(_) | BodyError::Paused(_) | BodyError::Broken(_) | BodyError::Cut => {
-            Refusal::ClientGone(format!("{error}"))
-        }
+        BodyError::Crowded => Refusal::Overloaded(
+            "Places were needed, and the rest of the body was waited for. Nothing was forwarded. See limits.in_flight.",
+        ),
+        BodyError::TooSlow(_)
+        | BodyError::Paused(_)
+        | BodyError::TooLow(_)
+        | BodyError::Broken(_)
+        | BodyError::Cut => Refusal::ClientGone(format!("{error}")),
     }
 }
 

@@ -1,4 +1,5 @@
-//! How long a client may take over its body while it is streamed: as a whole, and between two bytes.
+//! How long a client may take over its body while it is streamed: as a whole, between two bytes, and
+//! by the bytes that have come ([`Rate`]).
 //!
 //! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for more, and no
 //! clock that the client could lose against runs.
@@ -6,15 +7,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::body::BodyError;
+use super::rate::{LeastRate, Rate};
 
-/// The clocks of one upload.
+/// The clocks of one upload that is streamed.
 pub(super) struct Pace {
     /// `None`: it may take as long as it moves.
     whole: Option<(Duration, Pin<Box<Sleep>>)>,
@@ -22,21 +24,27 @@ pub(super) struct Pace {
     /// Runs from the first time that the client was waited for in vain.
     paused: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    /// `None`: it may be as slow as the others let it be.
+    rate: Option<RateClock>,
 }
 
 impl Pace {
-    pub(super) fn new(whole: Option<Duration>, pause: Duration) -> Self {
+    pub(super) fn new(whole: Option<Duration>, pause: Duration, least: Option<&LeastRate>) -> Self {
         Self {
             whole: whole.map(|whole| (whole, Box::pin(tokio::time::sleep(whole)))),
             pause,
             paused: None,
             waiting: false,
+            rate: least.map(|least| RateClock::new(Rate::new(least, pause))),
         }
     }
 
-    /// The client has sent something.
-    pub(super) fn moved(&mut self) {
+    /// The client has sent so many bytes.
+    pub(super) fn moved(&mut self, bytes: usize) {
         self.waiting = false;
+        if let Some(clock) = &mut self.rate {
+            clock.rate.received(bytes);
+        }
     }
 
     /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
@@ -59,6 +67,45 @@ impl Pace {
                 return Poll::Ready(BodyError::Paused(pause));
             }
             paused.as_mut().reset(Instant::now() + pause);
+        }
+        match &mut self.rate {
+            Some(clock) => clock.wait(cx, counts),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A rate, and what wakes for it.
+struct RateClock {
+    rate: Rate,
+    sample: Pin<Box<Sleep>>,
+    crowded: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl RateClock {
+    fn new(rate: Rate) -> Self {
+        let sample = Box::pin(tokio::time::sleep_until(rate.next()));
+        Self {
+            rate,
+            sample,
+            crowded: None,
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<BodyError> {
+        while self.sample.as_mut().poll(cx).is_ready() {
+            if !self.rate.sampled(counts) {
+                return Poll::Ready(BodyError::TooLow(self.rate.least()));
+            }
+            self.sample.as_mut().reset(self.rate.next());
+        }
+        if self.crowded.is_none() {
+            let token = self.rate.crowded();
+            self.crowded = token.map(|token| Box::pin(token.cancelled_owned()));
+        }
+        if let Some(crowded) = &mut self.crowded {
+            ready!(crowded.as_mut().poll(cx));
+            return Poll::Ready(BodyError::Crowded);
         }
         Poll::Pending
     }

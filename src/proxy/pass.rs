@@ -125,11 +125,11 @@ impl Proxy {
             route,
             peer,
             upgrade,
-            place: self.places.take()?,
+            place: self.places.take(peer)?,
         };
         let settings = route.map_or(live.table.settings.body, |route| route.settings.body);
-        let upload =
-            Upload::streamed(body, &self.rules(settings)).map_err(|error| body_refusal(&error))?;
+        let rules = self.rules(settings, &head.headers);
+        let upload = Upload::streamed(body, &rules).map_err(|error| body_refusal(&error))?;
         self.pass_upload(live, head, upload, passing).await
     }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::headers::identity::of_certificate;
+use super::shares::ConnectionPlaces;
 use crate::config::{ClaimSettings, PeerPattern, RouteSettings};
 use crate::marks::growth::Origin;
 
@@ -30,6 +31,8 @@ pub(crate) struct Peer {
     pub identity: Option<HeaderValue>,
     /// When its connection is too old for the certificate that it showed.
     pub until: Option<Instant>,
+    /// The places of its connection's requests.
+    pub places: ConnectionPlaces,
 }
 
 /// The names in a client's verified certificate; none if it showed none.

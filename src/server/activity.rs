@@ -295,6 +295,9 @@ mod tests {
     fn limits() -> LimitSettings {
         LimitSettings {
             in_flight: 1,
+            in_flight_per_connection: 1,
+            in_flight_per_peer: None,
+            in_flight_per_resource: None,
             connections: 1,
             connections_per_peer: None,
             http2_streams: 1,
@@ -308,6 +311,7 @@ mod tests {
             key_bytes: 1024,
             new_resources: None,
             new_resources_per_peer: None,
+            body_rate: None,
         }
     }
 

@@ -459,6 +459,9 @@ mod tests {
     async fn a_part_of_a_request_or_of_a_response_is_under_way() {
         let limits = LimitSettings {
             in_flight: 1,
+            in_flight_per_connection: 1,
+            in_flight_per_peer: None,
+            in_flight_per_resource: None,
             connections: 1,
             connections_per_peer: None,
             http2_streams: 1,
@@ -472,6 +475,7 @@ mod tests {
             key_bytes: 1024,
             new_resources: None,
             new_resources_per_peer: None,
+            body_rate: None,
         };
         let (mut client, near) = duplex(64);
         let (talk, metrics) = (Arc::new(Talk::default()), Arc::new(Metrics::new(&[])));

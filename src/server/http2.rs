@@ -3,7 +3,7 @@
 //! HTTP/2 lets one connection ask for a great deal at once, so every number here is a bound on memory or on work
 //! that one client can cause:
 //!
-//! - *Streams* (`limits.http2_streams`): requests at work at once. Those that a client opens only to reset them
+//! - *Streams* (`limits.http2_streams`, `limits.in_flight_per_connection`): requests at work at once. Those that a client opens only to reset them
 //!   (CVE-2023-44487, "rapid reset") never get past [`UNACCEPTED_RESETS`] before they reach a handler, and beyond
 //!   that are counted by [`super::activity`]. Streams that this side resets because the client breaks the rules
 //!   (CVE-2025-8671, "made you reset") are [`BROKEN_STREAMS`] at most, over the connection's whole life.
@@ -46,12 +46,19 @@ pub(super) fn header_list(limits: &LimitSettings) -> usize {
         .saturating_add(lines.saturating_mul(LINE))
 }
 
+/// How many streams a client may have open at once. A client that is told so waits, or opens another
+/// connection; without that its requests beyond the connection's share would be refused.
+fn streams(limits: &LimitSettings) -> u32 {
+    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
+    limits.http2_streams.min(share)
+}
+
 /// Sets what a client may ask for.
 pub(super) fn configure<E>(builder: &mut auto::Builder<E>, limits: &LimitSettings) {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.http2_streams)
+        .max_concurrent_streams(streams(limits))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)

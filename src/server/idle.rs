@@ -12,8 +12,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::activity::Activity;
-use super::slots::{Network, PeerPlace};
+use super::slots::PeerPlace;
 use super::talk::Talk;
+use crate::proxy::Network;
 
 /// How long a connection is idle before it makes room. A client that has just connected is about to
 /// ask, and one in constant use should not find its connection closed between two requests.

@@ -28,7 +28,7 @@ use self::idle::IdleConnections;
 use self::slots::Slots;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{ConnectionPlaces, Peer, Proxy};
 
 /// A bound listener.
 #[derive(Debug)]
@@ -81,5 +81,6 @@ fn peer(ip: Option<IpAddr>) -> Peer {
         mutual: false,
         identity: None,
         until: None,
+        places: ConnectionPlaces::default(),
     }
 }

@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::LimitSettings;
+use crate::config::{LimitSettings, PeerShare};
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::Network;
 
 /// All places of the data port.
 pub(super) struct Slots {
     all: Arc<Semaphore>,
     /// `None`: no limit.
-    per_peer: Option<(usize, Arc<Peers>)>,
+    per_peer: Option<(PeerShare, Arc<Peers>)>,
     metrics: Arc<Metrics>,
 }
 
@@ -39,7 +40,7 @@ impl Slots {
         let per_peer = limits.connections_per_peer;
         Self {
             all: Arc::new(Semaphore::new(limits.connections)),
-            per_peer: per_peer.map(|most| (most, Arc::default())),
+            per_peer: per_peer.map(|share| (share, Arc::default())),
             metrics,
         }
     }
@@ -68,11 +69,11 @@ impl Slots {
         make_room: impl FnOnce(Network) -> bool,
     ) -> Option<Slot> {
         let peer = match (&self.per_peer, ip) {
-            (Some((most, peers)), Some(ip)) => {
-                let network = Network::of(ip);
-                let taken = PeerPlace::take(peers, network, *most).or_else(|| {
+            (Some((share, peers)), Some(ip)) if share.counts(ip) => {
+                let (network, most) = (Network::of(ip), share.most);
+                let taken = PeerPlace::take(peers, network, most).or_else(|| {
                     self.metrics.limit(Limit::ConnectionsPerPeer);
-                    make_room(network).then(|| PeerPlace::take(peers, network, *most))?
+                    make_room(network).then(|| PeerPlace::take(peers, network, most))?
                 });
                 Some(taken?)
             }
@@ -98,25 +99,6 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.gauge.dec();
-    }
-}
-
-/// What counts as one peer: an IPv4 address, or the /64 that one IPv6 site has at the least (RFC 6177).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Network {
-    V4([u8; 4]),
-    V6([u16; 4]),
-}
-
-impl Network {
-    fn of(ip: IpAddr) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => Self::V4(ip.octets()),
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, ..] = ip.segments();
-                Self::V6([a, b, c, d])
-            }
-        }
     }
 }
 
@@ -198,14 +180,6 @@ mod tests {
 
     fn network(ip: &str) -> Network {
         Network::of(ip.parse().expect("an address"))
-    }
-
-    #[test]
-    fn an_ipv6_site_is_one_peer_and_a_mapped_address_is_its_ipv4() {
-        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::9"));
-        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
-        assert_eq!(network("::ffff:192.0.2.7"), network("192.0.2.7"));
-        assert_ne!(network("192.0.2.7"), network("192.0.2.8"));
     }
 
     #[test]

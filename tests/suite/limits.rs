@@ -3,6 +3,8 @@
 mod bodies;
 mod connections;
 mod growth;
+mod heads;
+mod shares;
 mod stalls;
 
 use crate::support::{

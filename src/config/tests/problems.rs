@@ -4,7 +4,7 @@ use super::super::{Problem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
-const ERRORS: [(&str, &str, &str); 102] = [
+const ERRORS: [(&str, &str, &str); 107] = [
     ("lissen: a:1", "lissen", "did you mean `listen`?"),
     ("zebra: 1", "zebra", "known here: listen, listen_mode"),
     (
@@ -97,6 +97,31 @@ const ERRORS: [(&str, &str, &str); 102] = [
         "limits:\n  connections_per_peer: many",
         "limits.connections_per_peer",
         "whole number, or none",
+    ),
+    (
+        "limits:\n  in_flight_per_connection: 0",
+        "limits.in_flight_per_connection",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  in_flight_per_peer: 0",
+        "limits.in_flight_per_peer",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  in_flight_per_resource: many",
+        "limits.in_flight_per_resource",
+        "whole number, or none",
+    ),
+    (
+        "limits:\n  body_rate: 0",
+        "limits.body_rate",
+        "must not be zero",
+    ),
+    (
+        "limits:\n  header_count: 10001",
+        "limits.header_count",
+        "10000 at most",
     ),
     (
         "limits:\n  header_bytes: 2MiB",
@@ -710,6 +735,34 @@ fn warnings_do_not_stop_a_start() {
         ("body: { buffer: 257MiB }", "body.buffer"),
         ("limits: { body_memory: 512KiB }", "body.buffer"),
         (
+            "limits: { in_flight: 128, in_flight_per_connection: 128 }",
+            "limits.in_flight_per_connection",
+        ),
+        (
+            "limits: { in_flight: 128, http2_streams: 128 }",
+            "limits.http2_streams",
+        ),
+        (
+            "limits: { in_flight: 128, in_flight_per_peer: 128 }",
+            "limits.in_flight_per_peer",
+        ),
+        (
+            "limits: { connections: 128, connections_per_peer: 200 }",
+            "limits.connections_per_peer",
+        ),
+        (
+            "limits: { in_flight: 128, in_flight_per_resource: 128 }",
+            "limits.in_flight_per_resource",
+        ),
+        (
+            "barrier: { queue: 97 }\nlimits: { in_flight: 128 }",
+            "barrier.queue",
+        ),
+        (
+            "barrier: { queue: 128 }\nlimits: { in_flight: 128, in_flight_per_resource: none }",
+            "barrier.queue",
+        ),
+        (
             "routes: [{ path: /a, resource: a, body: { buffer: 257MiB } }]",
             "routes[0].body.buffer",
         ),
@@ -747,6 +800,19 @@ fn warnings_do_not_stop_a_start() {
         assert_eq!(warnings[0].severity, Severity::Warning);
         let given = path.starts_with("upstream") || text.starts_with(&path[..4]);
         assert_eq!(warnings[0].line().is_some(), given, "{text}");
+    }
+}
+
+#[test]
+fn shares_that_leave_room_are_not_warned_of() {
+    for text in [
+        "limits: { in_flight: 128 }",
+        "limits: { in_flight: 128, in_flight_per_peer: none, in_flight_per_resource: none }",
+        "limits: { in_flight: 128, in_flight_per_connection: 127, http2_streams: 127 }",
+        "barrier: { queue: 96 }\nlimits: { in_flight: 128 }",
+    ] {
+        let (_, warnings) = good(&format!("{BASE}{text}\n"));
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
     }
 }
 

@@ -13,7 +13,8 @@ use super::*;
 use crate::config::RouteTable;
 use crate::fence::{ResourceKey, Token};
 use crate::marks::double::{
-    Act, DEATH, Double, LOSS, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, broken, clock, key, token,
+    Act, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, broken, clock, key,
+    token,
 };
 use crate::marks::lane::{Answer, Want};
 use crate::marks::lease::Clock;
@@ -550,7 +551,7 @@ async fn a_burial_goes_on_within_its_round_with_what_is_waited_for_first() {
     }
     let waited = key("r77");
     assert!(open(&two, &waited, 6).await.is_ok());
-    let _place = two.ledger.queue(&waited, token(6), 1).expect("a place");
+    let _place = two.ledger.queue(&waited, token(6), ROOM).expect("a place");
     let me = one.lease.identity().instance;
     store.leave(&me).await.expect("left");
     let keeper = two.keeper();
@@ -676,7 +677,7 @@ async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
     assert!(open(&two, &a, 6).await.is_ok());
     let keeper = two.keeper();
     keeper.round().await.expect("a round");
-    let bell = two.ledger.queue(&a, token(6), 1).expect("a place");
+    let bell = two.ledger.queue(&a, token(6), ROOM).expect("a place");
     let rung = bell.notified();
     let me = one.lease.identity().instance;
     store.leave(&me).await.expect("left");
@@ -802,7 +803,7 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     tokio::spawn(two.keeper().run(stop.clone()));
     assert!(matches!(enter(&two, &a, token(6)), Entered::Wait { .. }));
     assert_eq!(one.ledger.look(&a, token(5), 0), Look::Open);
-    let _place = two.ledger.queue(&a, token(6), 1).expect("a place");
+    let _place = two.ledger.queue(&a, token(6), ROOM).expect("a place");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(one.ledger.look(&a, token(5), 0), Look::Stale(token(6)));
     assert!(matches!(enter(&two, &a, token(6)), Entered::Permit(_)));

@@ -65,6 +65,12 @@ impl Entry {
         self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
     }
 
+    /// How many requests have a permit here or wait for one.
+    pub(super) fn held(&self) -> usize {
+        let permits = self.epochs.iter().map(|epoch| epoch.permits);
+        self.waiting + permits.sum::<usize>()
+    }
+
     /// Whether an epoch of this other instance is in the way here.
     pub(super) fn is_behind(&self, instance: &InstanceId) -> bool {
         let mut foreign = self.epochs.iter().flat_map(|epoch| &epoch.foreign);

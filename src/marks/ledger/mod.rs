@@ -108,6 +108,27 @@ pub struct Ticket {
     pub generation: u64,
     /// Cancelled once a newer token is known.
     pub superseded: CancellationToken,
+    /// How many requests of the resource have a permit or wait for one, this one included.
+    pub held: usize,
+}
+
+/// How many requests one resource may have here at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Waiting with the newest token.
+    pub queue: usize,
+    /// Waiting or with a permit, whatever the token. One more may wait with a token newer than any
+    /// that waits: a crowd with an older one must not keep the newest holder out.
+    pub share: usize,
+}
+
+/// What there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// [`Room::queue`].
+    Queue,
+    /// [`Room::share`].
+    Share,
 }
 
 /// How a permit ended.
@@ -289,6 +310,7 @@ impl Ledger {
         if !clear {
             return Entered::Wait { known_left };
         }
+        let held = entry.held() + 1;
         let epoch = &mut entry.epochs[index];
         epoch.permits += 1;
         Entered::Permit(Ticket {
@@ -296,25 +318,31 @@ impl Ledger {
             instance: epoch.row.instance.clone(),
             generation: epoch.generation,
             superseded: epoch.superseded.clone(),
+            held,
         })
     }
 
-    /// One more waits at this resource: the bell that rings there on every change. `None` where `limit`
-    /// wait already with the newest token. Those with older ones are superseded, and on their way out: a crowd of
-    /// them must not turn the newest holder away.
-    #[must_use]
-    pub fn queue(&self, key: &ResourceKey, token: Token, limit: usize) -> Option<Arc<Notify>> {
+    /// One more waits at this resource: the bell that rings there on every change. Waiters with older
+    /// tokens than the newest are superseded, and on their way out: they do not count against
+    /// [`Room::queue`].
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn queue(&self, key: &ResourceKey, token: Token, room: Room) -> Result<Arc<Notify>, Full> {
         self.with(key, |entry, _| {
             let (newest, count) = entry
                 .newest
                 .filter(|(newest, _)| *newest >= token)
                 .unwrap_or((token, 0));
-            if count >= limit {
-                return None;
+            if count >= room.queue {
+                return Err(Full::Queue);
+            }
+            if count > 0 && entry.held() >= room.share {
+                return Err(Full::Share);
             }
             entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;
-            Some(Arc::clone(entry.bell.get_or_insert_with(Arc::default)))
+            Ok(Arc::clone(entry.bell.get_or_insert_with(Arc::default)))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::marks::double::{SETTLE, key, token};
+use crate::marks::double::{ROOM, SETTLE, key, token};
 
 const IDLE: Duration = Duration::from_mins(1);
 
@@ -127,9 +127,9 @@ async fn whoever_waits_for_others_is_found_as_long_as_it_waits() {
     assert!(ledger.opened(row("a", 1, 5), (0, 0), vec![foreign(2), foreign(3)]));
     assert_eq!(ledger.waiting_for_others(), [], "nobody waits");
     for _ in 0..2 {
-        ledger.queue(&key("a"), token(5), 9).expect("a place");
+        ledger.queue(&key("a"), token(5), ROOM).expect("a place");
     }
-    ledger.queue(&key("b"), token(5), 9).expect("a place");
+    ledger.queue(&key("b"), token(5), ROOM).expect("a place");
     for _ in 0..2 {
         assert_eq!(ledger.waiting_for_others(), [key("a")]);
         assert_eq!(ledger.waiting_for(&InstanceId::from_bits(3)), [key("a")]);

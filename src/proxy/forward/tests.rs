@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::barrier::Barrier;
 use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
-use crate::marks::double::{Double, Rig, clock, key, token};
+use crate::marks::double::{Double, ROOM, Rig, clock, key, token};
 use crate::marks::lane::Want;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
@@ -36,7 +36,7 @@ impl Bench {
         let rig = Rig::new(Arc::new(Double::default()), 1, clock()).await;
         let metrics = Arc::new(Metrics::new(&[]));
         let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
-        let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), 10);
+        let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), ROOM);
         let gate = Gate {
             ledger: Arc::clone(&rig.ledger),
             lane: rig.lane.clone(),

@@ -89,7 +89,9 @@ async fn slowhttptest_reading() {
 async fn h2load_with_many_streams() {
     // A hundred streams of each at once: no more than `limits.in_flight`.
     let (requests, clients) = (scale("4000", "200000"), scale("10", "40"));
-    let said = beside("h2load_with_many_streams", "h2load", "{}", |to| {
+    // All of them are of one resource.
+    let limits = "{ limits: { in_flight_per_resource: none } }";
+    let said = beside("h2load_with_many_streams", "h2load", limits, |to| {
         let arguments = [
             "-n",
             requests,

@@ -1,0 +1,157 @@
+//! The least rate of a body: `limits.body_rate`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::uploads::{SlowUpload, SlowUploads};
+
+/// By how many samples at least a client that sends nothing is judged.
+const SAMPLES: u32 = 16;
+/// No sample is longer, so that a client that is behind by a second is known to be.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(1);
+
+/// What bodies are held to.
+#[derive(Clone)]
+pub(crate) struct LeastRate {
+    /// Bytes a second.
+    pub bytes: u64,
+    pub slow: Arc<SlowUploads>,
+}
+
+/// How one body keeps up. Its client may fall behind by a certain time, and each byte gives back
+/// the time that it may take at the least rate. So no body is slower on average, and a client may
+/// pause.
+///
+/// Time is counted in samples: one counts where nothing has come at its end. The length of a wait
+/// would be no measure: a byte that has come may lie there until the upstream has room for it.
+pub(super) struct Rate {
+    least: LeastRate,
+    sample: Duration,
+    next: Instant,
+    behind: Duration,
+    /// How far it may be behind.
+    patience: Duration,
+    /// Known to those who want room, from its first sample that counts.
+    slow: Option<SlowUpload>,
+}
+
+impl Rate {
+    /// `patience`: how far the client may fall behind.
+    pub(super) fn new(least: &LeastRate, patience: Duration) -> Self {
+        let sample = (patience / SAMPLES).clamp(Duration::from_millis(1), LONGEST_SAMPLE);
+        Self {
+            least: least.clone(),
+            sample,
+            next: Instant::now() + sample,
+            behind: Duration::ZERO,
+            patience,
+            slow: None,
+        }
+    }
+
+    /// The least rate, in bytes a second.
+    pub(super) fn least(&self) -> u64 {
+        self.least.bytes
+    }
+
+    /// When the next sample ends.
+    pub(super) fn next(&self) -> Instant {
+        self.next
+    }
+
+    pub(super) fn received(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let least = self.least.bytes;
+        let rest = Duration::from_secs(bytes % least) / u32::try_from(least).unwrap_or(u32::MAX);
+        let earned = Duration::from_secs(bytes / least) + rest;
+        self.behind = self.behind.saturating_sub(earned);
+        self.publish(self.behind);
+    }
+
+    /// A sample has ended. `counts`: nothing had come, and the client was to send. `false`: it is
+    /// too slow.
+    pub(super) fn sampled(&mut self, counts: bool) -> bool {
+        self.next = Instant::now() + self.sample;
+        if !counts {
+            self.publish(Duration::ZERO);
+            return true;
+        }
+        self.behind += self.sample;
+        if self.slow.is_none() {
+            self.slow = Some(self.least.slow.add());
+        }
+        self.publish(self.behind);
+        self.behind < self.patience
+    }
+
+    /// Cancelled when the upload has to make room; `None`: its client has not been waited for yet.
+    pub(super) fn crowded(&self) -> Option<CancellationToken> {
+        self.slow.as_ref().map(SlowUpload::crowded)
+    }
+
+    fn publish(&self, behind: Duration) {
+        if let Some(slow) = &self.slow {
+            let millis = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
+            slow.behind().store(millis, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(16);
+
+    fn rate() -> Rate {
+        let least = LeastRate {
+            bytes: 100,
+            slow: Arc::default(),
+        };
+        Rate::new(&least, PATIENCE)
+    }
+
+    /// How long a client is borne that sends `bytes` every so often; `None`: for an hour.
+    fn borne(bytes: usize, every: Duration) -> Option<Duration> {
+        let mut rate = rate();
+        let (mut passed, mut since) = (Duration::ZERO, Duration::ZERO);
+        while passed < Duration::from_hours(1) {
+            passed += rate.sample;
+            since += rate.sample;
+            if since >= every {
+                rate.received(bytes);
+                since = Duration::ZERO;
+            }
+            if !rate.sampled(true) {
+                return Some(passed);
+            }
+        }
+        None
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_average_counts_and_not_the_pause() {
+        let second = Duration::from_secs(1);
+        assert_eq!(borne(0, second), Some(PATIENCE), "one that sends nothing");
+        assert_eq!(borne(100, second), None, "just enough");
+        assert_eq!(borne(1500, 15 * second), None, "the same in bursts");
+        let half = borne(50, second).expect("too slow");
+        assert!((30..=34).contains(&half.as_secs()), "{half:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_before_buys_no_longer_pause() {
+        let mut rate = rate();
+        rate.received(1 << 30);
+        let samples = std::iter::repeat_with(|| rate.sampled(true));
+        assert_eq!(samples.take_while(|kept_up| *kept_up).count(), 15);
+        // While it does not count, nothing is held against the client.
+        assert!(rate.sampled(false));
+        let slow = rate.slow.expect("it has been waited for");
+        assert_eq!(slow.behind().load(Ordering::Relaxed), 0);
+    }
+}

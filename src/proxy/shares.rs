@@ -1,0 +1,116 @@
+//! The shares of the [places](super::places) that one connection and one client address have.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What counts as one peer: an IPv4 address, or the /64 that one IPv6 site has at the least (RFC 6177).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Network {
+    V4([u8; 4]),
+    V6([u16; 4]),
+}
+
+impl Network {
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self::V4(ip.octets()),
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                Self::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+/// How many places the requests of one connection have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionPlaces(Arc<AtomicUsize>);
+
+impl ConnectionPlaces {
+    pub(super) fn take(&self, most: usize) -> Option<ConnectionPlace> {
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < most).then_some(count + 1)
+            });
+        taken.ok().map(|_| ConnectionPlace(Arc::clone(&self.0)))
+    }
+}
+
+/// One place of a connection.
+#[must_use = "the place is given back when this is dropped"]
+pub(super) struct ConnectionPlace(Arc<AtomicUsize>);
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many places each address has; no entry without one. Held for a look and a count, never across an await.
+#[derive(Default)]
+pub(super) struct PeerCounts(Mutex<HashMap<Network, usize>>);
+
+impl PeerCounts {
+    fn counts(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr, most: usize) -> Option<PeerPlace> {
+        let network = Network::of(ip);
+        let mut held = self.counts();
+        let count = held.entry(network).or_insert(0);
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        drop(held);
+        Some(PeerPlace {
+            counts: Arc::clone(self),
+            network,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts().is_empty()
+    }
+}
+
+/// One place of an address.
+#[must_use = "the place is given back when this is dropped"]
+pub(super) struct PeerPlace {
+    counts: Arc<PeerCounts>,
+    network: Network,
+}
+
+impl Drop for PeerPlace {
+    fn drop(&mut self) {
+        let mut held = self.counts.counts();
+        if let Some(count) = held.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(ip: &str) -> Network {
+        Network::of(ip.parse().expect("an address"))
+    }
+
+    #[test]
+    fn an_ipv6_site_is_one_peer_and_a_mapped_address_is_its_ipv4() {
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::9"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("::ffff:192.0.2.7"), network("192.0.2.7"));
+        assert_ne!(network("192.0.2.7"), network("192.0.2.8"));
+    }
+}

@@ -1,0 +1,262 @@
+//! Shares of the places: what one HTTP/2 connection, one address and one resource leave to others.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+
+use super::{limited, reached, until_reached};
+use crate::support::client::Exchange;
+use crate::support::http2::{Answer as Http2Answer, Http2};
+use crate::support::wire::{Io, Wire};
+use crate::support::{Gate, Proxy, Request, Step, Upstream, eventually, get, post, put, soon};
+
+/// The head of a PUT, with the length of a body.
+fn head<'a>(path: &'a str, length: &'a [u8]) -> [(&'a str, &'a [u8]); 6] {
+    [
+        (":method", b"PUT"),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", path.as_bytes()),
+        ("x-fencing-token", b"7"),
+        ("content-length", length),
+    ]
+}
+
+/// Names of SETTINGS.
+const HEADER_TABLE_SIZE: u16 = 1;
+const CONCURRENT_STREAMS: u16 = 3;
+const REFUSED_STREAM: u32 = 7;
+const CANCEL: u32 = 8;
+
+/// Holds everything of one path up until the gate is opened.
+fn hold(upstream: &Upstream, path: &'static str) -> Gate {
+    let gate = Gate::shut();
+    let held = gate.clone();
+    upstream.otherwise(move |head| {
+        if head.word(1) == path {
+            vec![Step::Wait(held.clone()), Step::ok()]
+        } else {
+            vec![Step::ok()]
+        }
+    });
+    gate
+}
+
+/// The attack of the security review: a connection opens all its streams, and sends no body.
+#[tokio::test]
+async fn one_http_2_connection_does_not_take_all_places() {
+    let (_upstream, proxy) = limited(
+        "limits: { in_flight: 8 }
+routes:
+  - { path: '/orders/{id}', resource: 'order:{id}' }
+  - { path: '/open/{id}', mode: bypass }",
+    )
+    .await;
+    // One that is read before it is judged, one that is streamed, and one that is not fenced.
+    for (path, length) in [
+        ("/orders/1", &b"100"[..]),
+        ("/orders/2", b"9999999"),
+        ("/open/3", b"100"),
+    ] {
+        let mut client = Http2::open(proxy.data()).await;
+        let mut last = 0;
+        for _ in 0..50 {
+            last = client.head(&head(path, length), false).await;
+        }
+        let became = client.answer(last).await;
+        for number in 0..20 {
+            let other = put(&format!("/orders/{}", number + 10)).token(1);
+            proxy.send(other.body("whole")).await.assert_forwarded();
+        }
+        // The connection has a quarter of the places, and was told so.
+        let told = client.settings.get(&CONCURRENT_STREAMS);
+        assert_eq!(told, Some(&2), "{path}");
+        assert_eq!(became, Http2Answer::Reset(REFUSED_STREAM), "{path}");
+    }
+}
+
+/// Many connections can hold all places, each within its share. Slow uploads make room.
+#[tokio::test]
+async fn requests_that_wait_for_their_clients_make_room_for_others() {
+    for (path, status) in [("/orders", 503), ("/open", 502)] {
+        let (_upstream, proxy) = limited(
+            "limits: { in_flight: 8 }
+body: { timeout: 300s, progress_timeout: 60s }
+routes:
+  - { path: '/orders/{id}', resource: 'order:{id}' }
+  - { path: '/open/{id}', mode: bypass }",
+        )
+        .await;
+        let mut waiting = JoinSet::new();
+        for number in 0..8 {
+            let mut client = Http2::open(proxy.data()).await;
+            let path = format!("{path}/{number}");
+            let stream = client.head(&head(&path, b"100"), false).await;
+            client.ping().await.expect("the connection lives");
+            waiting.spawn(async move { client.answer(stream).await });
+        }
+        // Long before their own time is up.
+        let request = || put("/orders/9").token(1).body("whole");
+        eventually("one to make room", || async {
+            proxy.send(request()).await;
+            (reached(&proxy, "slow-uploads").await > 0.5).then_some(())
+        })
+        .await;
+        eventually("a place", || async {
+            (proxy.send(request()).await.status() == 200).then_some(())
+        })
+        .await;
+        let first = soon("one that made room", waiting.join_next()).await;
+        let answer = first.expect("there are some").expect("no panic");
+        assert_eq!(answer, Http2Answer::Status(status), "{path}");
+    }
+}
+
+/// Streams that the client has reset count as long as the upstream works on their requests.
+#[tokio::test]
+async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
+    let (upstream, proxy) = limited("limits: { in_flight: 8 }").await;
+    let gate = hold(&upstream, "/orders/7");
+    // Without a table for compression every answer says its status in full.
+    let mut client = Http2::with_settings(proxy.data(), &[(HEADER_TABLE_SIZE, 0)]).await;
+    let whole = head("/orders/7", b"0");
+    for number in 1..=2 {
+        let stream = client.head(&whole, true).await;
+        upstream.reached(number).await;
+        client.reset(stream, CANCEL).await;
+    }
+    let over = client.head(&whole, true).await;
+    assert_eq!(client.answer(over).await, Http2Answer::Status(503));
+    assert_eq!(upstream.count(), 2, "nothing of it was forwarded");
+    until_reached(&proxy, "in-flight-per-connection").await;
+    let other = put("/orders/8").token(1);
+    proxy.send(other).await.assert_forwarded();
+    gate.open();
+    soon("its places to be free", async {
+        loop {
+            let stream = client.head(&whole, true).await;
+            match client.answer(stream).await {
+                Http2Answer::Status(503) => {}
+                answer => break assert_eq!(answer, Http2Answer::Status(200)),
+            }
+        }
+    })
+    .await;
+}
+
+/// Sends a request from an address of this machine.
+async fn begin_from(ip: &str, proxy: &Proxy, request: &Request) -> Exchange {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = SocketAddr::new(ip.parse().expect("an address"), 0);
+    socket.bind(from).expect("all of 127/8 is this machine's");
+    let stream = socket.connect(proxy.data()).await.expect("it listens");
+    let mut exchange = Exchange::over(Wire::new(Io::Tcp(stream)), request);
+    let sent = exchange.wire.send(&request.bytes()).await;
+    sent.expect("the request is taken");
+    exchange
+}
+
+#[tokio::test]
+async fn one_address_leaves_places_to_others() {
+    let (upstream, proxy) = limited("limits: { in_flight: 8, in_flight_per_peer: 2 }").await;
+    let gate = hold(&upstream, "/slow");
+    let request = post("/orders/7").token(1);
+    let (mut first, mut second) = {
+        let slow = get("/slow");
+        let first = begin_from("127.0.0.2", &proxy, &slow).await;
+        (first, begin_from("127.0.0.2", &proxy, &slow).await)
+    };
+    upstream.reached(2).await;
+    let mut third = begin_from("127.0.0.2", &proxy, &request).await;
+    let answer = third.finish().await;
+    answer.assert_problem(503, "overloaded");
+    assert_eq!(answer.retry_after(), Some(1));
+    let times = reached(&proxy, "in-flight-per-peer").await;
+    assert!((times - 1.0).abs() < 0.5, "{times}");
+    let mut other = begin_from("127.0.0.3", &proxy, &request).await;
+    other.finish().await.assert_forwarded();
+    gate.open();
+    first.finish().await.assert_forwarded();
+    second.finish().await.assert_forwarded();
+    let mut again = begin_from("127.0.0.2", &proxy, &request).await;
+    again.finish().await.assert_forwarded();
+}
+
+/// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
+#[tokio::test]
+async fn clients_that_share_a_loopback_address_have_all_places() {
+    let (upstream, proxy) = limited("limits: { in_flight: 4 }").await;
+    let gate = hold(&upstream, "/slow");
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        all.push(proxy.begin(&get("/slow"), b"").await);
+    }
+    upstream.reached(4).await;
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    answer.assert_problem(503, "overloaded");
+    assert!(reached(&proxy, "in-flight").await > 0.5);
+    gate.open();
+    for mut one in all {
+        one.finish().await.assert_forwarded();
+    }
+}
+
+/// The default of `barrier.queue` is far above the number of places.
+#[tokio::test]
+async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
+    let more = "{ limits: { in_flight: 8 }, barrier: { wait: 25s, drain: 300s } }";
+    let (upstream, proxy) = limited(more).await;
+    let gate = hold(&upstream, "/orders/7");
+    let older = proxy.start_request(put("/orders/7").token(1));
+    upstream.reached(1).await;
+    let mut crowd = JoinSet::new();
+    for _ in 0..12 {
+        let to = proxy.data();
+        crowd.spawn(async move { put("/orders/7").token(2).send(to).await });
+    }
+    for _ in 0..7 {
+        let refused = soon("a refusal", crowd.join_next()).await;
+        let refused = refused.expect("they are twelve").expect("no panic");
+        refused.assert_problem(503, "overloaded");
+        assert!(refused.retry_after().is_some());
+    }
+    proxy.waiting("order:7", 5).await;
+    assert!(reached(&proxy, "in-flight-per-resource").await > 0.5);
+    for number in 0..5 {
+        let other = put(&format!("/orders/{}", number + 10)).token(1);
+        proxy.send(other).await.assert_forwarded();
+    }
+    // A newer holder is not kept out by the crowd.
+    let newest = proxy.start_request(put("/orders/7").token(3));
+    while let Some(superseded) = soon("the crowd", crowd.join_next()).await {
+        let superseded = superseded.expect("no panic");
+        superseded.assert_problem(412, "stale-token");
+    }
+    gate.open();
+    for ends in [older, newest] {
+        let answer = soon("the rest", ends).await.expect("no panic");
+        answer.assert_forwarded();
+    }
+    assert_eq!(upstream.tokens("order:7"), [1, 3]);
+}
+
+/// Requests of one token do not wait for each other, and are bounded all the same.
+#[tokio::test]
+async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
+    let (upstream, proxy) = limited("limits: { in_flight: 8 }").await;
+    let gate = hold(&upstream, "/orders/7");
+    let request = || put("/orders/7").token(1);
+    let held: Vec<_> = (0..6).map(|_| proxy.start_request(request())).collect();
+    upstream.reached(6).await;
+    let over = proxy.send(request()).await;
+    over.assert_problem(503, "overloaded");
+    let other = put("/orders/8").token(1);
+    proxy.send(other).await.assert_forwarded();
+    gate.open();
+    for one in held {
+        let answer = soon("a held one", one).await.expect("no panic");
+        answer.assert_forwarded();
+    }
+    proxy.send(request()).await.assert_forwarded();
+}
