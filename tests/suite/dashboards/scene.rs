@@ -249,6 +249,11 @@ impl Scene {
     }
 
     async fn operated(&self) {
+        let guess = get("/v1/marks")
+            .header("Authorization", "Bearer a-guess-at-the-token")
+            .send(self.orders.admin())
+            .await;
+        assert_eq!(guess.status(), 401, "{}", guess.text());
         let body = json!({ "token": "2", "reason": "a test" });
         let answer = self
             .orders
