@@ -18,6 +18,7 @@ pub mod hpack;
 mod huffman;
 pub mod request;
 pub mod response;
+pub mod spelling;
 
 #[cfg(test)]
 mod tests;
