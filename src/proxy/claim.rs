@@ -132,7 +132,7 @@ impl Proxy {
         body: Incoming,
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
-        let rules = self.rules(limits, &aimed.headers);
+        let rules = self.rules(limits, false);
         let upload = Upload::read(body, &aimed.headers, &rules, None)
             .await
             .map_err(|error| body_refusal(&error))?;

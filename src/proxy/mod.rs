@@ -102,6 +102,13 @@ pub(crate) struct Live {
     upstream: Arc<Upstream>,
 }
 
+impl Live {
+    /// Whether a request is a gRPC call that its upstream can take as one.
+    fn calls(&self, headers: &HeaderMap) -> bool {
+        self.upstream.h2 && conclusion::is_grpc(headers)
+    }
+}
+
 /// The request path.
 pub struct Proxy {
     /// Held only to copy the pointer out.
@@ -334,7 +341,7 @@ impl Proxy {
         let limits = settings.body;
         let is_grpc = conclusion::is_grpc(&head.headers);
         let hold = is_grpc.then_some(limits.stream_after);
-        let rules = self.rules(limits, &head.headers);
+        let rules = self.rules(limits, live.calls(&head.headers));
         let upload = Upload::read(body, &head.headers, &rules, hold)
             .await
             .map_err(|error| body_refusal(&error))?;
@@ -442,13 +449,14 @@ impl Proxy {
     }
 
     /// What holds for the bodies of requests under these settings. The messages of a gRPC call come
-    /// when there is something to say, so that they have no rate.
-    fn rules(&self, settings: BodySettings, headers: &HeaderMap) -> BodyRules {
+    /// when there is something to say, so that they have no rate. A content type alone makes no call:
+    /// it takes an upstream that speaks HTTP/2.
+    fn rules(&self, settings: BodySettings, is_call: bool) -> BodyRules {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
             trailers: self.trailers,
-            least: self.least.clone().filter(|_| !conclusion::is_grpc(headers)),
+            least: self.least.clone().filter(|_| !is_call),
         }
     }
 

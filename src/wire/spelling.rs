@@ -28,8 +28,8 @@ impl Spelling {
     }
 
     fn find(&self, name: &[u8]) -> Option<&[u8]> {
-        let same = |other: &&Box<[u8]>| other.eq_ignore_ascii_case(name);
-        self.others.iter().find(same).map(|other| &**other)
+        let mut others = self.others.iter().map(|other| &**other);
+        others.find(|other| other.eq_ignore_ascii_case(name))
     }
 }
 

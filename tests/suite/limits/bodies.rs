@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{limited, reached, until_reached};
-use crate::support::http2::{Answer as Http2Answer, Http2};
+use crate::support::http2::{Answer as Http2Answer, Http2, Http2Upstream};
 use crate::support::wire::{Wire, chunk};
-use crate::support::{Proxy, Step, eventually, post, put, soon};
+use crate::support::{Config, Proxy, Step, Store, eventually, post, put, soon};
 
 const MODES: &str = "
 routes:
@@ -105,20 +105,24 @@ async fn a_streamed_body_may_not_pause_for_long_either() {
     }
 }
 
-/// A byte now and then is no progress that counts: on average a body has a least rate.
+/// A byte now and then is no progress that counts: on average a body has a least rate. A content type
+/// alone makes no gRPC call: the service here speaks HTTP/1.
 #[tokio::test]
 async fn a_body_that_trickles_is_refused_before_it_is_judged_and_broken_off_behind_that() {
     const TRICKLE: &str = "
 limits: { body_rate: 1000 }
 body: { buffer: 1KiB, timeout: 300s, progress_timeout: 1s }";
-    for (path, length, word) in [
-        ("/orders/7", 900, "request-timeout"),
-        ("/orders/7", 100_000, "outcome-unknown"),
-        ("/open/7", 100_000, "outcome-unknown"),
-        ("/seen/7", 100_000, "outcome-unknown"),
+    const BYTES: &str = "application/octet-stream";
+    const CALL: &str = "application/grpc";
+    for (path, length, content, word) in [
+        ("/orders/7", 900, BYTES, "request-timeout"),
+        ("/orders/7", 100_000, CALL, "outcome-unknown"),
+        ("/open/7", 100_000, BYTES, "outcome-unknown"),
+        ("/open/7", 100_000, CALL, "outcome-unknown"),
+        ("/seen/7", 100_000, CALL, "outcome-unknown"),
     ] {
         let (upstream, proxy) = limited(&format!("{TRICKLE}{MODES}")).await;
-        let request = put(path).token(1);
+        let request = put(path).token(1).header("Content-Type", content);
         let request = request.header("Content-Length", length.to_string());
         let mut slow = proxy.begin(&request, b"").await;
         // Until there is an answer, which may come between two bytes.
@@ -159,11 +163,12 @@ body: { buffer: 1KiB, timeout: 300s, progress_timeout: 4s }";
 /// The messages of a gRPC call come when there is something to say.
 #[tokio::test]
 async fn a_grpc_call_has_no_rate() {
-    let (upstream, proxy) = limited(&format!(
+    let upstream = Http2Upstream::start().await;
+    let config = Config::to(&upstream.url(), &Store::sqlite()).with(&format!(
         "limits: {{ body_rate: 1000 }}
 body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
-    ))
-    .await;
+    ));
+    let proxy = Proxy::start(&config).await;
     let mut call = Http2::open(proxy.data()).await;
     let fields: [(&str, &[u8]); 6] = [
         (":method", b"POST"),
@@ -174,13 +179,15 @@ body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
         ("te", b"trailers"),
     ];
     let stream = call.head(&fields, false).await;
+    let mut service = upstream.accept(&[]).await;
+    let served = tokio::spawn(async move { service.serve().await });
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(150)).await;
         call.data(stream, b"x", false).await;
     }
     call.data(stream, b"x", true).await;
     assert_eq!(call.answer(stream).await, Http2Answer::Status(200));
-    assert_eq!(upstream.only().body.len(), 21);
+    assert_eq!(served.await.expect("no panic").len(), 21);
 }
 
 /// One byte now and then is progress, and no way to keep newer tokens out: the whole has a deadline.
@@ -218,7 +225,7 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
         let body = "{ upstream: { timeout: 1500ms }, body: { buffer: 1KiB, timeout: 1500ms, progress_timeout: 60s } }";
         let (upstream, proxy) = {
             let upstream = crate::support::Upstream::start().await;
-            let config = crate::support::Config::new(&upstream, &crate::support::Store::sqlite());
+            let config = Config::new(&upstream, &Store::sqlite());
             let proxy = Proxy::start(&config.with(body).with(MODES)).await;
             (upstream, proxy)
         };
