@@ -7,11 +7,12 @@
 #
 # Podman and buildah build the same (`buildah build -f Dockerfile .`; `--format docker` keeps the health check).
 #
-# The base is pinned by version. Where builds must be repeatable to the byte, pin its digest too:
+# The base is pinned by its digest: a tag that moves changes nothing here. The tag beside the digest
+# is for people, and nothing reads it. To take a newer base, ask for the digest of its tag, and write
+# both into the line below:
 #
 #   docker buildx imagetools inspect rust:1.95.0-slim-bookworm --format '{{.Manifest.Digest}}'
-#   docker build --build-arg RUST_IMAGE=rust:1.95.0-slim-bookworm@sha256:… .
-ARG RUST_IMAGE=rust:1.95.0-slim-bookworm
+ARG RUST_IMAGE=rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
 
 FROM ${RUST_IMAGE} AS build
 

@@ -119,11 +119,13 @@ def senses(cases, work, **_):
         manifests = [manifest for _, manifest in rendered(name, work)]
         cases.case(f"sense: {name}", sense.problems(manifests))
     notes = {
-        "gateway-observe": ["!!! /{*path} is in mode observe: NOTHING IS REFUSED"],
-        "gateway-postgres": ["!!! /health is in mode bypass", "!!! who talks to http://orders.shop.svc:3000 directly",
+        "gateway-observe": ["!!! /{*path} is in mode observe: NOTHING IS REFUSED",
+                            "!!! who talks to http://orders.shop.svc:3000 directly: networkPolicy.enabled is false"],
+        "gateway-postgres": ["!!! /health is in mode bypass", "past the NetworkPolicies",
+                             "The upstream's pods in namespace shop take connections from fencepost",
                              "-X PUT 'http://127.0.0.1:7080/orders/7' -H 'X-Fencing-Token: 1'", "The pod has 40 s"],
         "gateway-everything": ["port-forward service/orders-fence 7080:3000", "past the NetworkPolicies"],
-        "gateway-keys": ["-X POST 'http://127.0.0.1:7080/print/7/pages?tray=7' -H 'X-Fencing-Token: try#1' -H 'x-tenant: 7' "
+        "gateway-keys": ["The upstream's pods in namespace default", "-X POST 'http://127.0.0.1:7080/print/7/pages?tray=7' -H 'X-Fencing-Token: try#1' -H 'x-tenant: 7' "
                          """--json '{"job":"7"}'"""],
         "sidecar-deployment": ["port-forward service/orders 7080:80", "!!! who talks to port 3000 of the pods directly"],
         "sidecar-template": ["another chart includes fencepost.sidecar"],

@@ -77,7 +77,7 @@ def of_one(manifest, manifests, pods, config):
         if not chosen or "replicas" in chosen[0]["spec"]:
             yield "its target is not there, or has a count of its own that each upgrade would set"
     elif kind == "NetworkPolicy":
-        yield from of_policy(manifest, pods, config)
+        yield from of_policy(manifest, manifests, pods, config)
 
 
 def of_pod(manifest):
@@ -226,11 +226,17 @@ def of_service(manifest, pods):
                 yield f"targetPort {port['targetPort']} is not fencepost's"
 
 
-def of_policy(manifest, pods, config):
+def of_policy(manifest, manifests, pods, config):
     spec = manifest["spec"]
     own = [p for p in pods if matches(spec["podSelector"].get("matchLabels"), pod_of(p)["metadata"]["labels"])]
-    if spec["policyTypes"] != ["Ingress"]:
-        yield "it is about more than ingress"
+    # A gateway's pod holds nothing but fencepost. A sidecar's egress is the app's.
+    gateway = any(len(containers(pod_of(p))) == len(fenceposts(pod_of(p))) for p in own)
+    wanted = ["Ingress", "Egress"] if gateway else ["Ingress"]
+    if spec["policyTypes"] != wanted:
+        yield f"it is about {spec['policyTypes']}, not {wanted}"
+    if gateway:
+        others = [m for m in manifests if m["kind"] == "NetworkPolicy" and m is not manifest]
+        yield from of_egress(manifest, others, config)
     if own:
         upstream = re.search(r":([0-9]+)$", config["upstream"]["url"])
         for rule in spec["ingress"]:
@@ -246,3 +252,30 @@ def of_policy(manifest, pods, config):
     elsewhere = manifest["metadata"]["namespace"] not in {p["metadata"]["namespace"] for p in pods}
     if elsewhere and "namespaceSelector" not in first:
         yield "fencepost's pods are in another namespace, and it looks for them in its own"
+    named = re.search(r"\.([a-z0-9-]+)\.svc(?:[.:/]|$)", config["upstream"]["url"])
+    if named and named[1] != manifest["metadata"]["namespace"]:
+        yield f"the upstream's Service is in namespace {named[1]}, and so are its pods"
+
+
+def of_egress(manifest, others, config):
+    """A gateway's way out: to the pods that the other policy closes, to DNS, to Postgres, and not to everything."""
+    rules, here = manifest["spec"].get("egress", []), manifest["metadata"]["namespace"]
+    if len(others) != 1:
+        yield f"{len(others)} policies close the upstream"
+    for other in others:
+        peer, namespace = {"podSelector": other["spec"]["podSelector"]}, other["metadata"]["namespace"]
+        if namespace != here:
+            peer["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        if {"to": [peer]} not in rules:
+            yield f"no way out to the upstream's pods on all their ports: {peer}"
+    if {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]} not in rules:
+        yield "no way out to DNS, wherever it is"
+    # Its port is in the URL, which is in a Secret: any rule of one TCP port may be the one.
+    ports = [rule["ports"] for rule in rules if len(rule.get("ports") or []) == 1]
+    databases = [port["port"] for [port] in ports if port.get("protocol", "TCP") == "TCP" and port["port"] != 53]
+    if "url_file" in config["store"] and not databases:
+        yield "no way out to Postgres"
+    elif "url_file" not in config["store"] and 5432 in databases:
+        yield "a way out to Postgres, and the marks are in a file"
+    if any(not rule.get("to") and not rule.get("ports") for rule in rules):
+        yield "every way out is open"

@@ -280,6 +280,7 @@ fn gateway(dir: &TempDir, migrations: &Value) -> Vec<String> {
             "upstream": { "url": "http://orders.shop.svc:3000" },
             "shutdown": { "delay": "1s" },
         },
+        "networkPolicy": { "upstream": { "podSelector": { "matchLabels": { "app": "orders" } } } },
         "migrations": migrations,
     });
     let file = dir.path().join("values.yaml");

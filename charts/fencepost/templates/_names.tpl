@@ -91,6 +91,29 @@ Deployment
 {{- end -}}
 {{- end -}}
 
+{{- /* "true" where NetworkPolicies are rendered. A sidecar's closes the app's own ports, and has to be
+asked for. */ -}}
+{{- define "fencepost.hasPolicy" -}}
+{{- if kindIs "bool" .Values.networkPolicy.enabled -}}
+{{- .Values.networkPolicy.enabled -}}
+{{- else -}}
+{{- eq .Values.kind "gateway" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The namespace of the upstream's pods, which is that of its Service. Empty: the URL does not say. */ -}}
+{{- define "fencepost.upstreamNamespace" -}}
+{{- $host := regexReplaceAll "^[a-z0-9]+://([^/:]*).*$" (dig "upstream" "url" "" .Values.config | lower) "${1}" -}}
+{{- $service := "^.+[.]([a-z0-9-]+)[.]svc([.].*)?$" -}}
+{{- if .Values.networkPolicy.upstream.namespace -}}
+{{- .Values.networkPolicy.upstream.namespace -}}
+{{- else if regexMatch $service $host -}}
+{{- regexReplaceAll $service $host "${1}" -}}
+{{- else if not (or (contains "." $host) (hasPrefix "[" $host)) -}}
+{{- .Release.Namespace -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "fencepost.claimName" -}}
 {{- .Values.persistence.existingClaim | default (printf "%s-data" (include "fencepost.fullname" .)) -}}
 {{- end -}}

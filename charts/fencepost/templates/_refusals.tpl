@@ -8,6 +8,7 @@ already: this is about what the values mean together. */ -}}
 {{- $sqlite := eq $v.store.type "sqlite" -}}
 {{- $gateway := eq $v.kind "gateway" -}}
 {{- $workload := and (not $gateway) (ne $v.workload.name "") -}}
+{{- $policy := eq (include "fencepost.hasPolicy" .) "true" -}}
 {{- $controller := include "fencepost.controller" . -}}
 
 {{- /* The marks. */ -}}
@@ -194,13 +195,13 @@ already: this is about what the values mean together. */ -}}
 {{- if and $pod.hostPID (eq $v.sidecar.form "native") -}}
 {{- $why = append $why "workload.spec has hostPID: `fencepost drain`, by which a native sidecar is told to end, would find the node's process 1 in place of fencepost. Take sidecar.form classic" -}}
 {{- end -}}
-{{- if and $pod.hostNetwork $v.networkPolicy.enabled -}}
+{{- if and $pod.hostNetwork $policy -}}
 {{- $why = append $why "workload.spec has hostNetwork with networkPolicy.enabled: policies do not hold for pods on the node's network, and the app's port would stay open. Take hostNetwork out, or let the app listen on 127.0.0.1 and set networkPolicy.enabled: false" -}}
 {{- end -}}
 {{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
 {{- $why = append $why "workload.spec.selector needs matchLabels, by which Service, policies and monitors find the pods" -}}
 {{- end -}}
-{{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $v.networkPolicy.enabled $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
+{{- else if and (not $v.sidecar.selector) (or (eq (include "fencepost.hasService" .) "true") $policy $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled) -}}
 {{- $why = append $why "sidecar.selector is missing: Service, NetworkPolicy and monitors find the pods of the other chart by these labels" -}}
 {{- end -}}
 {{- end -}}
@@ -218,8 +219,14 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $gateway $v.networkPolicy.enabled (not $v.networkPolicy.upstream.podSelector) -}}
-{{- $why = append $why "networkPolicy.upstream.podSelector is missing: the labels of the upstream's pods, so that they can be reached only through fencepost" -}}
+{{- if and $gateway $policy (not $v.networkPolicy.upstream.podSelector) -}}
+{{- $why = append $why "networkPolicy.upstream.podSelector is missing: name the labels of the upstream's pods (matchLabels: { app: orders }), and they can be reached only through fencepost. Where the upstream is outside of the cluster, or the network plugin keeps no policies, set networkPolicy.enabled: false" -}}
+{{- end -}}
+{{- if and $gateway $policy $url (not (include "fencepost.upstreamNamespace" .)) -}}
+{{- $why = append $why (printf "networkPolicy.upstream.namespace is missing: config.upstream.url is %s, which does not say where the upstream's pods are (http://SERVICE.NAMESPACE.svc does). Name their namespace, or set networkPolicy.enabled: false where the upstream is outside of the cluster" $url) -}}
+{{- end -}}
+{{- if and (not $gateway) (or $v.networkPolicy.extraEgress (dig "postgres" "to" list $v.networkPolicy)) -}}
+{{- $why = append $why "networkPolicy.extraEgress and networkPolicy.postgres are of a gateway: a sidecar's policy is about ingress only, since what its pods connect to is the app's own matter" -}}
 {{- end -}}
 
 {{- /* What would be found by nobody, scale nothing, or stop a node's drain. */ -}}
