@@ -53,6 +53,27 @@ fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
+/// A tag may be moved; a digest is one image.
+#[test]
+fn the_base_is_pinned_by_its_digest() {
+    let dockerfile = std::fs::read_to_string(project().join("Dockerfile"));
+    let dockerfile = dockerfile.expect("it is there");
+    let bases: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("ARG RUST_IMAGE=")
+                .or_else(|| line.strip_prefix("FROM "))
+        })
+        .filter(|base| !matches!(*base, "scratch" | "${RUST_IMAGE} AS build"))
+        .collect();
+    let [base] = bases[..] else {
+        panic!("one base: {bases:?}");
+    };
+    let digest = base.split_once("@sha256:").map(|(_, digest)| digest);
+    let digest = digest.expect("a digest behind the tag");
+    assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+}
+
 #[test]
 fn the_dependencies_are_compiled_before_the_sources_come() {
     let Some(image) = image("the_dependencies_are_compiled_before_the_sources_come") else {
