@@ -198,6 +198,7 @@ fn per_peer(
     let Some(given) = given else {
         return Some(PeerShare {
             most: all_but_a_quarter(all),
+            of: all,
             loopback: false,
         });
     };
@@ -212,6 +213,7 @@ fn per_peer(
     }
     Some(PeerShare {
         most,
+        of: all,
         loopback: true,
     })
 }

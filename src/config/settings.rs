@@ -261,13 +261,28 @@ pub struct LimitSettings {
 /// How much of a limit one client address may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerShare {
+    /// What an address gets that is alone.
     pub most: usize,
+    /// The limit itself.
+    pub of: usize,
     /// Whether loopback addresses count too. By default they don't: all clients of a mesh's sidecar
     /// have the same one.
     pub loopback: bool,
 }
 
 impl PeerShare {
+    /// Whether an address that has `held` gets one more, with so many free.
+    ///
+    /// What one address leaves, the next ones share in the same proportion. With three quarters, two
+    /// addresses leave a seventh and ten leave a thirty-first: none of them can take all there is
+    /// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
+    /// 1998).
+    #[must_use]
+    pub const fn gives(&self, held: usize, free: usize) -> bool {
+        let left = self.of.saturating_sub(self.most);
+        held < self.most && held.saturating_mul(left) < self.most.saturating_mul(free)
+    }
+
     /// Whether an address is counted.
     #[must_use]
     pub fn counts(&self, ip: IpAddr) -> bool {

@@ -71,7 +71,7 @@ label! {
         /// `limits.body_rate`.
         BodyRate = "body-rate",
         /// A request made room whose client was behind with its body.
-        SlowUploads = "slow-uploads",
+        SlowClients = "slow-clients",
         /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
         StreamResets = "stream-resets",
         /// `limits.new_resources`.

@@ -84,7 +84,7 @@ impl BodyRules {
             BodyError::TooSlow(_) => Limit::BodyTimeout,
             BodyError::Paused(_) => Limit::BodyProgress,
             BodyError::TooLow(_) => Limit::BodyRate,
-            BodyError::Crowded => Limit::SlowUploads,
+            BodyError::Crowded => Limit::SlowClients,
             BodyError::Trailers(wire::chunked::BodyError::Trailer(HeadError::Fields(_))) => {
                 Limit::HeaderCount
             }

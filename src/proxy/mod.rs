@@ -29,9 +29,9 @@ mod places;
 mod rate;
 mod respond;
 mod shares;
+pub(crate) mod slow;
 mod table;
 mod tunnel;
-mod uploads;
 mod upstream;
 mod watched;
 
@@ -61,6 +61,7 @@ use self::places::Places;
 use self::rate::LeastRate;
 use self::respond::Refusal;
 pub(crate) use self::shares::{ConnectionPlaces, Network};
+use self::slow::SlowClients;
 use self::table::Table;
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
@@ -173,6 +174,7 @@ impl Proxy {
             stopping,
             least: limits.body_rate.map(|bytes| LeastRate {
                 bytes,
+                until_needed: false,
                 slow: places.slow(),
             }),
             places,
@@ -206,6 +208,11 @@ impl Proxy {
             std::mem::replace(&mut *current, Arc::new(live))
         };
         old.upstream.retire();
+    }
+
+    /// The requests that make room where places become few.
+    pub(crate) fn slow_clients(&self) -> Arc<SlowClients> {
+        self.places.slow()
     }
 
     /// TLS of the data port, as it is for connections that come from now on.
@@ -449,14 +456,17 @@ impl Proxy {
     }
 
     /// What holds for the bodies of requests under these settings. The messages of a gRPC call come
-    /// when there is something to say, so that they have no rate. A content type alone makes no call:
-    /// it takes an upstream that speaks HTTP/2.
+    /// when there is something to say: they may be slow as long as nobody else needs the place. A
+    /// content type alone makes no call: it takes an upstream that speaks HTTP/2.
     fn rules(&self, settings: BodySettings, is_call: bool) -> BodyRules {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
             trailers: self.trailers,
-            least: self.least.clone().filter(|_| !is_call),
+            least: self.least.clone().map(|least| LeastRate {
+                until_needed: is_call,
+                ..least
+            }),
         }
     }
 

@@ -22,7 +22,7 @@ use super::body::{BoxError, ClientBody};
 use super::peer::Peer;
 use super::respond::Refusal;
 use super::shares::{ConnectionPlace, PeerCounts, PeerPlace};
-use super::uploads::SlowUploads;
+use super::slow::SlowClients;
 use crate::config::{LimitSettings, PeerShare};
 use crate::metrics::{Limit, Metrics};
 
@@ -38,9 +38,9 @@ pub(super) struct Places {
     per_connection: usize,
     /// `None`: no limit.
     per_peer: Option<(PeerShare, Arc<PeerCounts>)>,
-    /// Where fewer are free, slow uploads make room.
+    /// Where fewer are free, requests that wait for their clients make room.
     low: usize,
-    slow: Arc<SlowUploads>,
+    slow: Arc<SlowClients>,
     metrics: Arc<Metrics>,
 }
 
@@ -68,8 +68,8 @@ impl Places {
         }
     }
 
-    /// The uploads that make room where places become few.
-    pub(super) fn slow(&self) -> Arc<SlowUploads> {
+    /// The requests that make room where places become few.
+    pub(super) fn slow(&self) -> Arc<SlowClients> {
         Arc::clone(&self.slow)
     }
 
@@ -85,7 +85,9 @@ impl Places {
             .ok_or_else(|| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
         let of_peer = match (&self.per_peer, peer.ip) {
             (Some((share, counts)), Some(ip)) if share.counts(ip) => {
-                let taken = counts.take(ip, share.most);
+                // Where none is free, the refusal says that.
+                let free = self.free.available_permits().max(1);
+                let taken = counts.take(ip, |held| share.gives(held, free));
                 Some(taken.ok_or_else(|| {
                     // The address may be a load balancer's, with slow clients behind it.
                     self.slow.make_room(self.low, Instant::now());
@@ -197,11 +199,37 @@ mod tests {
         let held = taken(&places, &of(9, address));
         assert_eq!(held.len(), 12);
         assert_eq!(taken(&places, &of(9, Some("::ffff:192.0.2.7"))).len(), 0);
-        assert_eq!(taken(&places, &of(9, Some("192.0.2.8"))).len(), 4);
+        assert_eq!(taken(&places, &of(9, Some("192.0.2.8"))).len(), 3);
         drop(held);
         assert_eq!(taken(&places, &of(9, address)).len(), 12);
         let (_, counts) = places.per_peer.expect("a share");
         assert!(counts.is_empty(), "no entry without a place");
+    }
+
+    #[test]
+    fn addresses_together_leave_places_to_one_more() {
+        let places = places("in_flight: 128");
+        for addresses in [1, 2, 5, 20] {
+            let mut held = Vec::new();
+            // In turns, as they would come.
+            loop {
+                let before = held.len();
+                for number in 0..addresses {
+                    let one = connection(Some(&format!("192.0.2.{number}")));
+                    held.extend(places.take(&one));
+                }
+                if held.len() == before {
+                    break;
+                }
+            }
+            let left = places.free.available_permits();
+            let share = 128 / (1 + 3 * addresses);
+            assert!(
+                (share..=share + 2).contains(&left),
+                "{addresses} leave {left}"
+            );
+            assert!(places.take(&connection(Some("198.51.100.1"))).is_ok());
+        }
     }
 
     /// Where all clients come by one address, a share of that address would be one of all of them.

@@ -1,13 +1,12 @@
 //! The least rate of a body: `limits.body_rate`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::uploads::{SlowUpload, SlowUploads};
+use super::slow::{SlowClient, SlowClients};
 
 /// By how many samples at least a client that sends nothing is judged.
 const SAMPLES: u32 = 16;
@@ -19,7 +18,9 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(1);
 pub(crate) struct LeastRate {
     /// Bytes a second.
     pub bytes: u64,
-    pub slow: Arc<SlowUploads>,
+    /// A slower one is borne until its place is needed.
+    pub until_needed: bool,
+    pub slow: Arc<SlowClients>,
 }
 
 /// How one body keeps up. Its client may fall behind by a certain time, and each byte gives back
@@ -36,7 +37,7 @@ pub(super) struct Rate {
     /// How far it may be behind.
     patience: Duration,
     /// Known to those who want room, from its first sample that counts.
-    slow: Option<SlowUpload>,
+    slow: Option<SlowClient>,
 }
 
 impl Rate {
@@ -85,18 +86,17 @@ impl Rate {
             self.slow = Some(self.least.slow.add());
         }
         self.publish(self.behind);
-        self.behind < self.patience
+        self.least.until_needed || self.behind < self.patience
     }
 
     /// Cancelled when the upload has to make room; `None`: its client has not been waited for yet.
     pub(super) fn crowded(&self) -> Option<CancellationToken> {
-        self.slow.as_ref().map(SlowUpload::crowded)
+        self.slow.as_ref().map(SlowClient::crowded)
     }
 
     fn publish(&self, behind: Duration) {
         if let Some(slow) = &self.slow {
-            let millis = u64::try_from(behind.as_millis()).unwrap_or(u64::MAX);
-            slow.behind().store(millis, Ordering::Relaxed);
+            slow.is_behind(behind);
         }
     }
 }
@@ -110,6 +110,7 @@ mod tests {
     fn rate() -> Rate {
         let least = LeastRate {
             bytes: 100,
+            until_needed: false,
             slow: Arc::default(),
         };
         Rate::new(&least, PATIENCE)
@@ -144,6 +145,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_call_may_pause_and_makes_room() {
+        let mut rate = rate();
+        rate.least.until_needed = true;
+        assert!((0..1000).all(|_| rate.sampled(true)));
+        let all = Arc::clone(&rate.least.slow);
+        let crowded = rate.crowded().expect("it has been waited for");
+        all.make_room(1, Instant::now());
+        assert!(crowded.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_came_before_buys_no_longer_pause() {
         let mut rate = rate();
         rate.received(1 << 30);
@@ -151,7 +163,8 @@ mod tests {
         assert_eq!(samples.take_while(|kept_up| *kept_up).count(), 15);
         // While it does not count, nothing is held against the client.
         assert!(rate.sampled(false));
-        let slow = rate.slow.expect("it has been waited for");
-        assert_eq!(slow.behind().load(Ordering::Relaxed), 0);
+        let crowded = rate.crowded().expect("it has been waited for");
+        rate.least.slow.make_room(1, Instant::now());
+        assert!(!crowded.is_cancelled());
     }
 }

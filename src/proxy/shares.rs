@@ -58,14 +58,19 @@ impl PeerCounts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take(self: &Arc<Self>, ip: IpAddr, most: usize) -> Option<PeerPlace> {
+    /// `gives`: whether an address that has so many gets one more.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        gives: impl FnOnce(usize) -> bool,
+    ) -> Option<PeerPlace> {
         let network = Network::of(ip);
         let mut held = self.counts();
-        let count = held.entry(network).or_insert(0);
-        if *count >= most {
+        let count = held.get(&network).copied().unwrap_or(0);
+        if !gives(count) {
             return None;
         }
-        *count += 1;
+        held.insert(network, count + 1);
         drop(held);
         Some(PeerPlace {
             counts: Arc::clone(self),

@@ -104,18 +104,32 @@ impl Acceptor {
         if let Some(place) = self.slots.free() {
             return place;
         }
+        let mut of = None;
         while self.waiting.is_none() {
             let accepted = tokio::select! {
                 place = self.slots.freed() => return place,
                 accepted = self.accept() => accepted,
             };
             match accepted {
-                Ok(stream) => self.waiting = Some(stream),
+                Ok(stream) => {
+                    of = self.slots.over_share(stream.ip());
+                    let now = Instant::now();
+                    if of.is_none_or(|network| self.idle.close_longest_of(network, now)) {
+                        self.waiting = Some(stream);
+                    } else {
+                        // What it would take is the others'.
+                        self.slots.refused();
+                    }
+                }
                 Err(error) => self.failed(&error).await,
             }
         }
         loop {
-            self.idle.close_longest(Instant::now());
+            let now = Instant::now();
+            match of {
+                Some(network) => self.idle.close_longest_of(network, now),
+                None => self.idle.close_longest(now),
+            };
             if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
                 return place;
             }

@@ -54,6 +54,7 @@ impl Connections {
     ) -> Self {
         let mut builder = auto::Builder::new(Streams {
             limit: limits.write_timeout,
+            slow: proxy.slow_clients(),
             metrics: Arc::clone(&metrics),
         });
         // Limits and deadlines of HTTP/1 heads are the guard's: what it lets through must fit here.

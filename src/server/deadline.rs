@@ -1,22 +1,22 @@
 //! A client's socket that has to take what is written to it.
 //!
 //! A client that asks and does not read would hold its connection, its buffers and its request's place for
-//! as long as it likes. So every write that finds no room starts a clock, and every byte taken stops
-//! it; when it runs out the connection is reset (in good order the kernel would go on offering the bytes).
+//! as long as it likes. So every write that finds no room is the beginning of a [`Patience`], and
+//! every byte taken its end; when it runs out the connection is reset (otherwise the kernel would go
+//! on offering the bytes).
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Instant, Sleep};
 
+use super::patience::Patience;
 use super::slots::Slot;
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::Metrics;
 
 /// How many bytes may wait in the kernel before a write finds no room. Left alone it takes up to
 /// megabytes, and says that there is room again only once a third of them has gone: a slow client that
@@ -49,48 +49,39 @@ impl Socket for UnixStream {}
 /// The socket, with the clock of its writes. It holds the connection's place for as long as it is open.
 pub(super) struct Timed<S> {
     socket: S,
-    limit: Duration,
     /// Running while a write waits.
-    clock: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
+    patience: Patience,
     metrics: Arc<Metrics>,
     _slot: Slot,
 }
 
 impl<S: Socket> Timed<S> {
-    pub(super) fn new(socket: S, limit: Duration, metrics: Arc<Metrics>, slot: Slot) -> Self {
+    pub(super) fn new(socket: S, patience: Patience, metrics: Arc<Metrics>, slot: Slot) -> Self {
         socket.prepare();
         Self {
             socket,
-            limit,
-            clock: None,
-            waiting: false,
+            patience,
             metrics,
             _slot: slot,
         }
     }
 
-    /// What a write has come to: room stops the clock, none starts it.
+    /// What a write has come to.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = false;
+            self.patience.taken();
             return written;
         }
-        let limit = self.limit;
-        let clock = self
-            .clock
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        if !self.waiting {
-            self.waiting = true;
-            clock.as_mut().reset(Instant::now() + limit);
-        }
-        ready!(clock.as_mut().poll(cx));
-        self.metrics.limit(Limit::WriteTimeout);
-        tracing::debug!("a client took nothing for limits.write_timeout: its connection is reset");
+        let limit = ready!(self.patience.wait(cx));
+        self.metrics.limit(limit);
+        tracing::debug!(
+            limit = limit.as_str(),
+            "a client took nothing of its answer: its connection is reset"
+        );
         self.socket.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

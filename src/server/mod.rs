@@ -10,6 +10,7 @@ pub(crate) mod descriptors;
 mod guard;
 mod http2;
 mod idle;
+mod patience;
 mod slots;
 mod streams;
 mod talk;
@@ -25,6 +26,7 @@ pub(crate) use self::activity::Leave;
 use self::connection::Connections;
 use self::deadline::Timed;
 use self::idle::IdleConnections;
+use self::patience::Patience;
 use self::slots::Slots;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
@@ -47,6 +49,7 @@ pub(crate) async fn serve(
 ) {
     let slots = Slots::new(&limits, Arc::clone(&metrics));
     let idle: Arc<IdleConnections> = Arc::default();
+    let waited_for = proxy.slow_clients();
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
     let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
     let connections = Arc::new(connections);
@@ -55,7 +58,7 @@ pub(crate) async fn serve(
             () = leave.now.cancelled() => break,
             accepted = acceptor.next() => accepted,
         };
-        let patience = limits.write_timeout;
+        let patience = Patience::new(limits.write_timeout, Arc::clone(&waited_for));
         let place = slot.peer();
         match stream {
             Stream::Tcp(stream, ip) => {

@@ -60,6 +60,21 @@ impl Slots {
         Place(place.unwrap_or_else(|_| unreachable!("nobody closes the semaphore")))
     }
 
+    /// Whose connections have to make room for one more from `ip`, where none is free: its own
+    /// address's, if that has its share.
+    pub(super) fn over_share(&self, ip: Option<IpAddr>) -> Option<Network> {
+        let (share, peers) = self.per_peer.as_ref()?;
+        let ip = ip.filter(|ip| share.counts(*ip))?;
+        let network = Network::of(ip);
+        let held = peers.open().get(&network).copied().unwrap_or(0);
+        (!share.gives(held, 1)).then_some(network)
+    }
+
+    /// One more was closed at once, since its address has its share.
+    pub(super) fn refused(&self) {
+        self.metrics.limit(Limit::ConnectionsPerPeer);
+    }
+
     /// The place of a connection from `ip`. If that has all the connections it may have, `make_room` is
     /// asked for one of them; `None`: it has none to spare.
     pub(super) fn of(
@@ -70,10 +85,15 @@ impl Slots {
     ) -> Option<Slot> {
         let peer = match (&self.per_peer, ip) {
             (Some((share, peers)), Some(ip)) if share.counts(ip) => {
-                let (network, most) = (Network::of(ip), share.most);
-                let taken = PeerPlace::take(peers, network, most).or_else(|| {
+                let network = Network::of(ip);
+                let take = || {
+                    // With the one that is taken already.
+                    let free = self.all.available_permits() + 1;
+                    PeerPlace::take(peers, network, |held| share.gives(held, free))
+                };
+                let taken = take().or_else(|| {
                     self.metrics.limit(Limit::ConnectionsPerPeer);
-                    make_room(network).then(|| PeerPlace::take(peers, network, most))?
+                    make_room(network).then(take)?
                 });
                 Some(taken?)
             }
@@ -124,13 +144,17 @@ struct OfPeer {
 }
 
 impl PeerPlace {
-    fn take(peers: &Arc<Peers>, network: Network, most: usize) -> Option<Self> {
+    fn take(
+        peers: &Arc<Peers>,
+        network: Network,
+        gives: impl FnOnce(usize) -> bool,
+    ) -> Option<Self> {
         let mut open = peers.open();
-        let count = open.entry(network).or_insert(0);
-        if *count >= most {
+        let count = open.get(&network).copied().unwrap_or(0);
+        if !gives(count) {
             return None;
         }
-        *count += 1;
+        open.insert(network, count + 1);
         drop(open);
         Some(Self(Arc::new(OfPeer {
             peers: Arc::clone(peers),
@@ -186,24 +210,22 @@ mod tests {
     fn a_peers_place_comes_back_and_leaves_no_entry() {
         let peers: Arc<Peers> = Arc::default();
         let peer = network("192.0.2.7");
-        let (first, second) = (
-            PeerPlace::take(&peers, peer, 2),
-            PeerPlace::take(&peers, peer, 2),
-        );
+        let take = |network| PeerPlace::take(&peers, network, |held| held < 2);
+        let (first, second) = (take(peer), take(peer));
         assert!(first.is_some() && second.is_some());
-        assert!(PeerPlace::take(&peers, peer, 2).is_none());
-        assert!(PeerPlace::take(&peers, network("192.0.2.8"), 2).is_some());
+        assert!(take(peer).is_none());
+        assert!(take(network("192.0.2.8")).is_some());
         drop(first);
-        let third = PeerPlace::take(&peers, peer, 2);
+        let third = take(peer);
         assert!(third.is_some());
         // One that makes room counts no more, and counts again if it stays.
         let third = third.expect("a place");
         third.give_back();
-        let fourth = PeerPlace::take(&peers, peer, 2);
+        let fourth = take(peer);
         assert!(fourth.is_some());
         third.take_again();
         assert_eq!(peers.open().get(&peer), Some(&3));
-        assert!(PeerPlace::take(&peers, peer, 2).is_none());
+        assert!(take(peer).is_none());
         third.give_back();
         drop((second, third, fourth));
         assert!(peers.open().is_empty());

@@ -3,7 +3,7 @@
 //! A stream whose window stays closed is not seen at the socket: the client takes the other streams. hyper
 //! waits for the window without asking the response's body for more, so the body cannot end it; but both run in
 //! the stream's own task, and there it shows: a frame was handed out and the next one not asked for, or data has not
-//! left h2. After `limits.write_timeout` of that the task is dropped, and h2 resets the stream.
+//! left h2. When the [`Patience`] with that ends, the task is dropped, and h2 resets the stream.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
-use tokio::time::Instant;
 
+use super::patience::Patience;
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::slow::SlowClients;
 use crate::proxy::{BoxError, ClientBody};
 
 tokio::task_local! {
@@ -51,6 +52,7 @@ impl Taken {
 #[derive(Clone)]
 pub(super) struct Streams {
     pub limit: Duration,
+    pub slow: Arc<SlowClients>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -60,39 +62,42 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let (limit, metrics) = (self.limit, Arc::clone(&self.metrics));
+        let patience = Patience::new(self.limit, Arc::clone(&self.slow));
+        let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let taken = Arc::new(Taken::default());
             let stream = pin!(STREAM.scope(Arc::clone(&taken), stream));
-            if !taking(stream, &taken, limit).await {
-                metrics.limit(Limit::WriteTimeout);
+            if let Err(limit) = taking(stream, &taken, patience).await {
+                metrics.limit(limit);
                 tracing::debug!(
-                    "a client took nothing for limits.write_timeout: its stream is reset"
+                    limit = limit.as_str(),
+                    "a client took nothing of its answer: its stream is reset"
                 );
             }
         });
     }
 }
 
-/// Runs a stream to its end; `false` if its client took nothing for `limit`.
-async fn taking(mut stream: Pin<&mut impl Future>, taken: &Taken, limit: Duration) -> bool {
-    let mut clock = pin!(tokio::time::sleep(limit));
+/// Runs a stream to its end, or to that of the patience with its client.
+async fn taking(
+    mut stream: Pin<&mut impl Future>,
+    taken: &Taken,
+    mut patience: Patience,
+) -> Result<(), Limit> {
     let mut since = None;
     std::future::poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(true);
+            return Poll::Ready(Ok(()));
         }
         let waits = taken.waits();
-        if waits.is_none() {
-            since = None;
-            return Poll::Pending;
-        }
         if waits != since {
             since = waits;
-            clock.as_mut().reset(Instant::now() + limit);
+            patience.taken();
         }
-        ready!(clock.as_mut().poll(cx));
-        Poll::Ready(false)
+        if waits.is_none() {
+            return Poll::Pending;
+        }
+        patience.wait(cx).map(Err)
     })
     .await
 }
@@ -259,6 +264,8 @@ impl Body for Told {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(30);
@@ -270,8 +277,9 @@ mod tests {
         taken.asked();
         taken.handed();
         let stream = pin!(std::future::pending::<()>());
-        assert!(!taking(stream, &taken, LIMIT).await);
-        assert_eq!(began.elapsed(), LIMIT);
+        let patience = Patience::new(LIMIT, Arc::default());
+        let ended = taking(stream, &taken, patience).await;
+        assert_eq!((ended, began.elapsed()), (Err(Limit::WriteTimeout), LIMIT));
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,6 +293,7 @@ mod tests {
                 tokio::time::sleep(LIMIT * 9 / 10).await;
             }
         };
-        assert!(taking(pin!(stream), &taken, LIMIT).await);
+        let patience = Patience::new(LIMIT, Arc::default());
+        assert_eq!(taking(pin!(stream), &taken, patience).await, Ok(()));
     }
 }

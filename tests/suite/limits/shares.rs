@@ -26,6 +26,7 @@ fn head<'a>(path: &'a str, length: &'a [u8]) -> [(&'a str, &'a [u8]); 6] {
 /// Names of SETTINGS.
 const HEADER_TABLE_SIZE: u16 = 1;
 const CONCURRENT_STREAMS: u16 = 3;
+const WINDOW: u16 = 4;
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 
@@ -100,7 +101,7 @@ routes:
         let request = || put("/orders/9").token(1).body("whole");
         eventually("one to make room", || async {
             proxy.send(request()).await;
-            (reached(&proxy, "slow-uploads").await > 0.5).then_some(())
+            (reached(&proxy, "slow-clients").await > 0.5).then_some(())
         })
         .await;
         eventually("a place", || async {
@@ -110,6 +111,46 @@ routes:
         let first = soon("one that made room", waiting.join_next()).await;
         let answer = first.expect("there are some").expect("no panic");
         assert_eq!(answer, Http2Answer::Status(status), "{path}");
+    }
+}
+
+/// Nor do places wait for clients that leave their answers behind a closed window, or in the kernel.
+#[tokio::test]
+async fn answers_that_nobody_takes_make_room_for_others() {
+    const LIMITS: &str = "limits: { in_flight: 8, write_timeout: 300s }";
+    let (upstream, proxy) = limited(LIMITS).await;
+    // A small one for streams without a window, and a long one for sockets that nobody reads.
+    let long = "x".repeat(8 << 20);
+    upstream.otherwise(move |head| match head.word(1) {
+        "/long" => vec![Step::answer("200 OK", "", &long)],
+        _ => vec![Step::ok()],
+    });
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let mut client = Http2::with_settings(proxy.data(), &[(WINDOW, 0)]).await;
+        let stream = client.head(&head("/orders/7", b"0"), true).await;
+        assert_eq!(client.answer(stream).await, Http2Answer::Status(200));
+        streams.push((client, stream));
+    }
+    let mut sockets = Vec::new();
+    for _ in 0..4 {
+        sockets.push(proxy.begin(&get("/long"), b"").await);
+    }
+    upstream.reached(8).await;
+    eventually("all places to be free again", || async {
+        let mut answers = JoinSet::new();
+        for _ in 0..8 {
+            let to = proxy.data();
+            answers.spawn(async move { put("/orders/8").token(1).send(to).await.status() });
+        }
+        let all = answers.join_all().await;
+        (all == [200; 8]).then_some(())
+    })
+    .await;
+    assert!(reached(&proxy, "slow-clients").await > 7.5);
+    assert!(reached(&proxy, "write-timeout").await < 0.5);
+    for (mut client, _) in streams {
+        client.ping().await.expect("only the stream has ended");
     }
 }
 
