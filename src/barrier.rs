@@ -6,6 +6,7 @@
 //! one critical section ([`Ledger::enter`]); after every wait everything is looked at again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -34,6 +35,8 @@ pub enum Refusal {
     QueueFull,
     /// This resource has as many requests, waiting or in flight, as one may have.
     ShareTaken,
+    /// Too many wait already, at all resources together.
+    CrowdFull,
     /// The lease has lapsed: this instance cannot know what others decided.
     Lapsed,
     /// Marks of this resource were lost and are being repaired.
@@ -45,6 +48,7 @@ impl Refusal {
         match full {
             Full::Queue => Self::QueueFull,
             Full::Share => Self::ShareTaken,
+            Full::Waiting => Self::CrowdFull,
         }
     }
 }
@@ -56,6 +60,8 @@ pub struct Barrier {
     lease: Arc<Lease>,
     watch: Arc<Watch>,
     room: Room,
+    /// How many wait, at all resources.
+    crowd: Arc<AtomicUsize>,
 }
 
 /// How soon to look again at work elsewhere that should have settled by now.
@@ -64,7 +70,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Barrier {
-    /// `room`: how many requests one resource may have.
+    /// `room`: how many requests resources may have.
     #[must_use]
     pub fn new(ledger: Arc<Ledger>, lease: Arc<Lease>, watch: Arc<Watch>, room: Room) -> Self {
         Self {
@@ -72,6 +78,7 @@ impl Barrier {
             lease,
             watch,
             room,
+            crowd: Arc::default(),
         }
     }
 
@@ -110,8 +117,7 @@ impl Barrier {
                 (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
-                place =
-                    Some(Place::take(&self.ledger, key, token, self.room).map_err(Refusal::full)?);
+                place = Some(self.wait_at(key, token).map_err(Refusal::full)?);
                 continue;
             };
             let now = Instant::now();
@@ -130,6 +136,18 @@ impl Barrier {
                 () = tokio::time::sleep_until(again.min(deadline)) => {}
             }
         }
+    }
+
+    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<Place, Full> {
+        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(Full::Waiting)?;
+        let bell = self.ledger.queue(key, token, self.room)?;
+        Ok(Place {
+            ledger: Arc::clone(&self.ledger),
+            key: key.clone(),
+            token,
+            bell,
+            _in_crowd: in_crowd,
+        })
     }
 
     /// The lease and the critical section; with what cuts an exchange of the lease's generation.
@@ -158,22 +176,23 @@ struct Place {
     token: Token,
     /// Rings whenever something has changed at the resource.
     bell: Arc<Notify>,
+    _in_crowd: InCrowd,
 }
 
-impl Place {
-    fn take(
-        ledger: &Arc<Ledger>,
-        key: &ResourceKey,
-        token: Token,
-        room: Room,
-    ) -> Result<Self, Full> {
-        let bell = ledger.queue(key, token, room)?;
-        Ok(Self {
-            ledger: Arc::clone(ledger),
-            key: key.clone(),
-            token,
-            bell,
-        })
+/// One of those that wait, at whatever resource.
+struct InCrowd(Arc<AtomicUsize>);
+
+impl InCrowd {
+    fn of(crowd: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let more = |count| (count < most).then_some(count + 1);
+        let joined = crowd.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        joined.ok().map(|_| Self(Arc::clone(crowd)))
+    }
+}
+
+impl Drop for InCrowd {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -194,6 +194,7 @@ impl App {
                 Room {
                     queue: settings.barrier.queue,
                     share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
+                    waiting: settings.limits.waiting(),
                 },
             ),
             metrics: Arc::clone(&metrics),

@@ -139,7 +139,7 @@ async fn only_so_many_wait_at_one_resource() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_more() {
     let mut one = alone().await;
-    one.barrier.room = Room { queue: 9, share: 3 };
+    one.barrier.room = Room { share: 3, ..ROOM };
     let five = one.admit("a", 5).await;
     let sending = one.enter("a", 5).await.expect("the second").begin();
     let third = one.enter("a", 5).await.expect("the third");
@@ -156,6 +156,25 @@ async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_
     assert!(pending(&mut second).await, "there is room again");
     drop((six, second, third));
     assert!(one.enter("a", 6).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_wait_at_all_resources_together() {
+    let mut one = alone().await;
+    one.barrier.room = Room { waiting: 2, ..ROOM };
+    let _held = (one.admit("a", 5).await, one.admit("b", 5).await);
+    for resource in ["a", "b"] {
+        one.open(resource, 6).await;
+    }
+    let mut first = Box::pin(one.enter("a", 6));
+    let mut second = Box::pin(one.enter("b", 6));
+    assert!(pending(&mut first).await && pending(&mut second).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::CrowdFull));
+    // What need not wait is not concerned.
+    drop(one.admit("c", 1).await);
+    drop(second);
+    let mut third = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut third).await, "there is room again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::problems::Report;
-use super::settings::{LimitSettings, PeerShare};
+use super::settings::{LimitSettings, PeerShare, all_but_a_quarter};
 use super::units::{CountOrNone, Limit, Size, Time};
 use super::validate::{count, seconds, time};
 use crate::fence::ResourceKey;
@@ -152,12 +152,6 @@ fn rate(
     let Some(given) = given else { return default };
     let count = count(&format!("limits.{field}"), Some(given.0?), 1, report);
     u32::try_from(count).ok()
-}
-
-/// The share of one address, or of one resource: a quarter is left for all others.
-fn all_but_a_quarter(all: usize) -> usize {
-    let others = (all / 4).max(1);
-    all.saturating_sub(others).max(1)
 }
 
 fn per_connection(file: &LimitsFile, in_flight: usize, report: &mut Report) -> usize {

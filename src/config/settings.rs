@@ -258,6 +258,27 @@ pub struct LimitSettings {
     pub body_rate: Option<u64>,
 }
 
+impl LimitSettings {
+    /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the places
+    /// to what need not wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        all_but_a_quarter(self.in_flight)
+    }
+
+    /// Of the requests in flight, those that may be tunnels, which have no end that one could wait for.
+    #[must_use]
+    pub fn tunnels(&self) -> usize {
+        all_but_a_quarter(self.in_flight)
+    }
+}
+
+/// Leaves a quarter, and at least one where there are two.
+pub(super) fn all_but_a_quarter(all: usize) -> usize {
+    let others = (all / 4).max(1);
+    all.saturating_sub(others).max(1)
+}
+
 /// How much of a limit one client address may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerShare {

@@ -31,6 +31,7 @@ use crate::fence::{ResourceKey, Token};
 pub const ROOM: Room = Room {
     queue: 9,
     share: usize::MAX,
+    waiting: usize::MAX,
 };
 
 /// What becomes of one call.

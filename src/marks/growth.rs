@@ -1,6 +1,9 @@
 //! [`Growth`]: how many resources get their first mark, in all and from one client. A mark is for
 //! ever, and mostly each client of the data port can name resources.
 //!
+//! No client uses up what there is for all: what it has taken lately stays below three times what is
+//! left. So one client leaves room, and many clients leave less, but some.
+//!
 //! A place is taken before the store is asked, since nobody knows here which keys have a mark
 //! there, and given back where it turns out that there was one.
 
@@ -12,6 +15,8 @@ use tokio::time::Instant;
 /// For so many seconds' worth a client, or all of them, may be ahead of the rate: a start with many
 /// resources comes in a burst.
 const BURST_SECONDS: u32 = 10;
+/// A client's latest places are at most so many times what is left for all.
+const SHARE: f64 = 3.0;
 /// Beyond so many clients those that have used nothing lately are forgotten.
 const MOST_ORIGINS: usize = 4096;
 
@@ -60,11 +65,57 @@ fn most(rate: u32) -> f64 {
     f64::from(rate) * f64::from(BURST_SECONDS)
 }
 
+/// One client's.
+#[derive(Debug)]
+struct Own {
+    bucket: Option<Bucket>,
+    /// Places taken lately: half of them are forgotten after seven seconds.
+    lately: f64,
+    at: Instant,
+}
+
+impl Own {
+    const fn new(now: Instant) -> Self {
+        Self {
+            bucket: None,
+            lately: 0.0,
+            at: now,
+        }
+    }
+
+    fn lately(&mut self, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.lately *= (-passed / f64::from(BURST_SECONDS)).exp();
+        self.lately
+    }
+}
+
 #[derive(Debug)]
 struct Buckets {
     rates: Rates,
     all: Option<Bucket>,
-    each: HashMap<Origin, Bucket>,
+    each: HashMap<Origin, Own>,
+}
+
+impl Buckets {
+    /// A client's, where any limit is looked at.
+    fn own(&mut self, origin: Origin, now: Instant) -> &mut Own {
+        if self.each.len() >= MOST_ORIGINS && !self.each.contains_key(&origin) {
+            let rate = self.rates.each;
+            self.each.retain(|_, own| {
+                let full = |bucket: &mut Bucket| {
+                    rate.is_none_or(|rate| bucket.fill(rate, now) >= most(rate))
+                };
+                own.lately(now) >= 1.0 || !own.bucket.as_mut().is_none_or(full)
+            });
+            if self.each.len() >= MOST_ORIGINS {
+                // So many at once are the other limit's business.
+                self.each.clear();
+            }
+        }
+        self.each.entry(origin).or_insert_with(|| Own::new(now))
+    }
 }
 
 /// See the module's page.
@@ -98,30 +149,33 @@ impl Growth {
     /// Where there is none.
     pub fn take(&self, origin: Option<Origin>, now: Instant) -> Result<(), Full> {
         self.with(|buckets| {
-            let Buckets { rates, all, each } = buckets;
-            if let Some(rate) = rates.all
-                && all
-                    .get_or_insert_with(|| Bucket::new(rate, now))
-                    .fill(rate, now)
-                    < 1.0
-            {
-                return Err(Full::All);
-            }
-            if let (Some(rate), Some(origin)) = (rates.each, origin) {
-                if each.len() >= MOST_ORIGINS && !each.contains_key(&origin) {
-                    each.retain(|_, bucket| bucket.fill(rate, now) < most(rate));
-                    if each.len() >= MOST_ORIGINS {
-                        // So many at once are the other limit's business.
-                        each.clear();
-                    }
+            let rates = buckets.rates;
+            let mut left = None;
+            if let Some(rate) = rates.all {
+                let all = buckets.all.get_or_insert_with(|| Bucket::new(rate, now));
+                let room = all.fill(rate, now);
+                if room < 1.0 {
+                    return Err(Full::All);
                 }
-                let own = each.entry(origin).or_insert_with(|| Bucket::new(rate, now));
-                if own.fill(rate, now) < 1.0 {
+                left = Some(room);
+            }
+            if let Some(origin) = origin
+                && (left.is_some() || rates.each.is_some())
+            {
+                let own = buckets.own(origin, now);
+                if left.is_some_and(|left| own.lately(now) >= SHARE * left) {
                     return Err(Full::Each);
                 }
-                own.room -= 1.0;
+                if let Some(rate) = rates.each {
+                    let bucket = own.bucket.get_or_insert_with(|| Bucket::new(rate, now));
+                    if bucket.fill(rate, now) < 1.0 {
+                        return Err(Full::Each);
+                    }
+                    bucket.room -= 1.0;
+                }
+                own.lately += 1.0;
             }
-            if let (Some(_), Some(all)) = (rates.all, all) {
+            if let (Some(_), Some(all)) = (rates.all, &mut buckets.all) {
                 all.room -= 1.0;
             }
             Ok(())
@@ -135,7 +189,10 @@ impl Growth {
                 all.room += 1.0;
             }
             if let Some(own) = origin.and_then(|origin| buckets.each.get_mut(&origin)) {
-                own.room += 1.0;
+                own.lately = (own.lately - 1.0).max(0.0);
+                if let Some(bucket) = &mut own.bucket {
+                    bucket.room += 1.0;
+                }
             }
         });
     }
@@ -167,7 +224,7 @@ mod tests {
             each: None,
         });
         let now = Instant::now();
-        assert_eq!(taken(&growth, ONE, now), 70);
+        assert_eq!(taken(&growth, None, now), 70);
         assert_eq!(growth.take(OTHER, now), Err(Full::All));
         assert_eq!(taken(&growth, None, now + Duration::from_secs(3)), 21);
         assert_eq!(
@@ -203,6 +260,30 @@ mod tests {
             100,
             "without an address only the total counts"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_client_uses_up_what_is_there_for_all() {
+        let growth = Growth::new(Rates {
+            all: Some(20),
+            each: None,
+        });
+        let mut now = Instant::now();
+        assert_eq!(taken(&growth, ONE, now), 150);
+        assert_eq!(growth.take(ONE, now), Err(Full::Each));
+        // Two that take all they get: one that takes little is never refused.
+        let (mut one, mut other) = (0, 0);
+        for round in 0..600 {
+            now += Duration::from_millis(100);
+            one += taken(&growth, ONE, now);
+            other += taken(&growth, OTHER, now);
+            if round % 5 == 0 {
+                assert_eq!(growth.take(Some([3; 8]), now), Ok(()));
+            }
+        }
+        // It has two a second, and they share the rest.
+        assert!((400..650).contains(&one), "{one}");
+        assert!((400..650).contains(&other), "{other}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -105,6 +105,8 @@ families! {
     log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
+    /// Requests that have a place; there are as many places as `limits.in_flight` says.
+    places: IntGauge = gauge("fencepost_places_taken");
     /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.
     upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
     /// Requests that the admin port refused, and connections of it that were closed, by reason.

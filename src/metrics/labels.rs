@@ -60,6 +60,8 @@ label! {
         InFlightPerPeer = "in-flight-per-peer",
         /// `limits.in_flight_per_resource`.
         InFlightPerResource = "in-flight-per-resource",
+        /// Three quarters of `limits.in_flight`, taken by tunnels.
+        Tunnels = "tunnels",
         /// `limits.body_memory`.
         BodyMemory = "body-memory",
         /// `body.max`.

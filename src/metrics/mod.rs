@@ -209,6 +209,12 @@ impl Metrics {
         self.families.connections.clone()
     }
 
+    /// The requests that have a place (`limits.in_flight`).
+    #[must_use]
+    pub fn places(&self) -> IntGauge {
+        self.families.places.clone()
+    }
+
     /// The open HTTP/2 connections to the upstream.
     #[must_use]
     pub fn upstream_http2_connections(&self) -> IntGauge {

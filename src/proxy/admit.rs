@@ -72,7 +72,9 @@ impl Gate {
                 Err(barrier::Refusal::NotOpen) => continue,
                 Err(refusal) => {
                     match refusal {
-                        barrier::Refusal::QueueFull => self.metrics.limit(Limit::Queue),
+                        barrier::Refusal::QueueFull | barrier::Refusal::CrowdFull => {
+                            self.metrics.limit(Limit::Queue);
+                        }
                         barrier::Refusal::ShareTaken => {
                             self.metrics.limit(Limit::InFlightPerResource);
                         }
@@ -221,6 +223,10 @@ fn at_the_barrier(key: &ResourceKey, token: Token, refusal: &barrier::Refusal) -
         },
         barrier::Refusal::QueueFull => Refusal::Overloaded(
             "Too many requests already wait for older work on this resource to end. Nothing was forwarded.",
+        ),
+        barrier::Refusal::CrowdFull => Refusal::Overloaded(
+            "Three quarters of all places are taken by requests that wait for older work to end. \
+             Nothing was forwarded. See limits.in_flight.",
         ),
         barrier::Refusal::ShareTaken => Refusal::Overloaded(
             "The requests of this resource have as many places as one may have. Nothing was \

@@ -33,6 +33,10 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// What goes back to the client.
 pub(crate) type ClientBody = UnsyncBoxBody<Bytes, BoxError>;
 
+/// So much of a body that is known to be longer than `body.buffer` is read before admission. A client
+/// that announces one and sends nothing holds up nobody.
+const BEGINNING: u64 = 16 << 10;
+
 /// A body of known content.
 pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
     Full::new(content.into())
@@ -162,18 +166,21 @@ impl Upload {
             sized: headers.contains_key(http::header::CONTENT_LENGTH),
             rules: Some(rules.clone()),
         };
-        let unread = limits.buffer == 0 && !incoming.is_end_stream();
-        if incoming.size_hint().lower() > limits.buffer || unread {
-            // Known to be longer: nothing is gained by reading a part of it first.
+        if limits.buffer == 0 && !incoming.is_end_stream() {
             upload.rest = Some(incoming);
             return Ok(upload);
         }
+        let wanted = if incoming.size_hint().lower() > limits.buffer {
+            BEGINNING.min(limits.buffer)
+        } else {
+            limits.buffer.saturating_add(1)
+        };
         let began = Instant::now();
         let mut moved = began;
         let least = rules.least.as_ref();
         let mut rate = least.map(|least| Rate::new(least, limits.progress_timeout));
         let streamed_from = hold.map(|hold| began + hold);
-        while upload.pieces.length() <= limits.buffer {
+        while upload.pieces.length() < wanted {
             let (whole, pause) = (began + limits.timeout, moved + limits.progress_timeout);
             let end = whole.min(pause);
             let until = streamed_from.map_or(end, |from| from.min(end));

@@ -452,7 +452,15 @@ impl Proxy {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }
-        Opening::take(head, &self.stopping, peer.until).ok_or(Refusal::UpgradeRefused)
+        self.tunnel(head, peer)?.ok_or(Refusal::UpgradeRefused)
+    }
+
+    /// What a tunnel takes, if a request asks for one and there is room.
+    fn tunnel(&self, head: &mut Parts, peer: &Peer) -> Result<Option<Opening>, Refusal> {
+        let opening = Opening::take(head, &self.stopping, peer.until);
+        opening
+            .map(|opening| Ok(opening.holding(self.places.take_tunnel()?)))
+            .transpose()
     }
 
     /// What holds for the bodies of requests under these settings. The messages of a gRPC call come

@@ -25,7 +25,7 @@ use super::pace::Flow;
 use super::places::{self, Place};
 use super::respond::{Refusal, Why};
 use super::table::Route;
-use super::tunnel::{End, Opening};
+use super::tunnel::End;
 use super::upstream::Upstream;
 use super::{Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
@@ -150,7 +150,8 @@ impl Proxy {
         let mut head = head;
         let upstream = &live.upstream;
         let opening = (upgrade && !upstream.h2)
-            .then(|| Opening::take(&mut head, &self.stopping, peer.until))
+            .then(|| self.tunnel(&mut head, peer))
+            .transpose()?
             .flatten();
         let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
         let trailers = TrailerRules::of(&head.headers);

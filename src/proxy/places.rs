@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -32,9 +33,13 @@ const CONNECTION_FULL: &str = "The requests of this connection have as many plac
 const PEER_FULL: &str = "The requests of this address have as many places as one may have. \
     Nothing was forwarded. See limits.in_flight_per_peer.";
 
+const TUNNELS_FULL: &str = "Three quarters of all places are taken by tunnels, which last as long \
+    as their clients like. Nothing was forwarded. See limits.in_flight.";
+
 /// All places.
 pub(super) struct Places {
     free: Arc<Semaphore>,
+    tunnels: Arc<Semaphore>,
     per_connection: usize,
     /// `None`: no limit.
     per_peer: Option<(PeerShare, Arc<PeerCounts>)>,
@@ -51,8 +56,15 @@ pub(super) type Place = Arc<Taken>;
 #[must_use = "the place is given back when this is dropped"]
 pub(super) struct Taken {
     _permit: OwnedSemaphorePermit,
+    gauge: IntGauge,
     _connection: ConnectionPlace,
     _peer: Option<PeerPlace>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
 }
 
 impl Places {
@@ -60,6 +72,7 @@ impl Places {
         let per_peer = limits.in_flight_per_peer;
         Self {
             free: Arc::new(Semaphore::new(limits.in_flight)),
+            tunnels: Arc::new(Semaphore::new(limits.tunnels())),
             per_connection: limits.in_flight_per_connection,
             per_peer: per_peer.map(|share| (share, Arc::default())),
             low: (limits.in_flight / 8).max(1),
@@ -71,6 +84,15 @@ impl Places {
     /// The requests that make room where places become few.
     pub(super) fn slow(&self) -> Arc<SlowClients> {
         Arc::clone(&self.slow)
+    }
+
+    /// Takes the place of a tunnel, beside the one of the request that opens it.
+    pub(super) fn take_tunnel(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = Arc::clone(&self.tunnels).try_acquire_owned();
+        place.map_err(|_| {
+            self.metrics.limit(Limit::Tunnels);
+            Refusal::Overloaded(TUNNELS_FULL)
+        })
     }
 
     /// Takes a place at once, or refuses: a request that waited for one would need one.
@@ -102,8 +124,11 @@ impl Places {
             self.slow.make_room(missing, Instant::now());
         }
         let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
+        let gauge = self.metrics.places();
+        gauge.inc();
         Ok(Arc::new(Taken {
             _permit: permit,
+            gauge,
             _connection: connection,
             _peer: of_peer,
         }))

@@ -26,6 +26,7 @@ use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +47,7 @@ pub(crate) struct Opening {
     stopping: CancellationToken,
     /// When the client's connection is too old.
     until: Option<Instant>,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Opening {
@@ -68,7 +70,14 @@ impl Opening {
             protocols,
             stopping: stopping.clone(),
             until,
+            place: None,
         })
+    }
+
+    /// Holds a tunnel's place from now on, until the tunnel has ended.
+    pub(crate) fn holding(mut self, place: OwnedSemaphorePermit) -> Self {
+        self.place = Some(place);
+        self
     }
 
     /// Asks the upstream for the same.
@@ -98,6 +107,7 @@ impl Opening {
             upstream: hyper::upgrade::on(&mut response),
             stopping: self.stopping,
             until: self.until,
+            _place: self.place,
             reset: response.extensions_mut().remove(),
         };
         let (mut parts, _) = response.into_parts();
@@ -176,6 +186,7 @@ pub(crate) struct Tunnel {
     upstream: OnUpgrade,
     stopping: CancellationToken,
     until: Option<Instant>,
+    _place: Option<OwnedSemaphorePermit>,
     reset: Option<ResetSwitch>,
 }
 
@@ -201,6 +212,7 @@ impl Tunnel {
             stopping,
             until,
             reset,
+            _place,
         } = self;
         let too_old = async {
             match until {

@@ -85,8 +85,14 @@ impl Activity {
         (counts.open == 0 && !counts.told).then_some(counts.since)
     }
 
-    fn is_at_work(&self) -> bool {
+    pub(super) fn is_at_work(&self) -> bool {
         self.0.borrow().open > 0
+    }
+
+    /// Resolves when the connection is to make room.
+    pub(super) async fn told(&self) {
+        // It cannot end: the sender is here.
+        let _ = self.0.subscribe().wait_for(|counts| counts.told).await;
     }
 
     /// The connection is to make room.
@@ -215,7 +221,7 @@ pub(super) async fn drive(
                 if let Poll::Ready(ended) = futures_util::poll!(connection.as_mut()) {
                     return ended;
                 }
-                if activity.is_at_work() || presence.talk.is_under_way() {
+                if presence.is_busy(Instant::now()) {
                     presence.stays();
                     continue;
                 }

@@ -18,7 +18,6 @@ use super::http2;
 use super::idle::{IdleConnections, Presence};
 use super::slots::PeerPlace;
 use super::streams::{Streams, Told};
-use super::talk::Talk;
 use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
@@ -89,12 +88,21 @@ impl Connections {
         place: Option<PeerPlace>,
     ) {
         let connections = Arc::clone(self);
+        let presence = Presence {
+            activity: Activity::new(),
+            talk: Arc::default(),
+            peer: place,
+        };
         self.open.spawn(async move {
+            let _member = connections.idle.add(presence.clone());
             let Some(tls) = connections.proxy.tls() else {
-                return connections.http(stream, peer, place, None).await;
+                return connections.http(stream, peer, presence, None).await;
             };
             let clients = tls.clients;
-            let Some(secured) = connections.secure(tls, Box::new(stream), &peer).await else {
+            let Some(secured) = connections
+                .secure(tls, Box::new(stream), &peer, &presence)
+                .await
+            else {
                 return;
             };
             let agreed = Some(secured.http2);
@@ -106,15 +114,28 @@ impl Connections {
                 until: shown.map(|clients| Instant::now() + clients.max_age),
                 ..peer
             };
-            connections.http(secured.stream, peer, place, agreed).await;
+            connections
+                .http(secured.stream, peer, presence, agreed)
+                .await;
         });
     }
 
-    /// Shakes hands, unless the process stops first: nothing has been asked for yet.
-    async fn secure(&self, tls: TlsSettings, socket: Box<dyn Io>, peer: &Peer) -> Option<Secured> {
+    /// Shakes hands, unless the process stops first, or others need the place: nothing has been asked
+    /// for yet.
+    async fn secure(
+        &self,
+        tls: TlsSettings,
+        socket: Box<dyn Io>,
+        peer: &Peer,
+        presence: &Presence,
+    ) -> Option<Secured> {
         let accepted = tokio::select! {
             accepted = tls::accept(tls.config, socket, self.limits.head_timeout) => accepted,
             () = self.leave.now.cancelled() => return None,
+            () = presence.activity.told() => {
+                self.metrics.limit(Limit::IdleClosed);
+                return None;
+            }
         };
         let failed = match accepted {
             Ok(secured) => return Some(secured),
@@ -133,24 +154,18 @@ impl Connections {
         &self,
         stream: S,
         peer: Peer,
-        place: Option<PeerPlace>,
+        presence: Presence,
         http2: Option<bool>,
     ) {
         let proxy = Arc::clone(&self.proxy);
         let until = peer.until;
-        let talk = Arc::new(Talk::default());
+        let talk = Arc::clone(&presence.talk);
         let stream = Guarded::new(
             stream,
             &self.limits,
             Arc::clone(&talk),
             Arc::clone(&self.metrics),
         );
-        let presence = Presence {
-            activity: Activity::new(),
-            talk: Arc::clone(&talk),
-            peer: place,
-        };
-        let _member = self.idle.add(presence.clone());
         let (counts, announced) = (presence.activity.clone(), self.leave.announced.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), peer.clone());

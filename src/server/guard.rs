@@ -191,7 +191,9 @@ impl<S> Guarded<S> {
         let number = self.follow.heads();
         let in_head = self.follow.is_in_head(&self.held);
         let in_body = self.follow.is_in_body() || self.follow.is_held();
-        self.talk.reading(in_head || in_body);
+        if !in_head {
+            self.talk.reading(in_body, None);
+        }
         if in_head {
             let began = match self.began {
                 Some((of, began)) if of == number => began,
@@ -201,6 +203,7 @@ impl<S> Guarded<S> {
                     now
                 }
             };
+            self.talk.reading(true, Some(began));
             ready!(self.clock.poll(cx, began + self.head_timeout));
             let slow = RequestError::Slow(self.head_timeout);
             let violation = self.follow.give_up(slow);

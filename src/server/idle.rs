@@ -2,8 +2,9 @@
 //! been without a request for the longest time makes room.
 //!
 //! A connection is idle while no request is under way on it, no byte of one has come, and the client has
-//! made room for all of the last answer. It is closed by its own task, which reads once more before it
-//! does: what has begun by then is served.
+//! made room for all of the last answer. One whose client takes long over a head, or over its TLS
+//! handshake, is no better: a byte now and then would keep others out. It is closed by its own task,
+//! which reads once more before it does: what has begun by then is served.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,11 +51,21 @@ pub(super) struct Member {
 }
 
 impl Presence {
-    /// Since when it is idle.
+    /// Since when it is idle, or in a head.
     fn since(&self) -> Option<Instant> {
-        self.activity
-            .idle_since()
-            .filter(|_| !self.talk.is_under_way())
+        let idle = self.activity.idle_since()?;
+        if self.talk.is_under_way() {
+            self.talk.head_since()
+        } else {
+            Some(idle)
+        }
+    }
+
+    /// Whether it has something to do that has to come to an end.
+    pub(super) fn is_busy(&self, now: Instant) -> bool {
+        let lingers = |since| now.saturating_duration_since(since) >= AT_LEAST;
+        self.activity.is_at_work()
+            || self.talk.is_under_way() && !self.talk.head_since().is_some_and(lingers)
     }
 
     /// It is to make room.
@@ -133,7 +144,12 @@ impl Members {
         let mut idle: Vec<_> = idle
             .filter(|(_, since)| now.saturating_duration_since(*since) >= AT_LEAST)
             .collect();
-        idle.sort_unstable_by_key(|(_, since)| *since);
+        // Those first that are in a head.
+        let in_head = |number: &u64| {
+            let presence = self.open.get(number);
+            presence.is_some_and(|presence| presence.talk.is_under_way())
+        };
+        idle.sort_by_cached_key(|(number, since)| (!in_head(number), *since));
         idle
     }
 }
@@ -177,7 +193,7 @@ mod tests {
         // The first has a request under way, the second the beginning of one; the fourth's client does
         // not take the end of its answer.
         let at_work = open[0].1.activity.begin(Version::HTTP_11);
-        open[1].1.talk.reading(true);
+        open[1].1.talk.reading(true, None);
         open[3].1.talk.writing(true);
         assert!(all.close_longest(Instant::now()));
         assert_eq!(told(), [false, false, true, false]);
@@ -202,5 +218,28 @@ mod tests {
         assert_eq!(told(), [true, false, true, true]);
         drop(open);
         assert!(all.members().open.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_takes_long_over_a_head_makes_room() {
+        let all: Arc<IdleConnections> = Arc::default();
+        let one = presence();
+        let _member = all.add(one.clone());
+        tokio::time::sleep(AT_LEAST).await;
+        one.talk.reading(true, Some(Instant::now()));
+        assert!(one.is_busy(Instant::now()));
+        assert!(!all.close_longest(Instant::now()), "it has just begun");
+        tokio::time::sleep(AT_LEAST).await;
+        assert!(!one.is_busy(Instant::now()));
+        // A head behind an answer that is not taken.
+        one.talk.writing(true);
+        assert!(one.is_busy(Instant::now()));
+        one.talk.writing(false);
+        assert!(all.close_longest(Instant::now()));
+        one.stays();
+        // Its body has begun.
+        one.talk.reading(true, None);
+        assert!(one.is_busy(Instant::now()));
+        assert!(!all.close_longest(Instant::now()));
     }
 }

@@ -4,11 +4,12 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use crate::wire::request::RequestError;
 
@@ -23,6 +24,10 @@ pub(super) struct Talk {
     switched: AtomicBool,
     /// A request has begun to come and is not whole.
     reading: AtomicBool,
+    /// It is still in its head.
+    in_head: AtomicBool,
+    /// Since when.
+    head: Mutex<Option<Instant>>,
     /// A write waits for the client to take what was written before.
     writing: AtomicBool,
     /// Wakes the guard when a request is answered.
@@ -50,9 +55,22 @@ impl Talk {
         self.whole.store(requests, Ordering::Release);
     }
 
-    /// Whether there is a part of a request, when nothing more can be read.
-    pub(super) fn reading(&self, reading: bool) {
+    /// Whether there is a part of a request, when nothing more can be read; `head`: a part of its
+    /// head, and since when.
+    pub(super) fn reading(&self, reading: bool, head: Option<Instant>) {
+        if head.is_some() || self.in_head.load(Ordering::Acquire) {
+            *self.head.lock().unwrap_or_else(PoisonError::into_inner) = head;
+            self.in_head.store(head.is_some(), Ordering::Release);
+        }
         self.reading.store(reading, Ordering::Release);
+    }
+
+    /// Since when there is nothing but a part of a head.
+    pub(super) fn head_since(&self) -> Option<Instant> {
+        if self.writing.load(Ordering::Acquire) {
+            return None;
+        }
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is a part of a response that the client has not made room for.

@@ -112,7 +112,7 @@ pub struct Ticket {
     pub held: usize,
 }
 
-/// How many requests one resource may have here at once.
+/// How many requests resources may have here at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Waiting with the newest token.
@@ -120,6 +120,8 @@ pub struct Room {
     /// Waiting or with a permit, whatever the token. One more may wait with a token newer than any
     /// that waits: a crowd with an older one must not keep the newest holder out.
     pub share: usize,
+    /// Waiting at all resources together: so many crowds leave places to what need not wait.
+    pub waiting: usize,
 }
 
 /// What there is no room for.
@@ -129,6 +131,8 @@ pub enum Full {
     Queue,
     /// [`Room::share`].
     Share,
+    /// [`Room::waiting`].
+    Waiting,
 }
 
 /// How a permit ended.

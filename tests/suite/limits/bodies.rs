@@ -190,6 +190,23 @@ body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
     assert_eq!(served.await.expect("no panic").len(), 21);
 }
 
+/// One that announces a long body with the newest token and sends none of it: who comes with a newer
+/// one does not wait for it.
+#[tokio::test]
+async fn a_body_that_does_not_begin_holds_up_nobody() {
+    let (upstream, proxy) = limited("barrier: { wait: 25s, drain: 300s, settle: 300s }").await;
+    let request = put("/orders/7").token(41);
+    proxy.send(request.clone()).await.assert_forwarded();
+    let silent = request.header("Content-Length", "2000000");
+    let silent = proxy.begin(&silent, b"").await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [41, 42]);
+    drop(silent);
+}
+
 /// One byte now and then is progress, and no way to keep newer tokens out: the whole has a deadline.
 #[tokio::test]
 async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {

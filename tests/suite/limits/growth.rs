@@ -42,21 +42,22 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).with("limits: { new_resources: 1 }");
         let mut proxy = Proxy::start(&config).await;
-        for id in 0..5 {
+        for id in 0..3 {
             proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
         }
+        // One client gets three quarters of ten.
         let granted = fill(&proxy, "a").await;
-        assert!(granted >= 5, "{granted}");
+        assert!(granted >= 4, "{granted}");
         // Who has a mark goes on, with the same token and with newer ones.
-        for id in 0..5 {
+        for id in 0..3 {
             let path = format!("/orders/{id}");
             proxy.send(put(&path).token(1)).await.assert_forwarded();
             proxy.send(put(&path).token(2)).await.assert_forwarded();
         }
         let metrics = proxy.metrics().await;
         let new = metrics.sum("fencepost_new_resources_total", &[]);
-        assert!((new - f64::from(u32::try_from(granted + 5).expect("few"))).abs() < 0.5, "{new}");
-        assert!(metrics.sum(SERIES, &[("limit", "new-resources")]) >= 1.0);
+        assert!((new - f64::from(u32::try_from(granted + 3).expect("few"))).abs() < 0.5, "{new}");
+        assert!(metrics.sum(SERIES, &[("limit", "new-resources-per-peer")]) >= 1.0);
         // An operator is not bounded.
         let body = serde_json::json!({ "token": "7", "reason": "a test" });
         let answer = proxy.command("/v1/marks/order:by-hand/advance", &body).await;
@@ -65,7 +66,7 @@ over_both_stores! {
         // Nothing is in memory now: what has a mark is only known to the store.
         let proxy = Proxy::start(&config).await;
         fill(&proxy, "b").await;
-        for id in 0..5 {
+        for id in 0..3 {
             proxy.send(put(&format!("/orders/{id}")).token(3)).await.assert_forwarded();
         }
         // And there is room again with time.

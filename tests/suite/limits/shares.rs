@@ -82,7 +82,7 @@ routes:
 async fn requests_that_wait_for_their_clients_make_room_for_others() {
     for (path, status) in [("/orders", 503), ("/open", 502)] {
         let (_upstream, proxy) = limited(
-            "limits: { in_flight: 8 }
+            "limits: { in_flight: 9 }
 body: { timeout: 300s, progress_timeout: 60s }
 routes:
   - { path: '/orders/{id}', resource: 'order:{id}' }
@@ -94,9 +94,12 @@ routes:
             let mut client = Http2::open(proxy.data()).await;
             let path = format!("{path}/{number}");
             let stream = client.head(&head(&path, b"100"), false).await;
-            client.ping().await.expect("the connection lives");
             waiting.spawn(async move { client.answer(stream).await });
         }
+        let taken = |places| places > 7.5;
+        proxy
+            .until_metric("fencepost_places_taken", &[], taken)
+            .await;
         // Long before their own time is up.
         let request = || put("/orders/9").token(1).body("whole");
         eventually("one to make room", || async {
@@ -300,4 +303,107 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
         answer.assert_forwarded();
     }
     proxy.send(request()).await.assert_forwarded();
+}
+
+/// However many addresses there are, they have no share all together that leaves nothing to one more.
+#[tokio::test]
+async fn addresses_together_leave_places_to_one_more() {
+    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_peer: 12 }").await;
+    let gate = hold(&upstream, "/slow");
+    let slow = get("/slow");
+    let mut held = Vec::new();
+    for ip in ["127.0.0.2", "127.0.0.3"] {
+        for _ in 0..12 {
+            held.push(begin_from(ip, &proxy, &slow).await);
+        }
+    }
+    // What one address leaves, two leave less of.
+    until_reached(&proxy, "in-flight-per-peer").await;
+    eventually("twelve of one and three of the other", || async {
+        (upstream.count() == 15).then_some(())
+    })
+    .await;
+    let request = post("/orders/7").token(1);
+    let mut other = begin_from("127.0.0.4", &proxy, &request).await;
+    other.finish().await.assert_forwarded();
+    gate.open();
+}
+
+/// Each crowd has its resource's share at the most, and together they leave places to what need not wait.
+#[tokio::test]
+async fn crowds_at_many_resources_leave_places_to_others() {
+    let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, drain: 300s } }";
+    let (upstream, proxy) = limited(more).await;
+    let gate = Gate::shut();
+    for _ in 0..2 {
+        upstream.on_token(1, [Step::Wait(gate.clone()), Step::ok()]);
+    }
+    let mut crowds = JoinSet::new();
+    let mut holders = Vec::new();
+    for (count, path) in ["/orders/7", "/orders/8"].into_iter().enumerate() {
+        holders.push(proxy.start_request(put(path).token(1)));
+        upstream.reached(count + 1).await;
+        for _ in 0..8 {
+            let to = proxy.data();
+            crowds.spawn(async move { put(path).token(2).send(to).await });
+        }
+    }
+    for _ in 0..4 {
+        let refused = soon("a refusal", crowds.join_next()).await;
+        let refused = refused.expect("they are sixteen").expect("no panic");
+        refused.assert_problem(503, "overloaded");
+    }
+    for number in 0..5 {
+        let other = put(&format!("/orders/{}", number + 10)).token(3);
+        proxy.send(other).await.assert_forwarded();
+    }
+    gate.open();
+    for holder in holders {
+        let answer = soon("a holder", holder).await.expect("no panic");
+        answer.assert_forwarded();
+    }
+    while let Some(passed) = soon("the crowds", crowds.join_next()).await {
+        passed.expect("no panic").assert_forwarded();
+    }
+}
+
+/// A tunnel lasts as long as its client likes, and silence costs nothing.
+#[tokio::test]
+async fn tunnels_leave_places_to_requests() {
+    let (upstream, proxy) = limited(
+        "limits: { in_flight: 4 }
+routes:
+  - { path: /chat, mode: bypass }
+  - { path: '/orders/{id}', resource: 'order:{id}' }",
+    )
+    .await;
+    upstream.otherwise(|head| match head.word(1) {
+        "/chat" => vec![
+            Step::raw(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
+            ),
+            Step::Echo,
+        ],
+        _ => vec![Step::ok()],
+    });
+    let upgrade = get("/chat")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "echo");
+    let mut tunnels = Vec::new();
+    for _ in 0..3 {
+        let mut tunnel = proxy.begin(&upgrade, b"").await;
+        assert_eq!(tunnel.any_head().await.word(1), "101");
+        tunnels.push(tunnel);
+    }
+    let fourth = proxy.send(upgrade.clone()).await;
+    fourth.assert_problem(503, "overloaded");
+    until_reached(&proxy, "tunnels").await;
+    let request = || put("/orders/7").token(1);
+    proxy.send(request()).await.assert_forwarded();
+    tunnels.pop();
+    eventually("a place for a tunnel", || async {
+        let mut tunnel = proxy.begin(&upgrade, b"").await;
+        (tunnel.any_head().await.word(1) == "101").then_some(())
+    })
+    .await;
 }
