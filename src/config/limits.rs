@@ -68,12 +68,13 @@ pub struct LimitsFile {
     /// requests are a 503, and may come again. A mark is kept for ever. `none`: no limit.
     #[schemars(extend("default" = 1000))]
     pub new_resources: Option<CountOrNone>,
-    /// The same for one client: an IPv4 address, or the /64 of an IPv6 one. `none`: no limit, since
-    /// behind a load balancer all clients have its address.
+    /// The same for one client: an IPv4 address, or the /64 of an IPv6 one. `none`: no number. Then,
+    /// too, what a client has taken lately is at most three times what is left for all.
     #[schemars(extend("default" = "none"))]
     pub new_resources_per_peer: Option<CountOrNone>,
     /// How many bytes of a request's body have to come in a second, on average. A client that falls
-    /// behind by `body.progress_timeout` is a 408. `none`: no such limit. gRPC calls have none.
+    /// behind by `body.progress_timeout` is a 408. `none`: no such limit. gRPC calls to an
+    /// upstream that speaks HTTP/2 may be slower until others need their places.
     #[schemars(extend("default" = 512))]
     pub body_rate: Option<Limit>,
 }
