@@ -127,8 +127,9 @@ impl Control for Core {
             Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
             Ok(Answer::Granted { advanced: false } | Answer::Spent) => Decision::Current,
             Ok(Answer::Stale { mark }) => Decision::Stale { mark },
-            Ok(Answer::Implausible { .. } | Answer::Full(_)) => {
-                unreachable!("no bounds hold for an operator")
+            Ok(answer @ (Answer::Implausible { .. } | Answer::Full(_))) => {
+                let error = format!("bounds were held against an operator: {answer:?}");
+                return Err(StoreError::Statement(error).into());
             }
             Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
         };

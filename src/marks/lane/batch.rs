@@ -1,5 +1,6 @@
 //! One batch: requests folded to one ask per resource, the two statements it takes, and what was found.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -30,16 +31,18 @@ pub(super) enum Room {
     Free,
     /// It has one, of this client's.
     Taken(Option<Origin>),
-    /// There is none.
+    /// None of those who wait found one.
     Full(Full),
 }
 
 /// Folds waiters by resource, in key order: the highest token that is believed at the mark `known`
 /// here is asked for, and the others are judged by what comes back. A token that leaps must hold
-/// nobody up, so that one is asked for only where there is no other.
+/// nobody up, nor one that finds no room for a new mark: such a one is asked for only where there
+/// is no other. `room` takes a place for a waiter.
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
     known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
+    mut room: impl FnMut(&Waiter) -> Result<Room, Full>,
     mut next_opening: impl FnMut() -> Opening,
 ) -> Vec<Group> {
     let mut by_key: BTreeMap<ResourceKey, Vec<Waiter>> = BTreeMap::new();
@@ -52,7 +55,11 @@ pub(super) fn fold(
         let mark = known.map(|(mark, _)| mark);
         let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
         let all = waiters.iter().map(|waiter| waiter.token);
-        let Some(token) = believed.map(|one| one.token).max().or(all.max()) else {
+        let (believed, room) = match mark {
+            Some(_) => (believed.map(|one| one.token).max(), Room::Free),
+            None => highest_with_room(believed, &mut room),
+        };
+        let Some(token) = believed.or(all.max()) else {
             continue;
         };
         let mut top = waiters.iter().filter(|waiter| waiter.token == token);
@@ -63,21 +70,41 @@ pub(super) fn fold(
         });
         let top = waiters.iter().filter(|waiter| waiter.token == token);
         let needs = top.map(Waiter::needs).reduce(Needs::or);
+        let mut needs = needs.unwrap_or_default();
+        needs.present |= matches!(room, Room::Full(_));
         groups.push(Group {
             ask: Ask {
                 resource,
                 token,
                 opening: opens.then(&mut next_opening),
                 spend,
-                needs: needs.unwrap_or_default(),
+                needs,
             },
             waiters,
             known,
             spent: None,
-            room: Room::Free,
+            room,
         });
     }
     groups
+}
+
+/// The highest token of these whose waiter has a place, and that place. Where none of them has one,
+/// the highest of all.
+fn highest_with_room<'a>(
+    waiters: impl Iterator<Item = &'a Waiter>,
+    room: &mut impl FnMut(&Waiter) -> Result<Room, Full>,
+) -> (Option<Token>, Room) {
+    let mut waiters: Vec<&Waiter> = waiters.collect();
+    waiters.sort_by_key(|waiter| Reverse(waiter.token));
+    let mut refused = Room::Free;
+    for waiter in &waiters {
+        match room(waiter) {
+            Ok(room) => return (Some(waiter.token), room),
+            Err(full) => refused = Room::Full(full),
+        }
+    }
+    (waiters.first().map(|waiter| waiter.token), refused)
 }
 
 /// A batch that has been sent, with the answer or the doubt it left.
@@ -203,6 +230,7 @@ mod tests {
                 (key("c"), waiter(8, Want::Raise)),
             ],
             |_| None,
+            |_| Ok(Room::Free),
             || {
                 opening += 1;
                 opening
@@ -254,7 +282,7 @@ mod tests {
             let known = known.map(|mark| (Token::new(mark).expect("a token"), 0));
             let waiting = waiting.iter();
             let waiting = waiting.map(|&(number, least)| (key("a"), bounded(number, least)));
-            let groups = fold(waiting, |_| known, || 1);
+            let groups = fold(waiting, |_| known, |_| Ok(Room::Free), || 1);
             let ask = &groups[0].ask;
             (ask.token.get(), ask.needs.present, groups[0].waiters.len())
         };

@@ -8,7 +8,7 @@ use super::batch::{Group, Room};
 use super::task::Lane;
 use super::{Answer, LaneError, Waiter, Want};
 use crate::fence::Token;
-use crate::marks::growth::Full;
+use crate::marks::growth::{Full, Growth};
 use crate::marks::store::{Ask, Found, StoreError};
 
 /// What becomes of one that waits.
@@ -44,6 +44,16 @@ pub(super) fn judge(waiter: &Waiter, asked: Token, mark: Option<Token>, room: Ro
     }
 }
 
+/// Takes a place for a resource of which nobody here knows whether it has a mark. Operators need
+/// none.
+pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<Room, Full> {
+    let Some(caller) = &waiter.caller else {
+        return Ok(Room::Free);
+    };
+    growth.take(caller.origin, Instant::now())?;
+    Ok(Room::Taken(caller.origin))
+}
+
 impl Lane {
     /// Answers those who share a statement. `doubt`: why its epoch cannot be used.
     pub(super) fn answer(
@@ -59,10 +69,15 @@ impl Lane {
             let answer = match judge(&waiter, ask.token, mark, room) {
                 Judgement::Stale(mark) => Ok(Answer::Stale { mark }),
                 Judgement::Implausible(mark) => Ok(Answer::Implausible { mark }),
-                Judgement::Full(full) if waiter.tries > 0 || !self.has_room_for(&waiter) => {
-                    Ok(Answer::Full(full))
-                }
-                Judgement::Full(_) | Judgement::Again => {
+                Judgement::Full(full) => match self.is_refused(&waiter) {
+                    Some(own) => Ok(Answer::Full(own)),
+                    None if waiter.caller.is_some() && waiter.tries > 0 => Ok(Answer::Full(full)),
+                    None => {
+                        again.push(waiter);
+                        continue;
+                    }
+                },
+                Judgement::Again => {
                     again.push(waiter);
                     continue;
                 }
@@ -79,26 +94,6 @@ impl Lane {
             let _ = waiter.reply.send(answer);
         }
         self.send_back(&ask.resource, again);
-    }
-
-    /// Takes a place for a resource of which nobody here knows whether it has a mark.
-    pub(super) fn make_room(&self, group: &mut Group) {
-        let token = group.ask.token;
-        let top = group.waiters.iter().filter(|waiter| waiter.token == token);
-        for waiter in top.filter(|waiter| waiter.needs().met_by(None)) {
-            let Some(caller) = &waiter.caller else {
-                group.room = Room::Free;
-                break;
-            };
-            match self.growth.take(caller.origin, Instant::now()) {
-                Ok(()) => {
-                    group.room = Room::Taken(caller.origin);
-                    break;
-                }
-                Err(full) => group.room = Room::Full(full),
-            }
-        }
-        group.ask.needs.present |= matches!(group.room, Room::Full(_));
     }
 
     /// Gives back the places of all that turned out not to be new, or not to be known.
@@ -120,14 +115,16 @@ impl Lane {
         }
     }
 
-    /// Whether there is room by now: places that were given back since may have been all that was
-    /// missing.
-    pub(super) fn has_room_for(&self, waiter: &Waiter) -> bool {
-        let origin = waiter.caller.and_then(|caller| caller.origin);
-        let room = self.growth.take(origin, Instant::now()).is_ok();
-        if room {
-            self.growth.give_back(origin);
+    /// Why there is no room for this one now. Places that were given back since its statement may
+    /// have been all that was missing.
+    fn is_refused(&self, waiter: &Waiter) -> Option<Full> {
+        match room_for(&self.growth, waiter) {
+            Err(full) => Some(full),
+            Ok(Room::Taken(origin)) => {
+                self.growth.give_back(origin);
+                None
+            }
+            Ok(Room::Free | Room::Full(_)) => None,
         }
-        room
     }
 }

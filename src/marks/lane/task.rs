@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::batch::{self, Group, Outcome};
 use super::closes::Closes;
-use super::judge::mark_after;
+use super::judge::{mark_after, room_for};
 use super::own::{Own, OwnHandle};
 use super::repairs::MOST_REPAIRS;
 use super::said::Said;
@@ -265,18 +265,16 @@ impl Lane {
         waiting: Vec<(ResourceKey, Waiter)>,
         by: &Identity,
     ) -> Vec<Group> {
-        let ledger = &self.ledger;
+        let (ledger, growth) = (&self.ledger, &self.growth);
         let known = |key: &ResourceKey| ledger.known_in(key);
-        let mut groups = batch::fold(waiting, known, || {
+        let room = |waiter: &Waiter| room_for(growth, waiter);
+        let mut groups = batch::fold(waiting, known, room, || {
             self.openings += 1;
             self.unanswered.insert(self.openings);
             self.openings
         });
         for group in &mut groups {
             group.spent = self.ledger.spent(&group.ask.resource);
-            if group.known.is_none() && !group.ask.needs.present {
-                self.make_room(group);
-            }
         }
         // Looked at after what is known was read. Who may have been declared dead may have missed an override of
         // what its epochs protected, and holds no mark against the store's.

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::fence::{Jump, Needs, Token, TokenBounds};
-use crate::marks::growth::{Full, Rates};
+use crate::marks::growth::{Full, Origin, Rates};
 use crate::marks::lane::Caller;
+use tokio::time::Instant;
 
 const TIGHT: TokenBounds = TokenBounds {
     jump: Jump::Most(10),
@@ -16,11 +17,18 @@ fn bounded(
     number: i64,
     needs: Needs,
 ) -> JoinHandle<Result<Answer, LaneError>> {
+    coming_from(None, rig, on, number, needs)
+}
+
+fn coming_from(
+    origin: Option<Origin>,
+    rig: &Rig,
+    on: &str,
+    number: i64,
+    needs: Needs,
+) -> JoinHandle<Result<Answer, LaneError>> {
     let (lane, key) = (rig.lane.clone(), key(on));
-    let caller = Caller {
-        needs,
-        origin: None,
-    };
+    let caller = Caller { needs, origin };
     tokio::spawn(async move {
         lane.ask_for(Some(caller), &key, token(number), Want::Open)
             .await
@@ -151,4 +159,38 @@ async fn resources_that_have_a_mark_need_no_room() {
     assert!(failed.expect("no panic").is_err());
     let again = bounded(&rig, "later", 1, Needs::default());
     assert_eq!(answer(again).await, granted(true));
+}
+
+/// A client whose places are used up has the higher token in the same statement.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_room_takes_none_from_an_operator_or_another_client() {
+    let (store, rig) = alone().await;
+    rig.growth.set(Rates {
+        all: None,
+        each: Some(1),
+    });
+    let (stranger, holder) = (Some([1; 8]), Some([2; 8]));
+    while rig.growth.take(stranger, Instant::now()).is_ok() {}
+    let free = Needs::default();
+    for (on, by_an_operator) in [("a", true), ("b", false)] {
+        let go = Arc::new(Notify::new());
+        let calls = store.calls("advance");
+        store.plan("advance", Act::Hold(Arc::clone(&go)));
+        let first = ask(&rig, &format!("first-{on}"), 1, Want::Open);
+        store.until("advance", calls + 1).await;
+        let leaps = coming_from(stranger, &rig, on, 1000, TIGHT.needs(token(1000)));
+        let above = coming_from(stranger, &rig, &format!("other-{on}"), 1000, free);
+        let asked = if by_an_operator {
+            ask(&rig, on, 5, Want::Raise)
+        } else {
+            coming_from(holder, &rig, on, 5, free)
+        };
+        tokio::task::yield_now().await;
+        go.notify_one();
+        answer(first).await;
+        assert_eq!(answer(asked).await, granted(true), "{on}");
+        assert_eq!(answer(leaps).await, implausible(Some(5)));
+        assert_eq!(answer(above).await, Answer::Full(Full::Each));
+        assert_eq!(store.mark_of(&key(on)), Some(5));
+    }
 }
