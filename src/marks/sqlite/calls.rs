@@ -38,8 +38,12 @@ impl MarkStore for SqliteStore {
         let known = Arc::clone(&self.known);
         self.turn(Some(Beat::Late), move |connection, namespace| {
             Box::pin(async move {
+                let may_be_new: Vec<bool> = asks.iter().map(|ask| !ask.needs.present).collect();
                 let found = lane::advance(connection, namespace, instance, era, asks).await?;
-                let new = found.iter().filter(|found| found.before.is_none()).count();
+                // Where there is no mark, and none was to be made, there still is none.
+                let made = found.iter().zip(may_be_new);
+                let made = made.filter(|(found, may)| *may && found.before.is_none());
+                let new = made.count();
                 known.uncommitted.store(new as u64, Ordering::Release);
                 Ok(found)
             })

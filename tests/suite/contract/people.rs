@@ -109,6 +109,10 @@ pub async fn marks_are_counted_per_namespace(home: Home) {
         assert_eq!(store.counted(), Some(wanted));
         for _ in 0..2 {
             advance(&*store, ask(&format!("k{wanted}"), 1)).await;
+            // One that makes no mark where there is none.
+            let mut refused = ask(&format!("unseen-{wanted}"), 1);
+            refused.needs.present = true;
+            advance(&*store, refused).await;
         }
     }
     let store = home.reopen(store).await;
