@@ -165,7 +165,7 @@ impl Invocation {
             mut overrides,
         } = self;
         if std::io::stderr().is_terminal() {
-            overrides.fall_back("log.format", "text");
+            overrides.fall_back("log.format", "text", "");
         }
         match command {
             Command::Serve(args) => {
@@ -196,7 +196,7 @@ impl Invocation {
             }
             Command::Migrate(args) => {
                 // Nothing is forwarded: a store and a namespace on the command line are enough.
-                overrides.fall_back("upstream.url", "http://localhost");
+                overrides.fall_back("upstream.url", "http://localhost", "");
                 let loader = Loader {
                     file: args.config,
                     overrides,

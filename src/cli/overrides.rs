@@ -151,20 +151,22 @@ const BELOW: [(&str, &str); 2] = [
 pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
     // Commands without these flags have none to take.
     let given = |flag| matches.try_get_one::<String>(flag).ok().flatten();
+    let origin = |flag: &str| {
+        if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
+            format!("FENCEPOST_{}", flag.to_ascii_uppercase())
+        } else {
+            format!("--{}", flag.replace('_', "-"))
+        }
+    };
     for (flag, path) in FIELDS {
         let Some(text) = given(flag) else {
             continue;
         };
-        let origin = if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
-            format!("FENCEPOST_{}", flag.to_ascii_uppercase())
-        } else {
-            format!("--{}", flag.replace('_', "-"))
-        };
-        overrides.set(path, text, &origin);
+        overrides.set(path, text, &origin(flag));
     }
     for (flag, path) in BELOW {
         if let Some(text) = given(flag) {
-            overrides.fall_back(path, text);
+            overrides.fall_back(path, text, &origin(flag));
         }
     }
 }

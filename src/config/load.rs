@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::addresses;
 use super::file::File;
-use super::problems::{Place, Problems, Report, Warning};
+use super::problems::{Place, Problems, Report, Warning, shown};
 use super::read::read;
-use super::settings::Settings;
+use super::settings::{Listen, Settings};
 use super::sources::Sources;
 use super::tree::{Entry, Kind, Node};
 use super::validate;
@@ -55,12 +56,12 @@ impl Overrides {
         });
     }
 
-    /// Sets a field of the file by its path where nothing else does.
-    pub fn fall_back(&mut self, path: &str, text: impl Into<String>) {
+    /// Sets a field of the file by its path where nothing else does. `origin` as with [`Self::set`].
+    pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
         self.below.push(Override {
             path: path.to_owned(),
             text: text.into(),
-            origin: String::new(),
+            origin: origin.to_owned(),
         });
     }
 }
@@ -139,9 +140,12 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
 /// Puts flags and environment over the tree, and the route that is implied where none is written.
 fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
     let places = tree.places();
+    report.locate(places.clone());
     for over in &overrides.below {
         if !places.contains_key(&over.path) {
             tree.set(&over.path, &over.text, &Place::Nowhere);
+        } else if overrides.above.iter().all(|above| above.path != over.path) {
+            unreachable_outside(tree, over, report);
         }
     }
     let has_routes = places.contains_key("routes");
@@ -185,6 +189,27 @@ fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
                 place: Place::Nowhere,
                 value: routes,
             },
+        );
+    }
+}
+
+/// Warns of a listener that the file puts on the loopback, where the environment of the image has it for all.
+fn unreachable_outside(tree: &Node, over: &Override, report: &mut Report) {
+    let loopback = |text: &str| {
+        let listen = addresses::listen(text).ok();
+        listen
+            .is_some_and(|listen| matches!(listen, Listen::Tcp(_)) && addresses::is_local(&listen))
+    };
+    let given = tree.text_at(&over.path);
+    if given.is_some_and(loopback) && !loopback(&over.text) {
+        report.warn(
+            over.path.as_str(),
+            format!(
+                "this stands above {} ({}): outside of its container, or pod, nobody reaches a loopback address",
+                over.origin,
+                shown(&over.text)
+            ),
+            "leave it out, unless that is what is meant",
         );
     }
 }

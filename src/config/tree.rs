@@ -116,6 +116,21 @@ impl Node {
         };
     }
 
+    /// The text at a path of map keys.
+    pub fn text_at(&self, path: &str) -> Option<&str> {
+        let mut node = self;
+        for step in path.split('.') {
+            let Kind::Map(entries) = &node.kind else {
+                return None;
+            };
+            node = &entries.iter().find(|entry| entry.key == step)?.value;
+        }
+        match &node.kind {
+            Kind::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Removes what is at a path of map keys.
     pub fn remove(&mut self, path: &str) {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));

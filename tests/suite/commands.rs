@@ -299,6 +299,21 @@ async fn a_default_of_the_environment_stands_below_the_file() {
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start_by(&config, command, &[]).await;
     assert_ne!((proxy.admin().port(), proxy.data().port()), (1, 1));
+    drop(proxy);
+    // Both are on the loopback in the file.
+    let mut command = fencepost();
+    command.env("FENCEPOST_DEFAULT_ADMIN_LISTEN", "0.0.0.0:1");
+    command.env("FENCEPOST_DEFAULT_LISTEN", "0.0.0.0:1");
+    let proxy = Proxy::start_by(&config, command, &[]).await;
+    for field in ["LISTEN", "ADMIN_LISTEN"] {
+        let variable = format!("above FENCEPOST_DEFAULT_{field} ");
+        proxy
+            .logged("that nobody outside reaches it", |line| {
+                let warning = line["warning"].as_str();
+                warning.is_some_and(|warning| warning.contains(&variable))
+            })
+            .await;
+    }
     let help = run({
         let mut help = fencepost();
         help.args(["serve", "--help"]);
