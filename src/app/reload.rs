@@ -120,7 +120,8 @@ async fn reload(
 /// Takes over new settings, all of them or none.
 async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settings>, Vec<String>> {
     let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
-    let new = Arc::new(now.reload_from(new)?);
+    let (new, kept) = now.reload_from(new)?;
+    let new = Arc::new(new);
     let table = RouteTable::of(&new);
     let findings = parts.routes.check(&*parts.store, &table).await;
     let findings = findings.map_err(|error| told(&error))?;
@@ -140,6 +141,12 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
         return Err(reasons);
     }
     keys::tell(&findings);
+    if !kept.is_empty() {
+        tracing::warn!(
+            fields = kept.join(", "),
+            "fields that have changed keep their old values until fencepost is restarted"
+        );
+    }
     set_certificates(&parts.metrics, &new);
     parts.growth.set(rates(&new));
     parts.admin.send_replace(new.admin.clone());

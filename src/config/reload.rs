@@ -1,13 +1,16 @@
 //! What a reload may change, and what only a restart may: whatever the marks, the leases and the
 //! epochs that are open rest upon stays as it was when they were made. Of the routes this is looked at
 //! by what they do: see [`table`](super::table).
+//!
+//! For most limits room is made at the start, and nothing rests on them. A reload that changes one keeps the
+//! value that is in force, says so, and takes everything else.
 
-use super::settings::Settings;
+use super::settings::{LimitSettings, Settings};
 
 impl Settings {
     /// Takes the new settings, unless they change what may not change while the program runs; then every
-    /// reason is given, and the old ones stay.
-    pub fn reload_from(&self, new: Self) -> Result<Self, Vec<String>> {
+    /// reason is given, and the old ones stay. With the fields that were to change and need a restart for it.
+    pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<&'static str>), Vec<String>> {
         let mut fixed = Vec::new();
         let mut fix = |name: &str, changed: bool| {
             if changed {
@@ -46,10 +49,46 @@ impl Settings {
             self.upstream.undelivered != new.upstream.undelivered,
         );
         fix("barrier.settle", self.barrier.settle != new.barrier.settle);
-        if fixed.is_empty() {
-            Ok(new)
-        } else {
-            Err(fixed)
+        if !fixed.is_empty() {
+            return Err(fixed);
         }
+        let mut kept = keep_limits(&self.limits, &mut new.limits);
+        if self.barrier.queue != new.barrier.queue {
+            new.barrier.queue = self.barrier.queue;
+            kept.push("barrier.queue");
+        }
+        Ok((new, kept))
     }
+}
+
+/// Puts back the limits for which room was made at the start; returns the names of those that differed.
+fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str> {
+    let mut kept = Vec::new();
+    macro_rules! keep {
+        ($($field:ident)*) => {$(
+            if now.$field != new.$field {
+                new.$field = now.$field;
+                kept.push(concat!("limits.", stringify!($field)));
+            }
+        )*};
+    }
+    // Not among them: key_bytes, new_resources and new_resources_per_peer.
+    keep!(
+        in_flight
+        in_flight_per_connection
+        in_flight_per_peer
+        in_flight_per_resource
+        connections
+        connections_per_peer
+        http2_streams
+        head_timeout
+        idle_timeout
+        write_timeout
+        header_bytes
+        header_count
+        target_bytes
+        body_memory
+        body_rate
+    );
+    kept
 }

@@ -75,8 +75,8 @@ fn what_is_set_stands_above_the_file_and_a_fallback_below() {
     let mut overrides = Overrides::default();
     overrides.set("listen", "127.0.0.1:1", "--listen");
     overrides.set("store.url", "sqlite:flag.db", "FENCEPOST_STORE");
-    overrides.fall_back("log.format", "text");
-    overrides.fall_back("log.level", "debug");
+    overrides.fall_back("log.format", "text", "");
+    overrides.fall_back("log.level", "debug", "");
     let text = "listen: 127.0.0.1:2\nlog: { level: warn }\nstore: { url_file: /x, namespace: n }\n";
     let (settings, _) = parse(&format!("{BASE}{text}"), &overrides).expect("it is good");
     assert_eq!(settings.listen, Listen::Tcp("127.0.0.1:1".into()));
@@ -199,9 +199,51 @@ fn a_reload_may_change_what_nothing_rests_upon() {
         "upstream: { url: http://b }\nstale_status: 409\nbarrier: { wait: 1s }\nroutes: [{ path: /a, resource: a }, { \
          path: /b, resource: b }]\n",
     );
-    let taken = old.reload_from(new).expect("nothing is fixed about it");
+    let (taken, kept) = old.reload_from(new).expect("nothing is fixed about it");
     assert_eq!(taken.stale_status, 409);
     assert_eq!(taken.routes.len(), 2);
+    assert!(kept.is_empty(), "{kept:?}");
+}
+
+#[test]
+fn limits_that_need_a_restart_stay_and_are_named() {
+    let routes = "routes: [{ path: /a, resource: a }]\n";
+    let (old, _) = good(&format!("{BASE}{routes}"));
+    let (new, _) = good(&format!(
+        "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, body_memory: 1MiB, \
+         body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9, new_resources_per_peer: 9 }}\n"
+    ));
+    let wanted = format!("{:?}", new.limits);
+    let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
+    assert_eq!(
+        kept,
+        [
+            "limits.in_flight",
+            "limits.in_flight_per_connection",
+            "limits.in_flight_per_peer",
+            "limits.in_flight_per_resource",
+            "limits.idle_timeout",
+            "limits.body_memory",
+            "limits.body_rate",
+            "barrier.queue",
+        ]
+    );
+    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.barrier.queue, old.barrier.queue);
+    let limits = taken.limits;
+    assert_eq!(limits.in_flight, old.limits.in_flight);
+    assert_eq!(limits.body_rate, old.limits.body_rate);
+    assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
+    assert_eq!(limits.new_resources_per_peer, Some(9));
+    // What reads nothing but these three is the same but for them.
+    assert_ne!(format!("{limits:?}"), wanted);
+    let with = crate::config::LimitSettings {
+        key_bytes: 99,
+        new_resources: Some(9),
+        new_resources_per_peer: Some(9),
+        ..old.limits
+    };
+    assert_eq!(format!("{limits:?}"), format!("{with:?}"));
 }
 
 #[test]

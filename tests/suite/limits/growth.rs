@@ -112,8 +112,14 @@ async fn a_reload_changes_the_limit() {
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start(&config.clone().with("limits: { new_resources: 1 }")).await;
     fill(&proxy, "a").await;
-    proxy.rewrite(&config.with("limits: { new_resources: none }"));
+    proxy.rewrite(&config.with("limits: { new_resources: none, in_flight: 64 }"));
     proxy.hang_up();
+    proxy
+        .logged("what needs a restart", |line| {
+            let fields = line["fields"].as_str();
+            fields.is_some_and(|fields| fields.starts_with("limits.in_flight, "))
+        })
+        .await;
     proxy
         .logged("the reload", |line| {
             line["message"] == "the configuration was reloaded"
