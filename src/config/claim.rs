@@ -192,15 +192,28 @@ pub(super) fn ways_around<'a>(
     mut routes: impl Iterator<Item = &'a RouteSettings>,
     report: &mut Report,
 ) {
+    let limits = [
+        ("claim.require_peer", !claim.require_peer.is_empty()),
+        ("claim.addresses", claim.addresses.is_some()),
+        ("claim.token_file", claim.tokens.is_some()),
+    ];
+    let Some((at, _)) = limits.into_iter().find(|(_, given)| *given) else {
+        return;
+    };
     let open = routes.find(|route| route.mode == Mode::Enforce && route.require_peer.is_empty());
-    if let Some(open) = open.filter(|_| !claim.require_peer.is_empty()) {
+    if let Some(open) = open {
+        let hint = if claim.require_peer.is_empty() {
+            "give the route a require_peer, or let only those reach the port who may claim"
+        } else {
+            "give the route a require_peer too"
+        };
         report.warn(
-            "claim.require_peer",
+            at,
             format!(
                 "requests with a token raise marks as claims do, and the route {} takes them from every peer",
                 open.path
             ),
-            "give the route a require_peer too",
+            hint,
         );
     }
 }

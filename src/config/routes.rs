@@ -17,7 +17,7 @@ use super::table::RouteTable;
 use super::token;
 use super::units::Time;
 use super::validate::{body, positive};
-use crate::fence::{KeyTemplate, Pattern, Router};
+use crate::fence::{KeyTemplate, Pattern, Router, Source, names_a_peer};
 
 /// What a route inherits.
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ fn route(
         file.resource.as_deref(),
         mode,
         pattern.as_ref(),
-        body,
+        (body, inherited.peers_are_named),
         report,
     );
     let idempotency_off_or = file.idempotency;
@@ -244,7 +244,7 @@ fn resource(
     template: Option<&str>,
     mode: Mode,
     pattern: Option<&Pattern>,
-    body: BodySettings,
+    (body, peers_are_named): (BodySettings, bool),
     report: &mut Report,
 ) -> Option<Option<KeyTemplate>> {
     let at = format!("{at}.resource");
@@ -262,12 +262,33 @@ fn resource(
     let key = parts::key(&at, template, pattern?, report)?;
     if key.uses_json() && body.buffer == 0 {
         report.error(
-            at,
+            at.as_str(),
             "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
             "raise body.buffer to the size of the longest body",
         );
     }
+    if peers_are_named {
+        no_identity(&at, &key, report);
+    }
     Some(Some(key))
+}
+
+/// A key of what a client says of its certificate, where that is taken off every request.
+fn no_identity(at: &str, key: &KeyTemplate, report: &mut Report) {
+    let taken_off = key.parts().find(|source| match source {
+        Source::Header(name) => names_a_peer(name),
+        _ => false,
+    });
+    if let Some(source) = taken_off {
+        report.error(
+            at,
+            format!(
+                "{source} says who a client is by its certificate: with `tls.client_ca_file` it is taken off, so \
+                 that every request would be a 400"
+            ),
+            "name what the request is about",
+        );
+    }
 }
 
 /// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
@@ -371,11 +392,12 @@ fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
     }
 }
 
-/// Warns of two routes that are seen to yield one key though their templates, or their token formats,
-/// differ.
+/// Warns of two routes that are seen to yield one key though their templates, their token formats, or
+/// the bounds of their tokens differ.
 fn shared_keys(routes: &[(String, RouteSettings)], report: &mut Report) {
     let table = RouteTable::of_routes(routes.iter().map(|(_, route)| route), Unmatched::Refuse);
-    for shared in table.shared_keys() {
+    let bounds = |index: usize| routes.get(index).map(|(_, route)| route.token_bounds);
+    for shared in table.shared_keys(|one, other| bounds(one) != bounds(other)) {
         let [(_, first), (_, second)] = shared.routes.map(|index| &routes[index]);
         let later = shared.routes.into_iter().max().unwrap_or_default();
         let at = format!("{}.resource", routes[later].0);
@@ -392,6 +414,17 @@ fn shared_keys(routes: &[(String, RouteSettings)], report: &mut Report) {
                 at.clone(),
                 format!("{both}, and their tokens are read in different formats"),
                 "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
+            );
+        }
+        // Of tokens that are read differently the bounds are, too.
+        if shared.bounds_differ && !shared.formats_differ {
+            report.warn(
+                at.clone(),
+                format!(
+                    "{both}, and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
+                     raises the mark by the other"
+                ),
+                "give both the same bounds, the narrower ones",
             );
         }
         if shared.templates_differ {

@@ -4,6 +4,7 @@
 //! - [`token`]: a number, and the spellings it may have in a header.
 //! - [`decision`]: that number against the mark.
 //! - [`bounds`]: how far past the mark a number is believed.
+//! - [`identity`]: fields that say who a client is, and of which no key is made.
 //! - [`path`]: a request's path, decoded once, or refused as ambiguous.
 //! - [`route`]: which route a path belongs to.
 //! - [`template`]: how a route names a resource; [`key`] is the name, [`query`] one place to take a
@@ -12,6 +13,7 @@
 pub mod bounds;
 pub mod decision;
 mod escape;
+pub mod identity;
 pub mod key;
 mod normal;
 pub mod path;
@@ -23,6 +25,7 @@ pub mod token;
 pub use bounds::{Jump, Needs, TokenBounds};
 pub use decision::{Decision, judge};
 pub use escape::percent_encoded;
+pub use identity::names_a_peer;
 pub use key::{KeyError, ResourceKey, Source};
 pub(crate) use normal::{fold_case, host_name};
 pub use path::{Allow, Ambiguity, CheckedPath};

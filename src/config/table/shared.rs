@@ -22,12 +22,18 @@ pub(in crate::config) struct SharedKey {
     /// Their templates differ in more than in where the parts come from.
     pub templates_differ: bool,
     pub formats_differ: bool,
+    /// As whoever asked has it.
+    pub bounds_differ: bool,
 }
 
 impl RouteTable {
-    /// One key for every two fenced routes that are seen to share one, if their templates or their
-    /// token formats differ. Routes with the same template are meant to share it.
-    pub(in crate::config) fn shared_keys(&self) -> Vec<SharedKey> {
+    /// One key for every two fenced routes that are seen to share one, if their templates, their token
+    /// formats, or the bounds of their tokens differ. Routes with the same template are meant to share it.
+    /// Bounds are no part of a table, so `bounds_differ` says it of two routes.
+    pub(in crate::config) fn shared_keys(
+        &self,
+        bounds_differ: impl Fn(usize, usize) -> bool,
+    ) -> Vec<SharedKey> {
         let patterns = self.routes.iter().map(|rule| rule.pattern.clone());
         let Ok(router) = Router::new(patterns.collect()) else {
             return Vec::new();
@@ -41,7 +47,7 @@ impl RouteTable {
                 let sample = sampler.sample(pair, form, Style::Plain);
                 for one in sample
                     .iter()
-                    .flat_map(|sample| self.sharing(&router, at, sample))
+                    .flat_map(|sample| self.sharing(&router, at, sample, &bounds_differ))
                 {
                     let [first, second] = one.routes;
                     if told.insert([first.min(second), first.max(second)]) {
@@ -54,7 +60,13 @@ impl RouteTable {
     }
 
     /// The other routes with which the first one shares the key of this sample.
-    fn sharing(&self, router: &Router, first: usize, sample: &Sample) -> Vec<SharedKey> {
+    fn sharing(
+        &self,
+        router: &Router,
+        first: usize,
+        sample: &Sample,
+        bounds_differ: &impl Fn(usize, usize) -> bool,
+    ) -> Vec<SharedKey> {
         let (Some(rule), Some(key)) = (self.routes.get(first), self.yields(router, first, sample))
         else {
             return Vec::new();
@@ -64,7 +76,8 @@ impl RouteTable {
             let own = rule.key.as_ref()?;
             let templates_differ = !meant(own, template);
             let formats_differ = rule.token_format != other.token_format;
-            if !templates_differ && !formats_differ {
+            let bounds_differ = bounds_differ(first, second);
+            if !templates_differ && !formats_differ && !bounds_differ {
                 return None;
             }
             let twin = other.sample_of(key.as_str())?;
@@ -75,6 +88,7 @@ impl RouteTable {
                 requests: [rule.shown(sample), other.shown(&twin)],
                 templates_differ,
                 formats_differ,
+                bounds_differ,
             })
         });
         shared.collect()

@@ -560,6 +560,92 @@ fn ways_around_a_guarded_route_are_told() {
 }
 
 #[test]
+fn no_key_is_made_of_a_field_that_is_taken_off() {
+    let (_dir, base) = mutual();
+    let routes = |field: &str| {
+        format!("routes: [{{ path: '/a/{{id}}', resource: 'a:{{header.{field}}}:{{id}}' }}]\n")
+    };
+    for field in ["x-client-cert-dn", "X_SSL_Client_S_DN", "x-spiffe-id"] {
+        let problems = bad(&format!("{base}{}", routes(field)));
+        assert_eq!(problems.list[0].path, "routes[0].resource", "{problems}");
+        assert!(problems.to_string().contains("taken off"), "{problems}");
+        good(&format!("{BASE}{}", routes(field)));
+    }
+    good(&format!("{base}{}", routes("x-tenant")));
+}
+
+#[test]
+fn limits_of_claims_that_requests_go_around_are_told() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let token = dir.path().join("token");
+    std::fs::write(&token, "sixteen letters!").expect("it is writable");
+    let token = format!("token_file: {}", token.display());
+    let (_dir, mutual) = mutual();
+    let route = "{ path: /a, resource: a }";
+    let guarded = "{ path: /a, resource: a, require_peer: [b.svc] }";
+    let observed = "{ path: /a, resource: a, mode: observe }";
+    for (base, claim, route, told) in [
+        (BASE, &*token, route, Some("claim.token_file")),
+        (
+            BASE,
+            "addresses: [10.0.0.0/8]",
+            route,
+            Some("claim.addresses"),
+        ),
+        (BASE, "path: /claim", route, None),
+        (BASE, &*token, observed, None),
+        (&mutual, &*token, guarded, None),
+        (
+            &mutual,
+            "require_peer: [c.svc]",
+            route,
+            Some("claim.require_peer"),
+        ),
+    ] {
+        let text = format!("{base}claim: {{ {claim} }}\nroutes: [{route}]\n");
+        let (_, warnings) = good(&text);
+        let told_of: Vec<_> = warnings
+            .iter()
+            .filter(|warning| warning.path.starts_with("claim"))
+            .map(|warning| warning.path.as_str())
+            .collect();
+        assert_eq!(told_of, told.as_slice(), "{text}");
+    }
+}
+
+#[test]
+fn routes_that_share_keys_and_not_the_bounds_of_tokens_are_told() {
+    let warned = |first: &str, second: &str| {
+        let routes = format!(
+            "routes: [{{ path: '/a/{{id}}', resource: 'a:{{id}}'{first} }}, {{ path: '/b/{{id}}', resource: \
+             'a:{{id}}'{second} }}]"
+        );
+        let (_, warnings) = good(&format!("{BASE}{routes}\n"));
+        assert!(
+            warnings
+                .iter()
+                .all(|warning| warning.path == "routes[1].resource"),
+            "{warnings:?}"
+        );
+        let all = warnings.iter().map(|warning| warning.message.as_str());
+        all.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(warned("", ""), "");
+    let narrow = ", token: { max_jump: 9 }";
+    assert_eq!(warned(narrow, narrow), "");
+    for (first, second) in [(narrow, ""), ("", ", token: { max: 9 }")] {
+        let told = warned(first, second);
+        assert!(told.contains("`token.max_jump` or `token.max`"), "{told}");
+    }
+    // Their bounds differ because their formats do.
+    let told = warned("", ", token: { format: hex }");
+    assert!(
+        told.contains("different formats") && !told.contains("max_jump"),
+        "{told}"
+    );
+}
+
+#[test]
 fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
     let base = "upstream: { url: http://a:3000, unknown_statuses: ";
     let problems = bad(&format!("{base}[502, 100] }}\n"));

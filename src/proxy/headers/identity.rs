@@ -15,27 +15,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 
-use super::{plain, remove_where};
+use super::remove_where;
+use crate::fence::names_a_peer;
 
 pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
-
-/// The beginnings of such names, in dashes: those of Envoy, `HAProxy` and Apache, ingress-nginx, Traefik,
-/// AWS, Azure, RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), and what people write into nginx.
-const BEGINNINGS: [&str; 13] = [
-    "x-forwarded-client-cert",
-    "x-forwarded-tls-client",
-    "x-forwarded-ssl-client",
-    "x-ssl",
-    "ssl-client",
-    "x-tls-client",
-    "client-cert",
-    "x-client-cert",
-    "x-client-verify",
-    "x-client-dn",
-    "x-amzn-mtls-",
-    "x-arr-clientcert",
-    "x-mtls-",
-];
 
 /// Takes off the fields that say who the client is by its certificate.
 pub fn strip(headers: &mut HeaderMap) {
@@ -44,10 +27,7 @@ pub fn strip(headers: &mut HeaderMap) {
 
 /// Whether a service may take this field for the word of the server that has ended TLS.
 pub(super) fn is_identity(name: &HeaderName) -> bool {
-    BEGINNINGS.iter().any(|start| {
-        let letters = name.as_str().bytes().map(plain).take(start.len());
-        letters.eq(start.bytes())
-    })
+    names_a_peer(name.as_str())
 }
 
 /// The value of [`XFCC`] for a verified certificate with these URIs and DNS names.
@@ -100,6 +80,17 @@ mod tests {
             "x-client-verify",
             "x-amzn-mtls-clientcert-subject",
             "x-arr-clientcert",
+            "wl-proxy-client-cert",
+            "wl_proxy_client.cert",
+            "cf-client-cert-der-base64",
+            "tls-client-cert",
+            "tls.client_certificate",
+            "x-client-subject-dn",
+            "x-user-cert",
+            "x_user_certificate",
+            "x-certificate",
+            "x-certificate-subject",
+            "x-spiffe-id",
         ];
         let stays = [
             "x-forwarded-for",
@@ -110,6 +101,10 @@ mod tests {
             "authorization",
             "x-arr-log-id",
             "x-sso",
+            "cf-connecting-ip",
+            "wl-proxy-ssl",
+            "x-user",
+            "x-cert",
         ];
         for name in gone.iter().chain(&stays) {
             headers.append(*name, HeaderValue::from_static("1"));
