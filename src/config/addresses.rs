@@ -175,6 +175,13 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     if path.is_empty() {
         return Err(("the path of the file is missing".to_owned(), STORE_HINT));
     }
+    if path.contains("://") {
+        // Not shown: what was meant for a server may hold its password.
+        return Err((
+            "behind `sqlite:` stands a URL, and not the path of a file".to_owned(),
+            STORE_HINT,
+        ));
+    }
     if path.contains(":memory:") || path.contains("mode=memory") {
         return Err((
             "marks in memory fence nothing after a restart".to_owned(),
@@ -202,10 +209,14 @@ pub(super) fn store_place(target: &StoreTarget) -> String {
         StoreTarget::Postgres(Secret::File(path)) => {
             format!("Postgres named in {}", path.display())
         }
-        StoreTarget::Postgres(Secret::Literal(dsn)) => match public_part(dsn) {
-            Some(place) => format!("Postgres at {place}"),
-            None => "Postgres".to_owned(),
-        },
+        StoreTarget::Postgres(Secret::Literal(dsn)) => {
+            let moved = Dsn::parse(dsn).ok().and_then(|dsn| dsn.moved_to);
+            match (moved, public_part(dsn)) {
+                (Some(addresses), _) => format!("Postgres at {addresses} (hostaddr)"),
+                (None, Some(place)) => format!("Postgres at {place}"),
+                (None, None) => "Postgres".to_owned(),
+            }
+        }
     }
 }
 
@@ -379,6 +390,8 @@ mod tests {
             "sqlite:",
             "sqlite::memory:",
             "sqlite:a?mode=memory",
+            "sqlite:postgres://u:sesame@h/d",
+            "sqlite://postgres://u:sesame@h/d",
             "postgres://",
             "mysql://a",
             "host=db",
@@ -386,8 +399,10 @@ mod tests {
         ] {
             assert!(store(bad).is_err(), "{bad}");
         }
-        let (message, _) = store("mysql://u:sesame@h").expect_err("it is not known");
-        assert!(!message.contains("sesame"));
+        for url in ["mysql://u:sesame@h", "sqlite:postgres://u:sesame@h/d"] {
+            let (message, _) = store(url).expect_err("it is not known");
+            assert!(!message.contains("sesame"), "{message}");
+        }
     }
 
     #[test]
@@ -398,6 +413,10 @@ mod tests {
             "Postgres at db:5432/x"
         );
         assert_eq!(place("postgres://h1,h2/x"), "Postgres at h1,h2/x");
+        assert_eq!(
+            place("postgres://u:sesame@localhost/x?hostaddr=192.0.2.7,::1"),
+            "Postgres at 192.0.2.7,::1 (hostaddr)"
+        );
         for odd in [
             "postgres://u:ses/ame@db/x",
             "postgres://u:ses?ame@db/x",

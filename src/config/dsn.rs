@@ -69,6 +69,8 @@ pub struct Dsn {
     pub database: Option<String>,
     /// Settings of the session.
     pub options: Vec<(String, String)>,
+    /// The IP addresses that stand in the place of all hosts, as they are written.
+    pub moved_to: Option<String>,
     pub root: Option<Root>,
     /// The certificate that is shown, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -148,6 +150,7 @@ impl Dsn {
             password: given(decode(password)?),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
             options: Vec::new(),
+            moved_to: None,
             root: None,
             identity: None,
             statement_cache: None,
@@ -225,6 +228,7 @@ impl Dsn {
         {
             return Err(bad("a hostaddr is not an IP address"));
         }
+        self.moved_to.clone_from(&addresses);
         // The driver verifies what it connects to: where there is an address, the certificate has to have it.
         relocate(places, addresses.or(hosts).as_deref(), ports.as_deref())
     }
