@@ -1,9 +1,13 @@
 //! The open connections of the admin port, by client. A new connection always gets in: where its client has as
 //! many as it may have, or the port, another one is closed for it. So no client keeps the probes out, however
 //! many connections it opens and whatever it leaves undone on them.
+//!
+//! Those on which a wrong token came are closed first, and one with a right token's request under way never is. So
+//! nobody locks an operator out who shares the operator's address.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,7 +64,18 @@ struct Entry {
     at_work: bool,
     /// When that changed last.
     since: Instant,
+    standing: Standing,
     closed: CancellationToken,
+}
+
+/// What the tokens on a connection have said of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Unknown,
+    /// The latest token was wrong.
+    Wrong,
+    /// That of the request under way is right.
+    Right,
 }
 
 impl Connections {
@@ -93,6 +108,7 @@ impl Connections {
                 client,
                 at_work: false,
                 since: now,
+                standing: Standing::Unknown,
                 closed: closed.clone(),
             },
         );
@@ -109,13 +125,17 @@ impl Connections {
         if let Some(entry) = self.open().by_number.get_mut(&number) {
             entry.at_work = at_work;
             entry.since = now;
+            if entry.standing == Standing::Right {
+                entry.standing = Standing::Unknown;
+            }
         }
     }
 }
 
 impl Open {
-    /// The connection that makes room for a new one of `client`: one without a request before one with a request;
-    /// of the client that has the most of them; the one that is so the longest.
+    /// The connection that makes room for a new one of `client`: one with a wrong token first, then one without a
+    /// request before one with a request; of the client that has the most of them; the one that is so the longest.
+    /// None where each has a right token's request under way.
     fn to_be_closed_for(&self, client: Client) -> Option<u64> {
         let mut counts: HashMap<Client, usize> = HashMap::new();
         for entry in self.by_number.values() {
@@ -129,9 +149,11 @@ impl Open {
         let entries = self.by_number.iter();
         entries
             .filter(|(_, entry)| !own_only || entry.client == client)
+            .filter(|(_, entry)| entry.standing != Standing::Right)
             .min_by_key(|(number, entry)| {
+                let not_wrong = entry.standing != Standing::Wrong;
                 let most = Reverse(count(entry.client));
-                (entry.at_work, most, entry.since, **number)
+                (not_wrong, entry.at_work, most, entry.since, **number)
             })
             .map(|(number, _)| *number)
     }
@@ -151,6 +173,11 @@ impl Place {
         self.closed.clone()
     }
 
+    /// What notes the tokens that come on this connection.
+    pub fn conduct(&self) -> Conduct {
+        Conduct(Some((self.number, Arc::clone(&self.connections))))
+    }
+
     /// A request is being answered, until this is dropped.
     pub fn begin(&self) -> AtWork<'_> {
         self.connections.note(self.number, true, Instant::now());
@@ -161,6 +188,33 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.connections.open().by_number.remove(&self.number);
+    }
+}
+
+/// Notes the tokens that come on a connection. The default is that of none.
+#[derive(Clone, Default)]
+pub struct Conduct(Option<(u64, Arc<Connections>)>);
+
+impl fmt::Debug for Conduct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.0.as_ref().map(|(number, _)| number);
+        f.debug_tuple("Conduct").field(&number).finish()
+    }
+}
+
+impl Conduct {
+    /// The request under way has a token, and it is right or wrong.
+    pub fn gave(&self, right: bool) {
+        let Some((number, connections)) = &self.0 else {
+            return;
+        };
+        if let Some(entry) = connections.open().by_number.get_mut(number) {
+            entry.standing = if right {
+                Standing::Right
+            } else {
+                Standing::Wrong
+            };
+        }
     }
 }
 
@@ -269,5 +323,44 @@ mod tests {
         let _place = connections.enter(Client::User(Some(0)), now);
         assert_eq!(closed(&places).len(), 1);
         drop(work);
+    }
+
+    #[tokio::test]
+    async fn guessers_make_room_first_and_an_operator_at_work_never_does() {
+        let (connections, now) = (connections(), Instant::now());
+        let places: Vec<_> = (0..PER_CLIENT)
+            .map(|_| connections.enter(Client::Loopback, now))
+            .collect();
+        let mut newer = Vec::new();
+        // The first has been at work for the longest, and the last is new.
+        let mut work: Vec<_> = places[..5].iter().map(Place::begin).collect();
+        places[0].conduct().gave(true);
+        places[3].conduct().gave(false);
+        places[4].conduct().gave(false);
+        for expected in [&[3][..], &[3, 4], &[3, 4, 5]] {
+            newer.push(connections.enter(Client::Loopback, now));
+            assert_eq!(closed(&places), expected);
+        }
+        // A wrong one is forgotten with the next right one, and that with its request.
+        places[1].conduct().gave(false);
+        places[1].conduct().gave(true);
+        work.extend(newer.iter().map(Place::begin));
+        for place in &places[6..] {
+            work.push(place.begin());
+        }
+        let _next = connections.enter(Client::Loopback, now);
+        assert_eq!(closed(&places), [2, 3, 4, 5]);
+        // Where all of them have a right token the new one gets in all the same.
+        let operators: Vec<_> = (0..PER_CLIENT)
+            .map(|_| connections.enter(Client::User(None), now))
+            .collect();
+        let at_work: Vec<_> = operators.iter().map(Place::begin).collect();
+        for place in &operators {
+            place.conduct().gave(true);
+        }
+        let next = connections.enter(Client::User(None), now);
+        assert!(closed(&operators).is_empty());
+        assert!(!next.closed.is_cancelled());
+        drop(at_work);
     }
 }

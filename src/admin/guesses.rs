@@ -1,28 +1,20 @@
-//! Wrong tokens: logged, counted, and slowed. A client that gave one is answered late for a while, right tokens
-//! too: where only wrong ones waited, a guesser would hang up early and go on. The right token is never refused,
-//! so nobody locks the operator out by guessing.
+//! Wrong tokens: logged, counted, and answered late. A right one never waits for those who guess: a client is an
+//! address, and an operator may share it with them. So a guesser who hangs up early and connects again is not slowed,
+//! and how long the token is has to be enough (docs/limits.md).
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Peer;
-use super::clients::Client;
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::throttle::Throttle;
 
-/// How late the answer is. A client has few connections at once, and so few guesses in that time.
+/// How late the answer is.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For how long after its last wrong token a client is slowed.
-const SLOWED: Duration = Duration::from_mins(1);
-/// So many clients are remembered; for another one the oldest is forgotten.
-const REMEMBERED: usize = 1024;
 
 pub struct Guesses {
-    /// The last wrong token of each client. Held for a look through a bounded map, never across an await.
-    latest: Mutex<HashMap<Client, Instant>>,
     said: Throttle,
     metrics: Arc<Metrics>,
 }
@@ -30,38 +22,21 @@ pub struct Guesses {
 impl Guesses {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
-            latest: Mutex::default(),
             said: Throttle::of_many(),
             metrics,
         }
     }
 
-    /// Whether this client gave a wrong token lately.
-    pub fn slows(&self, client: Client) -> bool {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        latest.get(&client).is_some_and(|last| now - *last < SLOWED)
-    }
-
     /// Notes a wrong token.
     pub fn wrong(&self, peer: &Peer) {
-        let now = Instant::now();
         self.metrics.admin_refused(AdminRefusal::WrongToken);
-        if let Some(left_out) = self.said.say(now) {
+        if let Some(left_out) = self.said.say(Instant::now()) {
             tracing::warn!(
                 peer = &*peer.text,
                 left_out,
                 "a wrong admin token was refused"
             );
         }
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if latest.len() >= REMEMBERED && !latest.contains_key(&peer.client) {
-            let oldest = latest.iter().min_by_key(|(_, last)| **last);
-            if let Some(oldest) = oldest.map(|(client, _)| *client) {
-                latest.remove(&oldest);
-            }
-        }
-        latest.insert(peer.client, now);
     }
 
     pub async fn pause(&self) {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::clients::{Client, Connections, Place};
+use super::clients::{Client, Conduct, Connections, Place};
 use super::stream::{self, Deadlined, Socket};
 use super::{AdminState, Peer, router};
 use crate::config::AdminSettings;
@@ -105,6 +105,7 @@ impl Port {
                     text: address.to_string().into(),
                     client,
                     local: [client, Client::of(to.ip())] == [Client::Loopback; 2],
+                    conduct: Conduct::default(),
                 };
                 self.spawn(stream, peer);
             }
@@ -117,6 +118,7 @@ impl Port {
                     text: text.unwrap_or_else(|| "unix".into()),
                     client: Client::User(user),
                     local: true,
+                    conduct: Conduct::default(),
                 };
                 self.spawn(stream, peer);
             }
@@ -124,8 +126,9 @@ impl Port {
         Ok(())
     }
 
-    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, peer: Peer) {
+    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, mut peer: Peer) {
         let place = self.connections.enter(peer.client, Instant::now());
+        peer.conduct = place.conduct();
         let stream = Deadlined::new(stream, place.closed(), Arc::clone(&self.metrics));
         let port = Arc::clone(self);
         self.tasks.spawn(async move {

@@ -58,7 +58,7 @@ use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
 pub(crate) use self::clients::CONNECTIONS;
-use self::clients::Client;
+use self::clients::{Client, Conduct};
 pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
 pub use self::listener::{Listener, serve};
@@ -99,6 +99,7 @@ struct Peer {
     /// Both ends of the connection are on the loopback, or it is a Unix socket's. A connection that another proxy
     /// of the pod hands on from the network comes to the pod's own address.
     local: bool,
+    conduct: Conduct,
 }
 
 impl Peer {
@@ -109,6 +110,7 @@ impl Peer {
             text: "unknown".into(),
             client: Client::User(None),
             local: false,
+            conduct: Conduct::default(),
         })
     }
 

@@ -442,6 +442,7 @@ async fn read_from_afar(admin: &Admin, headers: &[(&'static str, &str)]) -> Answ
         text: "192.0.2.7:5000".into(),
         client: Client::of("192.0.2.7".parse().expect("an address")),
         local: false,
+        conduct: Conduct::default(),
     });
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -530,9 +531,7 @@ async fn wrong_tokens_are_counted_and_slowed_and_the_right_one_is_never_refused(
         guesses.iter().all(|guess| *guess == (401, 1)),
         "{guesses:?}"
     );
-    // A guesser that hung up early would know the right one by its speed.
-    assert_eq!(ask(SECRET).await, (200, 1));
-    tokio::time::advance(Duration::from_mins(1)).await;
+    // Who guesses may have the operator's address: the right one waits for nobody.
     assert_eq!(ask(SECRET).await, (200, 0));
     assert_eq!(admin.refused("wrong-token").await, 2 * MARKS_ROOM as u64);
 }

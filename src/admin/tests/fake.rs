@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tower::ServiceExt;
 
-use crate::admin::clients::Client;
+use crate::admin::clients::{Client, Conduct};
 use crate::admin::{
     AdminState, Control, ControlError, MarkView, Peer, Readiness, UnknownView, router,
 };
@@ -278,6 +278,7 @@ impl Admin {
             text: "unknown".into(),
             client: Client::Loopback,
             local: true,
+            conduct: Conduct::default(),
         });
         request
             .headers_mut()

@@ -135,7 +135,7 @@ async fn a_page_that_was_turned_toward_this_machine_reads_nothing() {
             .send(proxy.admin())
             .await;
         refuses(&answer, 421, "unknown-host");
-        for host in ["127.0.0.1:7081", "localhost", "[::1]:7081"] {
+        for host in ["127.0.0.1:7081", "localhost", "localhost.", "[::1]:7081"] {
             let answer = named(read, Some(host)).send(proxy.admin()).await;
             assert_eq!(answer.status(), 200, "{host}");
         }
@@ -203,4 +203,34 @@ async fn a_token_of_fifteen_characters_lets_nobody_in() {
         warning.to_string().contains("less than 16 characters"),
         "{warning}"
     );
+}
+
+/// Each of more than one client's connections guesses, and connects again when it is closed for another one.
+#[tokio::test]
+async fn who_guesses_from_the_same_address_keeps_no_operator_out() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let admin = proxy.admin();
+    let guesses = (0..40).map(|_| {
+        tokio::spawn(async move {
+            loop {
+                let guess = bearer(advance(9), "a guess, and a long one");
+                let _ = guess.attempt(admin).await;
+            }
+        })
+    });
+    let guesses: Vec<_> = guesses.collect();
+    proxy
+        .logged("that more guesses came than are said", |line| {
+            line["message"] == "a wrong admin token was refused" && line["left_out"] != 0
+        })
+        .await;
+    for token in 1..=16 {
+        let answer = bearer(advance(token), ADMIN_TOKEN).attempt(admin).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{token}: {error}"));
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    }
+    for guess in guesses {
+        guess.abort();
+    }
 }
