@@ -108,7 +108,8 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
              meant in store.url. No PG variable is read"
         )));
     }
-    // As libpq: the user of the process, and a database of the user's name.
+    // Without a user the driver says `anonymous`: it asks nobody who runs the process. As libpq: a database of the
+    // user's name.
     let user = dsn
         .user
         .clone()

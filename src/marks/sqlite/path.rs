@@ -174,7 +174,10 @@ fn open_to_others(
         return Ok(());
     }
     Err(StoreError::Unfit(format!(
-        "{what} has mode {mode:04o}: every user can {harm}. Take it away: chmod o-w"
+        "{what} has mode {mode:04o}: every user can {harm}. Take it away: chmod o-w. Where that changes nothing, the \
+         file system has no modes of its own (a drive of Windows under WSL, CIFS, FAT): put the store on one that \
+         has, or mount this one just there, with modes that keep others out (file_mode=0600,dir_mode=0700, or \
+         umask=077)"
     )))
 }
 
