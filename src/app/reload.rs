@@ -143,7 +143,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     keys::tell(&findings);
     if !kept.is_empty() {
         tracing::warn!(
-            fields = kept.join(", "),
+            kept = kept.join(", "),
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }

@@ -116,8 +116,8 @@ async fn a_reload_changes_the_limit() {
     proxy.hang_up();
     proxy
         .logged("what needs a restart", |line| {
-            let fields = line["fields"].as_str();
-            fields.is_some_and(|fields| fields.starts_with("limits.in_flight, "))
+            let kept = line["kept"].as_str();
+            kept.is_some_and(|kept| kept.starts_with("limits.in_flight, "))
         })
         .await;
     proxy
