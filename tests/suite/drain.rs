@@ -276,7 +276,8 @@ async fn it_ends_in_time_whatever_clients_do() {
     );
     let sized = |path: &str| put(path).token(7).header("Content-Length", "9000000");
     // An upload that has been admitted, one that has not, and one that nobody judges: all stall.
-    let streamed = proxy.begin(&sized("/orders/streamed"), b"part").await;
+    let beginning = vec![b'x'; 20 << 10];
+    let streamed = proxy.begin(&sized("/orders/streamed"), &beginning).await;
     let short = put("/orders/buffered")
         .token(7)
         .header("Content-Length", "10");
