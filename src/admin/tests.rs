@@ -621,10 +621,8 @@ async fn serves_over_tcp_and_unix_until_shut_down() {
     assert!(rest.is_empty());
 }
 
-/// Time is paused, so it jumps to the next timer whenever everybody waits.
-#[tokio::test(start_paused = true)]
-async fn a_head_that_never_ends_is_cut_off() {
-    let admin = Admin::new();
+/// Serves until the test ends.
+async fn served(admin: &Admin) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
     let state = admin.state.clone();
@@ -633,6 +631,14 @@ async fn a_head_that_never_ends_is_cut_off() {
         state,
         std::future::pending(),
     ));
+    address
+}
+
+/// Time is paused, so it jumps to the next timer whenever everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_cut_off() {
+    let admin = Admin::new();
+    let address = served(&admin).await;
     for start in [
         "",
         "GET /livez HTTP/1.1\r\nHost:",
@@ -656,14 +662,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_read_and_a_body_that_does_not_come_are_cut_off() {
     let admin = Admin::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let address = listener.local_addr().expect("an address");
-    let state = admin.state.clone();
-    tokio::spawn(serve(
-        Listener::Tcp(listener),
-        state,
-        std::future::pending(),
-    ));
+    let address = served(&admin).await;
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("taken");
     let mut deaf = socket.connect(address).await.expect("connected");
