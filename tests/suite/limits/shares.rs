@@ -316,17 +316,15 @@ async fn addresses_together_leave_places_to_one_more() {
     let gate = hold(&upstream, "/slow");
     let slow = get("/slow");
     let mut held = Vec::new();
-    for ip in ["127.0.0.2", "127.0.0.3"] {
+    for (ip, so_far) in [("127.0.0.2", 12), ("127.0.0.3", 15)] {
         for _ in 0..12 {
             held.push(begin_from(ip, &proxy, &slow).await);
         }
+        upstream.reached(so_far).await;
     }
     // What one address leaves, two leave less of.
     until_reached(&proxy, "in-flight-per-peer").await;
-    eventually("twelve of one and three of the other", || async {
-        (upstream.count() == 15).then_some(())
-    })
-    .await;
+    assert_eq!(upstream.count(), 15);
     let request = post("/orders/7").token(1);
     let mut other = begin_from("127.0.0.4", &proxy, &request).await;
     other.finish().await.assert_forwarded();
