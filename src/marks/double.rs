@@ -19,9 +19,9 @@ use super::ledger::{Ledger, Room};
 use super::reckoning::Reckoning;
 use super::routes::RouteRecord;
 use super::store::{
-    Ask, AuditRow, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow,
-    MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
-    Terms,
+    Ask, AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId,
+    InstanceRow, MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal,
+    StoreError, Terms,
 };
 use super::watch::Watch;
 use crate::config::RouteTable;
@@ -330,6 +330,39 @@ impl MarkStore for Double {
         let (instance, asks) = (instance.clone(), asks.to_vec());
         self.run("advance", move |state| advance(state, &instance, era, asks))
             .await
+    }
+
+    /// The two statements and the deletion, one after the other, so that each can be made to fail.
+    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
+        let found = self.advance(batch.instance, batch.era, batch.asks).await?;
+        if !batch.closes.is_empty() {
+            self.note("ride", batch.closes.len());
+            let gone: HashSet<EpochRow> = batch.closes.iter().cloned().collect();
+            self.state().epochs.retain(|row| !gone.contains(row));
+        }
+        let opened = batch.asks.iter().zip(&found).filter(|(ask, found)| {
+            ask.opening.is_some()
+                && found.era <= batch.era
+                && ask.needs.met_by(found.before)
+                && found.before.is_none_or(|before| before <= ask.token)
+        });
+        let opened: Vec<&Ask> = opened.map(|(ask, _)| ask).collect();
+        let mut keys = batch.looks.to_vec();
+        keys.extend(opened.iter().map(|ask| ask.resource.clone()));
+        let (mut epochs, mut lost) = (Ok(Vec::new()), Vec::new());
+        if !keys.is_empty() {
+            epochs = self.epochs(&keys).await;
+        }
+        if let Ok(rows) = &epochs {
+            let there = |ask: &Ask| rows.iter().any(|row| Some(row.opening) == ask.opening);
+            let gone = opened.into_iter().filter(|ask| !there(ask));
+            lost.extend(gone.map(|ask| ask.resource.clone()));
+        }
+        Ok(Batched {
+            found,
+            epochs,
+            lost,
+        })
     }
 
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {

@@ -5,9 +5,10 @@
 //! - *Check-and-advance is one call*, [`MarkStore::advance`], and one atomic statement (or one
 //!   transaction that nobody can see half of). It returns after the change is as durable as the
 //!   engine can make it, never before.
-//! - It never closes an epoch. [`MarkStore::close`] does, and names each by its opening, so that a
-//!   statement that commits late (its answer lost, its connection long dropped) can only raise a
-//!   mark or open an epoch. Both are safe; reading one's own rows closes the latter.
+//! - It never closes an epoch by its token. [`MarkStore::close`] and [`Batch::closes`] do, and name each
+//!   drained one by its opening, which is never used twice. So a statement that commits late (its answer
+//!   lost, its connection long dropped) can only raise a mark, open an epoch, or delete what has drained.
+//!   All are safe; reading one's own rows closes what was opened late.
 //! - An error of any kind means *doubt*: the statement may still commit. Nothing is concluded from
 //!   it, and the connection that had it is closed, never reused.
 //! - Rows are locked in the byte order of their keys, so that two batches cannot deadlock.
@@ -92,6 +93,32 @@ pub struct Found {
     /// How often tokens of this resource were given back so far. A token that was spent and is not any more was
     /// given back if this has risen since; if not, its spending was lost.
     pub given_back: i64,
+}
+
+/// One turn of the writer, in one transaction and one read after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub instance: &'a InstanceId,
+    pub era: Era,
+    /// Each names another resource. Not empty.
+    pub asks: &'a [Ask],
+    /// Drained epochs, which go in the same transaction, by resource, instance and opening.
+    pub closes: &'a [EpochRow],
+    /// Resources of which every epoch is read, besides those that an ask opens one for.
+    pub looks: &'a [ResourceKey],
+}
+
+/// The answer to a [`Batch`].
+#[derive(Debug)]
+pub struct Batched {
+    /// In the order of the asks.
+    pub found: Vec<Found>,
+    /// Read after the commit: every epoch of the `looks`, and of each resource that an ask names with an
+    /// opening those of other instances at least. An error: the advance is durable, and this is unknown.
+    pub epochs: Result<Vec<EpochRow>, StoreError>,
+    /// Resources whose epoch, opened by this batch, was gone at that read: another server has answered it.
+    /// Empty where one message over one connection carries both.
+    pub lost: Vec<ResourceKey>,
 }
 
 /// A durable note that an instance may have requests of this token in flight.
@@ -305,6 +332,10 @@ pub trait MarkStore: Send + Sync + 'static {
 
     // --- the request path: one caller, the lane; a dedicated connection ---
 
+    /// [`Self::advance`], the deletion of drained epochs in the same transaction, and after its commit, in a
+    /// snapshot of its own, the second read. All in one round trip where the engine can.
+    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError>;
+
     /// Locks every mark row named, in key order; raises those that are lower; opens epochs and
     /// spends tokens as asked, for rows whose era is not above `era`; returns, in the order asked,
     /// what was found under the lock. A write even for equal tokens, so that its commit waits for
@@ -314,7 +345,16 @@ pub trait MarkStore: Send + Sync + 'static {
         instance: &InstanceId,
         era: Era,
         asks: &[Ask],
-    ) -> Result<Vec<Found>, StoreError>;
+    ) -> Result<Vec<Found>, StoreError> {
+        let batch = Batch {
+            instance,
+            era,
+            asks,
+            closes: &[],
+            looks: &[],
+        };
+        Ok(self.batch(batch).await?.found)
+    }
 
     /// Every epoch row of these resources, of all instances, in a statement (and snapshot) of its
     /// own: called after [`Self::advance`] has committed.

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use super::batch::{self, Load};
+use super::closes::Riders;
 use super::task::Lane;
-use super::{Command, Waiter, batch};
+use super::{Command, Waiter};
 use crate::fence::ResourceKey;
 use crate::marks::store::News;
 
@@ -31,7 +33,12 @@ impl Lane {
         let room = Arc::clone(&self.aside_room);
         tokio::spawn(async move {
             let _place = room.acquire_owned().await;
-            let outcome = batch::send(&store, &meters, groups, Vec::new(), era, by).await;
+            let load = Load {
+                groups,
+                riders: Riders::default(),
+                looks: Vec::new(),
+            };
+            let outcome = batch::send(&store, &meters, load, era, by).await;
             if let Some(tx) = tx.upgrade() {
                 let _ = tx.send(Command::Aside(Box::new(outcome)));
             }

@@ -4,13 +4,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Waiter;
-use super::{Meters, Want};
+use super::closes::Riders;
+use super::{Meters, Waiter, Want};
 use crate::fence::{Needs, ResourceKey, Token};
 use crate::marks::growth::{Full, Origin};
 use crate::marks::lease::Identity;
 use crate::marks::ledger::Spend;
-use crate::marks::store::{Ask, EpochRow, Era, Found, MarkStore, Opening, StoreError};
+use crate::marks::store::{
+    Ask, Batch, Batched, EpochRow, Era, Found, MarkStore, Opening, StoreError,
+};
 
 /// All that wants something of one resource, in one batch.
 pub(super) struct Group {
@@ -107,14 +109,26 @@ fn highest_with_room<'a>(
     (waiters.first().map(|waiter| waiter.token), refused)
 }
 
+/// What one turn sends.
+pub(super) struct Load {
+    pub groups: Vec<Group>,
+    /// Drained epochs that go in the same transaction; there are none without a group.
+    pub riders: Riders,
+    pub looks: Vec<ResourceKey>,
+}
+
 /// A batch that has been sent, with the answer or the doubt it left.
 pub(super) struct Outcome {
     pub groups: Vec<Group>,
+    pub riders: Riders,
     pub era: Era,
     pub by: Identity,
     pub result: Result<Vec<Found>, StoreError>,
-    /// The second read: every epoch of the resources that opened one or are looked at.
+    /// The second read: every epoch of the resources that are looked at, and those of other instances of
+    /// the resources that opened one.
     pub epochs: Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
+    /// See [`Batched::lost`].
+    pub lost: Vec<ResourceKey>,
     pub looks: Vec<ResourceKey>,
 }
 
@@ -124,75 +138,98 @@ pub(super) struct Outcome {
 pub(super) async fn send(
     store: &Arc<dyn MarkStore>,
     meters: &Meters,
-    groups: Vec<Group>,
-    looks: Vec<ResourceKey>,
+    load: Load,
     era: Era,
     by: Identity,
 ) -> Outcome {
-    let result = if groups.is_empty() {
-        Ok(Vec::new())
+    let Load {
+        groups,
+        riders,
+        looks,
+    } = load;
+    let mut lost = Vec::new();
+    let (result, read) = if groups.is_empty() {
+        (Ok(Vec::new()), None)
     } else {
-        let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
-        #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
-        meters.batch_size.observe(asks.len() as f64);
-        let timer = meters.commit_seconds.start_timer();
-        let result = store.advance(&by.instance, era, &asks).await;
-        match &result {
-            Ok(_) => {
-                timer.observe_duration();
-                meters.answered();
+        match advance(store, meters, &groups, &riders, &looks, era, &by).await {
+            Ok(done) => {
+                lost = done.lost;
+                (Ok(done.found), Some(done.epochs))
             }
-            Err(error) => {
-                timer.stop_and_discard();
-                meters.failed(error);
-            }
-        }
-        match result {
-            Ok(found) if found.len() != asks.len() => Err(StoreError::Statement(format!(
-                "{} rows were asked for and {} came back",
-                asks.len(),
-                found.len()
-            ))),
-            other => other,
+            Err(error) => (Err(error), None),
         }
     };
-    let mut keys = looks.clone();
-    if let Ok(found) = &result {
-        let opened = groups.iter().zip(found).filter(|(group, found)| {
-            group.ask.opening.is_some()
-                && found.era <= era
-                && group.ask.needs.met_by(found.before)
-                && found.before.is_none_or(|before| before <= group.ask.token)
-        });
-        keys.extend(opened.map(|(group, _)| group.ask.resource.clone()));
-        keys.sort();
-        keys.dedup();
-    }
-    let epochs = if keys.is_empty() {
-        Ok(HashMap::new())
-    } else {
-        match store.epochs(&keys).await {
-            Ok(rows) => {
+    let read = match read {
+        Some(read) => read,
+        None if looks.is_empty() => Ok(Vec::new()),
+        None => store.epochs(&looks).await,
+    };
+    let epochs = match read {
+        Ok(rows) => {
+            if result.is_ok() {
                 meters.answered();
-                let mut by_key: HashMap<ResourceKey, Vec<EpochRow>> = HashMap::new();
-                for row in rows {
-                    by_key.entry(row.resource.clone()).or_default().push(row);
-                }
-                Ok(by_key)
             }
-            Err(error) => {
-                meters.failed(&error);
-                Err(error)
+            let mut by_key: HashMap<ResourceKey, Vec<EpochRow>> = HashMap::new();
+            for row in rows {
+                by_key.entry(row.resource.clone()).or_default().push(row);
             }
+            Ok(by_key)
+        }
+        Err(error) => {
+            meters.failed(&error);
+            Err(error)
         }
     };
     Outcome {
         groups,
+        riders,
         era,
         by,
         result,
         epochs,
+        lost,
         looks,
+    }
+}
+
+async fn advance(
+    store: &Arc<dyn MarkStore>,
+    meters: &Meters,
+    groups: &[Group],
+    riders: &Riders,
+    looks: &[ResourceKey],
+    era: Era,
+    by: &Identity,
+) -> Result<Batched, StoreError> {
+    let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
+    #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
+    meters.batch_size.observe(asks.len() as f64);
+    let timer = meters.commit_seconds.start_timer();
+    let batch = Batch {
+        instance: &by.instance,
+        era,
+        asks: &asks,
+        closes: &riders.rows,
+        looks,
+    };
+    let result = store.batch(batch).await;
+    match &result {
+        Ok(_) => {
+            timer.observe_duration();
+            meters.answered();
+        }
+        Err(error) => {
+            timer.stop_and_discard();
+            meters.failed(error);
+        }
+    }
+    match result {
+        Ok(done) if done.found.len() != asks.len() => Err(StoreError::Statement(format!(
+            "{} rows were asked for and {} came back",
+            asks.len(),
+            done.found.len()
+        ))),
+        other => other,
     }
 }
 

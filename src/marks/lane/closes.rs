@@ -1,5 +1,9 @@
 //! The rows that wait for their deletion, and when the next few of them go.
 //!
+//! A row whose epoch has drained goes with the next batch of requests, in its transaction: a token then
+//! costs one commit. Only what no batch takes along soon, and what another instance waits for, gets a
+//! deletion of its own.
+//!
 //! A wave of them (everything that was in use a minute ago, say) must not hold up requests: one small
 //! chunk goes at a time, then requests have a turn. Rows that another instance waits for go first. The
 //! others go in the order of their keys: neighbours lie on the same pages, and a chunk costs the store
@@ -18,7 +22,10 @@ use crate::marks::store::{EpochRow, InstanceId, Opening};
 /// The most rows that one deletion names. It may name as many as the batch before it had requests, so that
 /// rows never come faster than they go.
 const CHUNK: usize = 256;
-/// How long rows gather before their deletion while requests come.
+/// The most rows that a batch of requests takes along, besides two for each of its requests. A wave
+/// must not make the batch long.
+const RIDERS: usize = 8;
+/// How long rows wait for a batch that takes them along, before a deletion of their own.
 const GATHER: Duration = Duration::from_millis(50);
 /// While requests come, the pause after a deletion is so many times what that took: deletions have a
 /// fifth of the writer's time.
@@ -52,10 +59,20 @@ pub(super) struct Closes {
     failed: Option<Instant>,
     /// The others do not go before this moment.
     next: Instant,
+    /// Nor do they before this one because the writer is idle: a batch may still come and take them along.
+    gathered: Instant,
     /// When requests last came.
     asked: Instant,
     /// The last chunk was of rows that somebody waited for: the others have the next turn.
     alternate: bool,
+}
+
+/// The rows that go with a batch of requests, in its transaction.
+#[derive(Debug, Default)]
+pub(super) struct Riders {
+    pub rows: Vec<EpochRow>,
+    /// So many of them, the first ones, somebody waits for.
+    pub wanted: usize,
 }
 
 /// The rows of one deletion.
@@ -75,6 +92,7 @@ impl Closes {
             after: None,
             failed: None,
             next: now,
+            gathered: now,
             asked: now,
             alternate: false,
         }
@@ -90,7 +108,7 @@ impl Closes {
             self.wanted.insert(place, Waiting { token, doubtful });
         } else if !self.wanted.contains_key(&place) {
             if self.others.is_empty() {
-                self.next = self.next.max(now + GATHER);
+                self.gather(now);
             }
             let before = self.others.insert(place, Waiting { token, doubtful });
             self.forget(before);
@@ -119,6 +137,38 @@ impl Closes {
         self.asked = now;
     }
 
+    /// The rows that go with a batch of so many requests: each token leaves one behind, and so the next
+    /// batches take them along. They stay here until they have [`Self::ridden`].
+    pub(super) fn riders(&self, batch: usize, now: Instant) -> Riders {
+        if batch == 0 || self.failed.is_some_and(|failed| failed > now) {
+            return Riders::default();
+        }
+        let most = RIDERS + 2 * batch;
+        let wanted = self.wanted.len().min(most);
+        let all = self.wanted.iter().chain(&self.others);
+        let rows = all.take(most).map(row).collect();
+        Riders { rows, wanted }
+    }
+
+    /// These were deleted with a batch.
+    pub(super) fn ridden(&mut self, riders: &Riders, now: Instant) {
+        for row in &riders.rows {
+            let (place, _) = place(row.clone());
+            self.wanted.remove(&place);
+            let gone = self.others.remove(&place);
+            self.forget(gone);
+        }
+        self.failed = None;
+        if self.others.is_empty() {
+            self.gather(now);
+        }
+    }
+
+    fn gather(&mut self, now: Instant) {
+        self.gathered = now + GATHER;
+        self.next = self.next.max(self.gathered);
+    }
+
     /// When the next chunk may go; `None`: there is none.
     pub(super) fn due(&self) -> Option<Instant> {
         let at = if self.wanted.is_empty() {
@@ -133,7 +183,7 @@ impl Closes {
         if self.others.len() > MANY {
             return Some(self.asked);
         }
-        let due = self.next.min(self.asked + IDLE);
+        let due = self.next.min(self.gathered.max(self.asked + IDLE));
         (!self.others.is_empty()).then_some(due)
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::batch::{self, Group, Outcome};
+use super::batch::{self, Group, Load, Outcome};
 use super::closes::Closes;
 use super::judge::{mark_after, room_for};
 use super::own::{Own, OwnHandle};
@@ -213,8 +213,16 @@ impl Lane {
         let looks = self.next_looks();
         self.batch = groups.len();
         if !groups.is_empty() || !looks.is_empty() {
-            self.closes.asked(Instant::now());
-            let outcome = batch::send(&self.store, &self.meters, groups, looks, era, by).await;
+            let now = Instant::now();
+            self.drain_some();
+            let riders = self.closes.riders(groups.len(), now);
+            self.closes.asked(now);
+            let load = Load {
+                groups,
+                riders,
+                looks,
+            };
+            let outcome = batch::send(&self.store, &self.meters, load, era, by).await;
             let news = self.enter(outcome, false);
             self.announce(news).await;
         }
@@ -291,10 +299,12 @@ impl Lane {
     pub(super) fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<News> {
         let Outcome {
             groups,
+            riders,
             era,
             by,
             result,
             epochs,
+            lost,
             looks,
         } = outcome;
         for opening in groups.iter().filter_map(|group| group.ask.opening) {
@@ -302,6 +312,16 @@ impl Lane {
         }
         self.give_places_back(&groups, &result);
         let mut news = Vec::new();
+        let now = Instant::now();
+        match &result {
+            Ok(_) => {
+                self.closes.ridden(&riders, now);
+                news.extend(closed(&riders.rows[..riders.wanted]));
+            }
+            // Maybe by these rows, so that the next batch goes without.
+            Err(_) if !riders.rows.is_empty() => self.closes.failed(now),
+            Err(_) => {}
+        }
         if let Ok(rows) = &epochs {
             for key in &looks {
                 let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
@@ -321,8 +341,10 @@ impl Lane {
             Ok(found) => {
                 for (group, found) in groups.into_iter().zip(found) {
                     let rows = match &epochs {
+                        Ok(_) if lost.contains(&group.ask.resource) => Ok(None),
                         Ok(rows) => {
-                            Ok(rows.get(&group.ask.resource).map_or(&[][..], Vec::as_slice))
+                            let rows = rows.get(&group.ask.resource);
+                            Ok(Some(rows.map_or(&[][..], Vec::as_slice)))
                         }
                         Err(error) => Err(error),
                     };
@@ -370,7 +392,7 @@ impl Lane {
         found: &Found,
         era: Era,
         by: &Identity,
-        rows: Result<&[EpochRow], &StoreError>,
+        rows: Result<Option<&[EpochRow]>, &StoreError>,
         news: &mut Vec<News>,
     ) {
         let mark = mark_after(&group, found);
@@ -408,14 +430,14 @@ impl Lane {
                     self.drain(Drained { row, wanted: false });
                 }
                 // Committed a moment ago, and not there any more: another server has answered the second statement.
-                Ok(rows) if !rows.contains(&row) => {
+                Ok(None) => {
                     if self.lease.holds(by.generation) {
                         self.epoch_lost(&ask.resource);
                     }
                     doubt = Some(lost_error());
                     self.drain(Drained { row, wanted: false });
                 }
-                Ok(rows) => {
+                Ok(Some(rows)) => {
                     let others = rows.iter().filter(|other| other.instance != by.instance);
                     let older: Vec<EpochRow> = others
                         .filter(|other| other.token < ask.token)
@@ -537,6 +559,12 @@ impl Lane {
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
         }
     }
+}
+
+/// Tells those who wait for these rows that they are gone.
+pub(super) fn closed(rows: &[EpochRow]) -> impl Iterator<Item = News> {
+    let keys = super::keys_of(rows).into_iter();
+    keys.map(|resource| News::Closed { resource })
 }
 
 fn rejoined_error() -> LaneError {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::keys_of;
-use super::task::{Lane, TICK};
+use super::task::{Lane, TICK, closed};
 use crate::fence::{ResourceKey, Token};
-use crate::marks::store::{Cursor, EpochRow, News, Opening, StoreError};
+use crate::marks::store::{Cursor, EpochRow, Opening, StoreError};
 
 /// How long after a doubt, and how often, openings are looked for that were committed late.
 const MOST_LATE: Duration = Duration::from_mins(10);
@@ -63,11 +62,7 @@ impl Lane {
         let now = Instant::now();
         self.closes.gone(&chunk, now - began, now);
         if chunk.wanted {
-            let news = keys_of(&chunk.rows)
-                .into_iter()
-                .map(|resource| News::Closed { resource })
-                .collect();
-            self.announce(news).await;
+            self.announce(closed(&chunk.rows).collect()).await;
         }
     }
 

@@ -4,13 +4,11 @@
 //! comes with the keys: a subquery that the planner cannot take apart (DISTINCT, `OFFSET 0`). Beside the
 //! table it would estimate, without statistics, that a namespace has a few rows only, and read them all.
 
-use std::collections::HashMap;
-
 use sqlx::PgConnection;
 
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows::{self, EpochColumns, Failure};
-use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
+use crate::marks::store::EpochRow;
 
 /// One statement, so that no half of it can be seen or lost.
 ///
@@ -23,9 +21,12 @@ use crate::marks::store::{Ask, EpochRow, Era, Found, InstanceId, StoreError};
 /// What an ask needs of the mark is compared under the same lock, and only columns of the row get as
 /// far as the SET. So `previous` brings it along, below 0. A new row keeps it: below 0 there was no
 /// mark. The planner cannot turn the subquery into a hash of the whole table, as it could an EXISTS.
-const ADVANCE: &str = r#"
+///
+/// What has drained goes by its key, in key order, as whoever buries this instance does. The number is
+/// the proof of the commit: see [`super::batch`].
+pub(super) const ADVANCE: &str = r#"
 WITH ask AS (
-    SELECT * FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $8::bigint[], $9::boolean[])
+    SELECT * FROM unnest(string_to_array($3, chr(10)), $4, $5, string_to_array($6, chr(10), ''), $8, $9)
         AS a(resource, token, opening, spend, least, present)
 ), up AS (
     INSERT INTO marks AS m (namespace, resource, token, previous, spent_by, era, changed_at)
@@ -53,61 +54,18 @@ WITH ask AS (
     SELECT $1, up.resource, $7, a.opening, a.token
     FROM up JOIN ask AS a ON a.resource = up.resource
     WHERE up.era <= $2 AND up.token = a.token AND a.opening IS NOT NULL
+), drained AS (
+    DELETE FROM ONLY epochs AS e
+    USING (SELECT $1 AS namespace, d.*
+        FROM unnest(string_to_array($11, chr(10)), string_to_array($12, chr(10)), $13)
+            AS d(resource, instance, opening) OFFSET 0) AS d
+    WHERE e.namespace = d.namespace AND e.resource = d.resource AND e.instance = d.instance
+        AND e.opening = d.opening
 )
-SELECT resource, token, previous, era, spent_by, given_back FROM up
+SELECT up.resource, up.token, up.previous, up.era, up.spent_by, up.given_back, proof.number
+FROM (SELECT set_config('fencepost.batch', $10, false) OFFSET 0) AS proof(number)
+LEFT JOIN up ON true
 "#;
-
-/// `(resource, token, previous, era, spent_by, given_back)`.
-type Advanced = (String, i64, Option<i64>, i64, Option<String>, i64);
-
-pub(super) async fn advance(
-    connection: &mut PgConnection,
-    namespace: &str,
-    instance: &InstanceId,
-    era: Era,
-    asks: &[Ask],
-) -> Result<Vec<Found>, Failure> {
-    let column = asks.iter();
-    let rows: Vec<Advanced> = sqlx::query_as(ADVANCE)
-        .bind(namespace)
-        .bind(era)
-        .bind(texts(column.clone().map(|ask| ask.resource.as_str())))
-        .bind(
-            column
-                .clone()
-                .map(|ask| ask.token.get())
-                .collect::<Vec<_>>(),
-        )
-        .bind(column.clone().map(|ask| ask.opening).collect::<Vec<_>>())
-        .bind(
-            column
-                .clone()
-                .map(|ask| ask.spend.clone())
-                .collect::<Vec<_>>(),
-        )
-        .bind(instance.as_str())
-        .bind(column.clone().map(rows::least).collect::<Vec<_>>())
-        .bind(column.map(|ask| ask.needs.present).collect::<Vec<_>>())
-        .fetch_all(connection)
-        .await?;
-    let rows: HashMap<&str, &Advanced> = rows.iter().map(|row| (row.0.as_str(), row)).collect();
-    let found = asks.iter().map(|ask| {
-        let Some((_, mark, previous, row_era, spent_by, given_back)) =
-            rows.get(ask.resource.as_str())
-        else {
-            return rows::not_made(ask);
-        };
-        Ok(Found {
-            before: rows::before(*previous)?,
-            era: *row_era,
-            spent_by: spent_by.clone().filter(|_| *mark == ask.token.get()),
-            given_back: *given_back,
-        })
-    });
-    found
-        .collect::<Result<_, StoreError>>()
-        .map_err(Failure::from)
-}
 
 pub(super) async fn epochs(
     connection: &mut PgConnection,

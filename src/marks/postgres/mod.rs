@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself ([`override_mark`](MarkStore::override_mark)
-//! excepted), on a dedicated connection: one for the lane, one for the keeper of the lease, so that
+//! Each call is one statement, committed by itself ([`batch`](MarkStore::batch) and
+//! [`override_mark`](MarkStore::override_mark) excepted), on a dedicated connection: one for the lane, one for the keeper of the lease, so that
 //! a busy lane never costs the lease, one for what reads an instance's own rows, all of them, so that
 //! their number holds up neither, and one for people. An answer counts only when it has been
 //! read to its end: the server reports a statement complete *before* it commits it, and ready for
@@ -11,6 +11,7 @@
 //! Of sqlx's `begin` and `commit` no use is made: `begin` is not safe to cancel, and `commit` takes
 //! a ROLLBACK for an answer.
 
+mod batch;
 mod connect;
 mod count;
 mod errors;
@@ -41,7 +42,7 @@ pub use self::roles::grant;
 use self::slot::Slot;
 use super::rows::{self, Applied, Failure, Schema};
 use super::store::{
-    Ask, AuditRow, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow,
+    AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Heard, InstanceId, InstanceRow,
     MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
     Terms,
 };
@@ -64,6 +65,8 @@ pub struct PostgresStore {
     migrate: bool,
     connector: Arc<Connector>,
     lane: Slot,
+    /// How many batches were sent.
+    batches: AtomicU64,
     keeper: Slot,
     reader: Slot,
     people: Slot,
@@ -91,7 +94,8 @@ impl PostgresStore {
             timeout,
             address,
             migrate,
-            lane: slot(),
+            lane: slot().for_batches(),
+            batches: AtomicU64::new(0),
             keeper: slot(),
             reader: slot(),
             people: slot(),
@@ -250,14 +254,10 @@ impl MarkStore for PostgresStore {
         true
     }
 
-    async fn advance(
-        &self,
-        instance: &InstanceId,
-        era: Era,
-        asks: &[Ask],
-    ) -> Result<Vec<Found>, StoreError> {
+    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
+        let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         self.on(&self.lane, async |c| {
-            lane::advance(c, &self.namespace, instance, era, asks).await
+            batch::run(c, &self.namespace, batch, number).await
         })
         .await
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 
+use super::batch;
 use super::connect::{Connector, Phase};
+use super::errors::error_of;
 use super::warnings::Line;
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
@@ -19,6 +21,8 @@ const STALE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Slot {
     connector: Arc<Connector>,
+    /// Whether its connections carry batches: see [`super::batch`].
+    batches: bool,
     /// The connection while nobody uses it, its number, and since when. Never held across an await.
     idle: Mutex<Option<(Line, u64, Instant)>>,
     /// How many connections were made.
@@ -39,8 +43,17 @@ impl Slot {
     pub(super) fn new(connector: Arc<Connector>) -> Self {
         Self {
             connector,
+            batches: false,
             idle: Mutex::new(None),
             made: AtomicU64::new(0),
+        }
+    }
+
+    /// Its connections are readied for batches.
+    pub(super) fn for_batches(self) -> Self {
+        Self {
+            batches: true,
+            ..self
         }
     }
 
@@ -65,7 +78,10 @@ impl Slot {
 
     /// Makes a new connection, whatever there is.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
-        let line = self.connector.connect(phase).await?;
+        let mut line = self.connector.connect(phase).await?;
+        if self.batches {
+            batch::prepare(line.bare()).await.map_err(error_of)?;
+        }
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Turn {
             slot: self,

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
+use tokio::sync::oneshot;
 
-use super::lane::epochs_json;
+use super::lane::{Load, epochs_json};
 use super::{Beat, SqliteStore, lane, life, own, people};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
-    Ask, AuditRow, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId, InstanceRow,
+    AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Heard, InstanceId, InstanceRow,
     MarkRow, MarkStore, News, Opening, Override, OwnRow, RecordedRoutes, Renewal, StoreError,
     Terms,
 };
@@ -27,28 +28,27 @@ impl MarkStore for SqliteStore {
         false
     }
 
-    async fn advance(
-        &self,
-        instance: &InstanceId,
-        era: Era,
-        asks: &[Ask],
-    ) -> Result<Vec<Found>, StoreError> {
-        let instance = instance.clone();
-        let asks = asks.to_vec();
-        let known = Arc::clone(&self.known);
-        self.turn(Some(Beat::Late), move |connection, namespace| {
-            Box::pin(async move {
-                let may_be_new: Vec<bool> = asks.iter().map(|ask| !ask.needs.present).collect();
-                let found = lane::advance(connection, namespace, instance, era, asks).await?;
-                // Where there is no mark, and none was to be made, there still is none.
-                let made = found.iter().zip(may_be_new);
-                let made = made.filter(|(found, may)| *may && found.before.is_none());
-                let new = made.count();
-                known.uncommitted.store(new as u64, Ordering::Release);
-                Ok(found)
-            })
-        })
-        .await
+    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
+        let load = Load::new(batch);
+        let (answer, answered) = oneshot::channel();
+        let (session, known) = (Arc::clone(&self.session), Arc::clone(&self.known));
+        tokio::spawn(async move {
+            let mut session = session.lock().await;
+            // As for every other call.
+            if answer.is_closed() {
+                return;
+            }
+            match session.batch(&known, load).await {
+                Ok((done, log)) => {
+                    let _ = answer.send(Ok(done));
+                    session.tidy_if(log).await;
+                }
+                Err(error) => {
+                    let _ = answer.send(Err(error));
+                }
+            }
+        });
+        self.answer(answered).await
     }
 
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {

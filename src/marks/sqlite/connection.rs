@@ -158,12 +158,17 @@ impl Held {
     }
 
     /// Copies the log into the file, if there is enough of it. Says whether it was copied, maybe by
-    /// another program: then the log has begun from its start.
-    pub(super) async fn tidy(&mut self) -> Result<bool, StoreError> {
+    /// another program: then the log has begun from its start. `found`: how long it is, if that is known.
+    pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<bool, StoreError> {
         let before = self.seen;
-        let Some((log, copied)) = self.checkpoint("noop").await? else {
+        let found = match found {
+            None => self.checkpoint("noop").await?,
+            some => some,
+        };
+        let Some((log, copied)) = found else {
             return Ok(false);
         };
+        self.seen = (log, copied);
         if log - copied < MOST_FRAMES {
             return Ok(log < before.0 || copied > before.1);
         }

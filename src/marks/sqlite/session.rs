@@ -10,10 +10,11 @@ use sqlx::SqliteConnection;
 
 use super::connection::Held;
 use super::file::{FileLock, blocking};
+use super::lane::{self, Load};
 use super::{count, error_of, life};
 use crate::marks::lease::Clock;
 use crate::marks::rows::Failure;
-use crate::marks::store::{InstanceId, StoreError};
+use crate::marks::store::{Batched, Found, InstanceId, StoreError};
 
 /// What is known without a turn at the connection.
 #[derive(Debug)]
@@ -80,25 +81,7 @@ impl Session {
     where
         F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
     {
-        let Some(lock) = self.lock.clone() else {
-            return Err(StoreError::Connection("the store was closed".to_owned()));
-        };
-        // Taken out while in use, and only put back after success: whatever else happens, a panic
-        // included, closes it.
-        let held = self.connection.take();
-        if let Some(error) = lock.lost() {
-            if let Some(held) = held {
-                held.close().await;
-            }
-            return Err(error);
-        }
-        let mut held = if let Some(held) = held {
-            held
-        } else {
-            // As after each copy of the log: see `count`.
-            self.beat = Duration::ZERO;
-            Held::open(&lock).await?
-        };
+        let (lock, mut held) = self.take().await?;
         let done = match beat {
             None => work(held.get()?, &known.namespace).await,
             Some(beat) => {
@@ -123,6 +106,40 @@ impl Session {
                 }
             }
         };
+        self.give(known, &lock, held, done).await
+    }
+
+    /// Takes the connection, or makes one. It is only put back after success: whatever else happens, a
+    /// panic included, closes it.
+    async fn take(&mut self) -> Result<(Arc<FileLock>, Held), StoreError> {
+        let Some(lock) = self.lock.clone() else {
+            return Err(StoreError::Connection("the store was closed".to_owned()));
+        };
+        let held = self.connection.take();
+        if let Some(error) = lock.lost() {
+            if let Some(held) = held {
+                held.close().await;
+            }
+            return Err(error);
+        }
+        let held = if let Some(held) = held {
+            held
+        } else {
+            // As after each copy of the log: see `count`.
+            self.beat = Duration::ZERO;
+            Held::open(&lock).await?
+        };
+        Ok((lock, held))
+    }
+
+    /// Puts the connection back after success.
+    async fn give<T>(
+        &mut self,
+        known: &Known,
+        lock: &FileLock,
+        held: Held,
+        done: Result<T, Failure>,
+    ) -> Result<T, StoreError> {
         match done {
             Ok(done) => {
                 self.connection = Some(held);
@@ -134,6 +151,69 @@ impl Session {
                 Err(lock.lost().unwrap_or_else(|| error_of(failure)))
             }
         }
+    }
+
+    /// Runs a batch: in one command to the connection's thread, unless a heartbeat is due as well. The
+    /// second answer is for [`Self::tidy_if`].
+    pub(super) async fn batch(
+        &mut self,
+        known: &Arc<Known>,
+        load: Load,
+    ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
+        if self.instance.is_some() && self.beat_is_late(known.clock.now()) {
+            return self.batch_with_beat(known, load).await;
+        }
+        let (lock, mut held) = self.take().await?;
+        let done = async {
+            let done = lane::batch(held.get()?, &known.namespace, &load).await?;
+            // Only now: while the commit was under way, another process may have come by the path.
+            lock.check_aside().await?;
+            known.adds(load.made(&done.found));
+            known.committed(None);
+            Ok(done)
+        };
+        let done = done.await;
+        let done = self.give(known, &lock, held, done).await?;
+        let batched = Batched {
+            found: done.found,
+            epochs: Ok(done.epochs),
+            lost: Vec::new(),
+        };
+        Ok((batched, done.log))
+    }
+
+    async fn batch_with_beat(
+        &mut self,
+        known: &Arc<Known>,
+        load: Load,
+    ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
+        let keys = load.second_read();
+        let known_too = Arc::clone(known);
+        let found = self
+            .run(known, Some(Beat::Late), move |connection, namespace| {
+                Box::pin(async move {
+                    let found = lane::batch_within(connection, namespace, &load).await?;
+                    known_too.adds(load.made(&found));
+                    Ok(found)
+                })
+            })
+            .await?;
+        let epochs = self
+            .run(known, None, move |connection, namespace| {
+                Box::pin(lane::epochs(connection, namespace, keys))
+            })
+            .await;
+        let batched = Batched {
+            found,
+            epochs,
+            lost: Vec::new(),
+        };
+        self.tidy().await;
+        Ok((batched, None))
+    }
+
+    fn beat_is_late(&self, now: Duration) -> bool {
+        now.saturating_sub(self.beat) >= self.late
     }
 
     /// Runs work in a transaction, with a heartbeat if one is wanted.
@@ -150,7 +230,7 @@ impl Session {
         let began = known.clock.now();
         let (instance, renewals) = match beat {
             Beat::None => (None, 0),
-            Beat::Late if began.saturating_sub(self.beat) < self.late => (None, 0),
+            Beat::Late if !self.beat_is_late(began) => (None, 0),
             // The counter stays as it is: its numbers are the lease's.
             Beat::Late => (self.instance.clone(), 0),
             Beat::Of(instance, renewals) => (Some(instance), renewals),
@@ -177,12 +257,23 @@ impl Session {
         Ok((done, proof))
     }
 
+    /// [`Self::tidy`], where a batch has brought along how long the log is.
+    pub(super) async fn tidy_if(&mut self, log: Option<(i64, i64)>) {
+        if let Some(log) = log {
+            self.tidied(Some(log)).await;
+        }
+    }
+
     /// Copies the log into the file, if there is enough of it. Nobody waits for this.
     pub(super) async fn tidy(&mut self) {
+        self.tidied(None).await;
+    }
+
+    async fn tidied(&mut self, log: Option<(i64, i64)>) {
         let Some(mut held) = self.connection.take() else {
             return;
         };
-        match held.tidy().await {
+        match held.tidy(log).await {
             Ok(copied) => {
                 if copied {
                     // The next batch carries a heartbeat: see `count`.
@@ -199,6 +290,11 @@ impl Session {
 }
 
 impl Known {
+    /// A transaction adds so many marks.
+    fn adds(&self, new: usize) {
+        self.uncommitted.store(new as u64, Ordering::Release);
+    }
+
     /// A transaction is on the disk, with a heartbeat that began then.
     fn committed(&self, proof: Option<Duration>) {
         let new = self.uncommitted.swap(0, Ordering::AcqRel);

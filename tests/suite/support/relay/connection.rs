@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::frames::{Cycle, Cycles, Kind, Opening, frame, opening};
-use super::{Desk, News, Point};
+use super::{Desk, News, Point, Statement};
 
 /// What the two directions of a connection know of each other.
 pub struct Link {
@@ -156,12 +156,15 @@ async fn upward(
         };
         if kind != Kind::Aside {
             desk.linger().await;
-            if let Kind::Executes(statement) = kind {
-                let here = |point| matches!(point, Point::Before(of) if of.takes(statement));
+            if let Kind::Executes(statements) = &kind {
+                let first = statements[0];
+                let here = |point| matches!(point, Point::Before(of) if of.takes(first));
                 if !desk.pass(here, link).await {
                     return;
                 }
-                *desk.lock().passed.entry(statement).or_default() += 1;
+                for statement in statements {
+                    *desk.lock().passed.entry(*statement).or_default() += 1;
+                }
             }
             link.unanswered().push_back(kind);
         }
@@ -177,6 +180,19 @@ fn is_echo(message: &[u8]) -> bool {
     let channel = message[9..].split(|byte| *byte == 0).next();
     let parts = channel.map_or(0, |channel| channel.split(|byte| *byte == b'_').count());
     parts == 3
+}
+
+/// Passes the points behind each of a message's statements, and those before all but the first: the server
+/// has them all by then. `false`: the answer goes no further.
+async fn answers(desk: &Desk, link: &Link, statements: &[Statement]) -> bool {
+    for (index, statement) in statements.iter().enumerate() {
+        let before = |point| matches!(point, Point::Before(of) if of.takes(*statement));
+        let after = |point| matches!(point, Point::After(of) if of.takes(*statement));
+        if index > 0 && !desk.pass(before, link).await || !desk.pass(after, link).await {
+            return false;
+        }
+    }
+    true
 }
 
 /// Answers on their way to the client, until the server has closed.
@@ -224,11 +240,10 @@ async fn downward(
                 if answered.is_some() {
                     desk.linger().await;
                 }
-                if let Some(Kind::Executes(statement)) = answered {
-                    let here = |point| matches!(point, Point::After(of) if of.takes(statement));
-                    if !desk.pass(here, link).await {
-                        answer.clear();
-                    }
+                if let Some(Kind::Executes(statements)) = answered
+                    && !answers(desk, link, &statements).await
+                {
+                    answer.clear();
                 }
                 give(&mut answer);
             } else if link.unanswered().is_empty() {

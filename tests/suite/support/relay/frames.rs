@@ -44,13 +44,14 @@ pub struct Cycle {
 }
 
 /// What a cycle asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing that the server ends with its `ReadyForQuery`: a password, say, or the goodbye.
     Aside,
     /// A preparation, or a sign of life.
     Plain,
-    Executes(Statement),
+    /// In this order.
+    Executes(Vec<Statement>),
 }
 
 /// Puts a client's messages together to cycles.
@@ -86,8 +87,18 @@ impl Cycles {
                 return None;
             }
             b'D' | b'C' => return None,
-            b'Q' => Kind::Executes(Statement::of(&String::from_utf8_lossy(&text()))),
-            b'S' => self.executed.take().map_or(Kind::Plain, Kind::Executes),
+            b'Q' => {
+                let statements = Statement::all_of(&String::from_utf8_lossy(&text()));
+                if statements.is_empty() {
+                    Kind::Plain
+                } else {
+                    Kind::Executes(statements)
+                }
+            }
+            b'S' => {
+                let executed = self.executed.take();
+                executed.map_or(Kind::Plain, |statement| Kind::Executes(vec![statement]))
+            }
             _ => Kind::Aside,
         };
         Some(Cycle {

@@ -60,6 +60,24 @@ impl Statement {
         found
     }
 
+    /// Which ones a message of the simple protocol has, in their order; none if it only prepares some.
+    ///
+    /// # Panics
+    /// As [`Self::of`].
+    pub fn all_of(sql: &str) -> Vec<Self> {
+        if sql.starts_with("PREPARE ") {
+            Vec::new()
+        } else if sql.contains("EXECUTE fencepost_advance(") {
+            assert!(
+                sql.contains("COMMIT; EXECUTE fencepost_second_read("),
+                "{sql}"
+            );
+            vec![Self::Advance, Self::Epochs]
+        } else {
+            vec![Self::of(sql)]
+        }
+    }
+
     /// Whether what is armed for `self` is passed by `other`.
     pub fn takes(self, other: Self) -> bool {
         self == Self::Any || self == other
