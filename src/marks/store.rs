@@ -363,6 +363,19 @@ pub trait MarkStore: Send + Sync + 'static {
     /// Deletes these epoch rows, by resource, instance and opening.
     async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
+    /// [`Self::close`] of rows that others wait for, and the announcement of it, in one transaction where the
+    /// engine can.
+    async fn close_wanted(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        self.close(epochs).await?;
+        let mut keys: Vec<ResourceKey> = epochs.iter().map(|row| row.resource.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let news = keys.into_iter().map(|resource| News::Closed { resource });
+        // One that is lost costs a poll interval.
+        let _ = self.announce(&news.collect::<Vec<_>>()).await;
+        Ok(())
+    }
+
     /// Records epochs again that a failover has lost (their instance and opening are kept), without
     /// looking at marks. What is there already stays as it is, and is written all the same, so that the commit waits
     /// for standbys: the try before may have been the one whose wait was cancelled.

@@ -13,6 +13,7 @@ mod claim;
 mod claimants;
 mod classify;
 mod commands;
+mod commits;
 mod concurrency;
 mod contract;
 mod crash;

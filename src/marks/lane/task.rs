@@ -562,7 +562,7 @@ impl Lane {
 }
 
 /// Tells those who wait for these rows that they are gone.
-pub(super) fn closed(rows: &[EpochRow]) -> impl Iterator<Item = News> {
+fn closed(rows: &[EpochRow]) -> impl Iterator<Item = News> {
     let keys = super::keys_of(rows).into_iter();
     keys.map(|resource| News::Closed { resource })
 }

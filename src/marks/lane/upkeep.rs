@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::task::{Lane, TICK, closed};
+use super::task::{Lane, TICK};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::store::{Cursor, EpochRow, Opening, StoreError};
 
@@ -52,7 +52,12 @@ impl Lane {
         let Some(chunk) = self.closes.chunk(self.batch, began) else {
             return;
         };
-        if let Err(error) = self.store.close(&chunk.rows).await {
+        let done = if chunk.wanted {
+            self.store.close_wanted(&chunk.rows).await
+        } else {
+            self.store.close(&chunk.rows).await
+        };
+        if let Err(error) = done {
             self.meters.failed(&error);
             self.closes.failed(Instant::now());
             tracing::debug!(%error, "drained epochs could not be closed yet");
@@ -61,9 +66,6 @@ impl Lane {
         self.meters.answered();
         let now = Instant::now();
         self.closes.gone(&chunk, now - began, now);
-        if chunk.wanted {
-            self.announce(closed(&chunk.rows).collect()).await;
-        }
     }
 
     /// Of these rows of this instance's, those go that nobody uses: not registered here, and of no statement

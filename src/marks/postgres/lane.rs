@@ -110,6 +110,38 @@ pub(super) async fn close(
     Ok(())
 }
 
+/// [`close`], and who waits for these rows is told with the commit: see there for the order and the join.
+pub(super) async fn close_wanted(
+    connection: &mut PgConnection,
+    namespace: &str,
+    epochs: &[EpochRow],
+    channel: &str,
+    payloads: &[String],
+) -> Result<(), Failure> {
+    let mut epochs = epochs.to_vec();
+    epochs.sort();
+    let (resources, instances, openings, _) = columns(&epochs);
+    sqlx::query(
+        "WITH gone AS ( \
+             DELETE FROM epochs AS e \
+             USING (SELECT $1::text AS namespace, k.* \
+                 FROM unnest($2::text[], $3::text[], $4::bigint[]) AS k(resource, instance, opening) \
+                 OFFSET 0) AS d \
+             WHERE e.namespace = d.namespace AND e.resource = d.resource \
+             AND e.instance = d.instance AND e.opening = d.opening) \
+         SELECT pg_notify($5, payload) FROM unnest($6::text[]) AS payload",
+    )
+    .bind(namespace)
+    .bind(resources)
+    .bind(instances)
+    .bind(openings)
+    .bind(channel)
+    .bind(payloads)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 pub(super) async fn reopen(
     connection: &mut PgConnection,
     namespace: &str,

@@ -276,6 +276,19 @@ impl MarkStore for PostgresStore {
         .await
     }
 
+    async fn close_wanted(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
+        let news = epochs.iter().map(|row| News::Closed {
+            resource: row.resource.clone(),
+        });
+        let mut payloads: Vec<String> = news.filter_map(|news| news::encode(&news)).collect();
+        payloads.sort();
+        payloads.dedup();
+        self.on(&self.lane, async |c| {
+            lane::close_wanted(c, &self.namespace, epochs, &self.channel, &payloads).await
+        })
+        .await
+    }
+
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
         self.on(&self.lane, async |c| {
             lane::reopen(c, &self.namespace, epochs).await

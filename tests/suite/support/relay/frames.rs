@@ -58,10 +58,10 @@ pub enum Kind {
 #[derive(Default)]
 pub struct Cycles {
     /// What each prepared statement's name stands for.
-    prepared: HashMap<Bytes, Statement>,
+    prepared: HashMap<Bytes, Vec<Statement>>,
     bytes: BytesMut,
-    bound: Option<Statement>,
-    executed: Option<Statement>,
+    bound: Option<Vec<Statement>>,
+    executed: Option<Vec<Statement>>,
 }
 
 impl Cycles {
@@ -74,16 +74,16 @@ impl Cycles {
             b'P' => {
                 let (name, sql) = (text(), text());
                 let sql = String::from_utf8_lossy(&sql);
-                self.prepared.insert(name, Statement::of(&sql));
+                self.prepared.insert(name, Statement::all_of(&sql));
                 return None;
             }
             b'B' => {
                 let (_portal, name) = (text(), text());
-                self.bound = self.prepared.get(&name).copied();
+                self.bound = self.prepared.get(&name).cloned();
                 return None;
             }
             b'E' => {
-                self.executed = self.executed.or(self.bound);
+                self.executed = self.executed.take().or(self.bound.clone());
                 return None;
             }
             b'D' | b'C' => return None,
@@ -97,7 +97,7 @@ impl Cycles {
             }
             b'S' => {
                 let executed = self.executed.take();
-                executed.map_or(Kind::Plain, |statement| Kind::Executes(vec![statement]))
+                executed.map_or(Kind::Plain, Kind::Executes)
             }
             _ => Kind::Aside,
         };

@@ -60,7 +60,7 @@ impl Statement {
         found
     }
 
-    /// Which ones a message of the simple protocol has, in their order; none if it only prepares some.
+    /// Which ones this text carries out, in their order; none if it only prepares some.
     ///
     /// # Panics
     /// As [`Self::of`].
@@ -73,6 +73,8 @@ impl Statement {
                 "{sql}"
             );
             vec![Self::Advance, Self::Epochs]
+        } else if sql.contains("k(resource, instance, opening)") && sql.contains("pg_notify(") {
+            vec![Self::Close, Self::Notify]
         } else {
             vec![Self::of(sql)]
         }

@@ -1,0 +1,93 @@
+//! What a token costs the store, in commits. Counts, never times.
+
+use crate::support::postgres::Cluster;
+use crate::support::store::postgres_is_installed;
+use crate::support::{Config, Proxy, Store, Upstream, put};
+
+/// How many tokens rise, one after the other.
+const TOKENS: u64 = 200;
+
+/// Renewals and looks at the others are rare, so that what is counted is the tokens'.
+const QUIET: &str = "{ store: { lease: 10m }, barrier: { settle: 1s } }";
+
+/// Each new token at a resource leaves the epoch of the one before it to be closed.
+async fn rise(proxy: &Proxy, from: u64) {
+    for token in from..from + TOKENS {
+        let order = format!("/orders/{}", token % 5);
+        proxy
+            .send(put(&order).token(token))
+            .await
+            .assert_forwarded();
+    }
+}
+
+fn assert_about_one_each(commits: u64) {
+    assert!(commits >= TOKENS, "{commits} commits for {TOKENS} tokens");
+    let most = TOKENS * 105 / 100;
+    assert!(commits <= most, "{commits} commits for {TOKENS} tokens");
+}
+
+/// Counted by the transactions that write: nobody else uses this server.
+#[tokio::test]
+async fn a_rising_token_costs_one_commit_on_postgres() {
+    if !postgres_is_installed() {
+        eprintln!("skipped: a_rising_token_costs_one_commit_… (Postgres is not installed)");
+        return;
+    }
+    let cluster = Cluster::start();
+    let store = Store::on(&cluster).await;
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &store).with(QUIET)).await;
+    rise(&proxy, 1).await;
+    // The first transaction that is not decided yet: to ask for it takes no number.
+    let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+    let before = store.number(next).await;
+    rise(&proxy, 1 + TOKENS).await;
+    let commits = store.number(next).await - before;
+    assert_about_one_each(u64::try_from(commits).expect("it grows"));
+}
+
+/// Counted in the log: the last frame of a commit has the size of the file, every other frame has none.
+#[tokio::test]
+async fn a_rising_token_costs_one_commit_on_sqlite() {
+    let store = Store::sqlite();
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &store).with(QUIET)).await;
+    rise(&proxy, 1).await;
+    let mut counted = 0;
+    let mut log = Log::read(&store);
+    for token in 1 + TOKENS..=2 * TOKENS {
+        let order = format!("/orders/{}", token % 5);
+        proxy
+            .send(put(&order).token(token))
+            .await
+            .assert_forwarded();
+        let now = Log::read(&store);
+        // From its start again, once it was copied into the file.
+        let before = if now.salt == log.salt { log.commits } else { 0 };
+        counted += now.commits - before;
+        log = now;
+    }
+    assert_about_one_each(counted);
+}
+
+/// What `SQLite`'s write-ahead log says of itself (<https://sqlite.org/fileformat2.html#walformat>).
+struct Log {
+    salt: [u8; 8],
+    commits: u64,
+}
+
+impl Log {
+    fn read(store: &Store) -> Self {
+        let path = store.path().with_extension("db-wal");
+        let log = std::fs::read(path).expect("it has a log");
+        let salt: [u8; 8] = log[16..24].try_into().expect("eight bytes");
+        let page = u32::from_be_bytes(log[8..12].try_into().expect("four bytes"));
+        let page = usize::try_from(page).expect("a page fits");
+        let frames = log[32..].chunks_exact(24 + page);
+        // What the log had before it began from its start has another salt.
+        let commits = frames.filter(|frame| frame[8..16] == salt && frame[4..8] != [0; 4]);
+        let commits = commits.count().try_into().expect("it fits");
+        Self { salt, commits }
+    }
+}
