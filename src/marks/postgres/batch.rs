@@ -63,7 +63,7 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::E
         Err(sqlx::Error::Database(error)) => {
             tracing::debug!(%error, "the server keeps its own planner settings");
         }
-        other => drop(other?),
+        other => other.map(drop)?,
     }
     let statements = format!(
         "PREPARE fencepost_advance({ADVANCE_TYPES}) AS {ADVANCE};\n\
