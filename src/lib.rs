@@ -34,3 +34,4 @@ pub mod rejections;
 pub mod server;
 pub mod throttle;
 pub mod wire;
+pub mod worker;

@@ -118,13 +118,12 @@ impl UpstreamTlsSettings {
     ///
     /// Where the system has no root certificates that can be read, and no others are given.
     pub fn client_config(&self) -> std::io::Result<ClientConfig> {
-        use hyper_rustls::ConfigBuilderExt;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(std::io::Error::other)?;
         let builder = match &self.roots {
             Some(roots) => builder.with_root_certificates(Arc::clone(roots)),
-            None => builder.with_native_roots()?,
+            None => builder.with_root_certificates(native_roots()?),
         };
         Ok(match &self.identity {
             Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
@@ -133,6 +132,20 @@ impl UpstreamTlsSettings {
             None => builder.with_no_client_auth(),
         })
     }
+}
+
+/// The system's root certificates; those that cannot be read are left out.
+fn native_roots() -> std::io::Result<RootCertStore> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(loaded.certs);
+    if roots.is_empty() {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            format!("no root certificates found (errors: {:?})", loaded.errors),
+        ));
+    }
+    Ok(roots)
 }
 
 /// The default of `tls.client_max_age`.

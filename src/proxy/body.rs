@@ -352,7 +352,7 @@ pub(crate) struct UpstreamBody {
     trailers: TrailerRules,
     /// `None`: the whole body is here.
     pace: Option<(Pace, BodyRules)>,
-    /// Cancelled when nothing more of this body will be sent.
+    /// Cancelled by the drop: nothing more of this body will be sent.
     over: CancellationToken,
     /// `None`: fenced.
     flow: Option<Arc<Flow>>,
@@ -394,11 +394,6 @@ impl UpstreamBody {
         }
         Poll::Ready(Some(Err(error)))
     }
-
-    fn finish(&mut self) {
-        self.ended = true;
-        self.over.cancel();
-    }
 }
 
 impl Drop for UpstreamBody {
@@ -417,7 +412,6 @@ impl Body for UpstreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         if this.ended {
-            this.finish();
             return Poll::Ready(None);
         }
         if this.is_cut(cx) {
@@ -436,19 +430,19 @@ impl Body for UpstreamBody {
                 flow.moved();
             }
             if this.pieces.is_empty() && this.rest.is_none() {
-                // It is not sent before it has been taken: the next look, or the drop, says so.
+                // It is not sent before it has been written: the drop says so.
                 this.ended = true;
             }
             return Poll::Ready(Some(Ok(frame)));
         }
         let Some(rest) = &mut this.rest else {
-            this.finish();
+            this.ended = true;
             return Poll::Ready(None);
         };
         match Pin::new(rest).poll_frame(cx) {
             Poll::Ready(None) => {
                 this.rest = None;
-                this.finish();
+                this.ended = true;
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(mut frame))) => {

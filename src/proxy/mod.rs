@@ -33,7 +33,6 @@ pub(crate) mod slow;
 mod table;
 mod tunnel;
 mod upstream;
-mod watched;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

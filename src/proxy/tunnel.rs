@@ -21,7 +21,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
-use super::upstream::{ResetSwitch, ResponseBody};
+use super::upstream::{ResponseBody, Upgraded};
 
 /// How long a client may take to end its side after the upstream has ended the other.
 const LINGER: Duration = Duration::from_secs(2);
@@ -99,18 +99,17 @@ impl Opening {
     /// The upstream has switched. Returns the client's 101, and the tunnel that follows it.
     pub(crate) fn switch(
         self,
-        mut response: Response<ResponseBody>,
+        response: Response<ResponseBody>,
         via: &Via,
     ) -> (Response<ClientBody>, Tunnel) {
+        let (mut parts, body) = response.into_parts();
         let tunnel = Tunnel {
             client: self.client,
-            upstream: hyper::upgrade::on(&mut response),
+            upstream: body.into_upgraded(),
             stopping: self.stopping,
             until: self.until,
             _place: self.place,
-            reset: response.extensions_mut().remove(),
         };
-        let (mut parts, _) = response.into_parts();
         let protocol = parts.headers.get_all(UPGRADE).iter().cloned();
         let protocols: Vec<HeaderValue> = protocol.collect();
         headers::response_for_client(&mut parts.headers, parts.version, via);
@@ -183,11 +182,11 @@ fn members<'a>(
 /// A tunnel that has been granted by the upstream, and whose client is being told.
 pub(crate) struct Tunnel {
     client: OnUpgrade,
-    upstream: OnUpgrade,
+    /// `None`: the upstream has no such thing.
+    upstream: Option<Upgraded>,
     stopping: CancellationToken,
     until: Option<Instant>,
     _place: Option<OwnedSemaphorePermit>,
-    reset: Option<ResetSwitch>,
 }
 
 /// How a tunnel has ended. The upstream's connection is closed in either case, and on a fenced route
@@ -200,7 +199,7 @@ pub(crate) enum End {
 }
 
 /// What is left of a tunnel: the client, who has been sent everything.
-pub(crate) struct Rest(TokioIo<Upgraded>);
+pub(crate) struct Rest(TokioIo<hyper::upgrade::Upgraded>);
 
 impl Tunnel {
     /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection is too old,
@@ -211,9 +210,12 @@ impl Tunnel {
             upstream,
             stopping,
             until,
-            reset,
             _place,
         } = self;
+        let Some(mut upstream) = upstream else {
+            return End::Cut;
+        };
+        let reset = upstream.switch();
         let too_old = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -228,16 +230,6 @@ impl Tunnel {
             }
         };
         let mut cut = std::pin::pin!(cut);
-        // It has switched, so this takes no longer than handing it over does; and then it is ours to close.
-        let handed = tokio::select! {
-            biased;
-            upstream = upstream => upstream.ok(),
-            () = &mut cut => None,
-        };
-        let Some(upstream) = handed else {
-            return End::Cut;
-        };
-        let mut upstream = TokioIo::new(upstream);
         let ended = tokio::select! {
             biased;
             () = &mut cut => None,
@@ -255,9 +247,7 @@ impl Tunnel {
         };
         // Whoever has ended it: what the client has sent and the upstream has not taken yet is not to
         // arrive later on, when the permit has ended.
-        if let Some(reset) = reset {
-            reset.throw();
-        }
+        reset.throw();
         match ended {
             Some(client) => End::Upstream(Rest(client)),
             None => End::Cut,

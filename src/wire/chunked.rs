@@ -119,6 +119,16 @@ enum State {
     End,
 }
 
+/// What the next bytes of a chunked body are, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Data(usize),
+    /// Sizes, extensions and line ends.
+    Syntax(usize),
+    /// Of the trailer section, its empty line included.
+    Trailers(usize),
+}
+
 /// Finds the end of a chunked body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
@@ -163,6 +173,48 @@ impl Chunks {
             at += 1;
         }
         Ok(at)
+    }
+
+    /// As [`Self::read`], up to where data begins or ends.
+    pub fn piece(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Piece, BodyError> {
+        if self.state == State::Data {
+            let data = bytes
+                .len()
+                .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            return self.read(&bytes[..data], limits).map(Piece::Data);
+        }
+        let trailers = self.is_in_trailers();
+        let mut at = 0;
+        while at < bytes.len() && !matches!(self.state, State::Data | State::End) {
+            self.state = self.step(bytes[at], limits)?;
+            at += 1;
+            if self.is_in_trailers() != trailers {
+                break;
+            }
+        }
+        Ok(if trailers {
+            Piece::Trailers(at)
+        } else {
+            Piece::Syntax(at)
+        })
+    }
+
+    /// Whether the next byte is data.
+    #[must_use]
+    pub const fn is_in_data(&self) -> bool {
+        matches!(self.state, State::Data)
+    }
+
+    const fn is_in_trailers(&self) -> bool {
+        matches!(
+            self.state,
+            State::Line
+                | State::FieldName
+                | State::FieldValue
+                | State::FieldLf
+                | State::LastLf
+                | State::End
+        )
     }
 
     /// Whether the body is whole.

@@ -91,6 +91,20 @@ impl ResponseReader {
         bytes: &[u8],
         limits: &HeadLimits,
     ) -> Result<Option<ResponseHead>, ResponseError> {
+        self.read_fields(bytes, limits, |_| {})
+    }
+
+    /// As [`Self::read`]; `each` gets every field once, as soon as its line is whole.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn read_fields<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        limits: &HeadLimits,
+        mut each: impl FnMut(&Field<'a>),
+    ) -> Result<Option<ResponseHead>, ResponseError> {
         let head = &bytes[..bytes.len().min(limits.bytes)];
         // Nothing but a response is worth waiting for the end of the line.
         if self.start.is_none() && !b"HTTP/1.".iter().zip(head).all(|(want, got)| want == got) {
@@ -108,7 +122,9 @@ impl ResponseReader {
             if self.fields > limits.fields {
                 return Err(HeadError::Fields(limits.fields).into());
             }
-            self.framing.note(&Field::parse(line)?)?;
+            let field = Field::parse(line)?;
+            self.framing.note(&field)?;
+            each(&field);
         }
         if head.len() < limits.bytes {
             Ok(None)

@@ -1,169 +1,248 @@
 //! Opening connections to the one upstream: TCP or Unix socket, and TLS over it.
 
-use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::Uri;
-use http::uri::Scheme;
-use hyper_rustls::{
-    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream,
-};
-use hyper_util::rt::TokioIo;
+use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tower_service::Service;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use super::socket::{Io, LeaseGuard, Socket};
+use super::socket::{Io, LeaseGuard, ResetSwitch, Socket};
 use crate::proxy::body::BoxError;
 use crate::proxy::tunnel;
 
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
 pub(crate) struct Connecting {
-    way: Way,
+    address: Address,
+    tls: Option<Tls>,
+    /// `None`: for what is not fenced.
+    guard: Option<LeaseGuard>,
     timeout: Duration,
 }
 
+/// Where the upstream listens.
 #[derive(Clone)]
-enum Way {
-    Plain(Connector),
-    /// Whether HTTP/2 has to be agreed on.
-    Tls(HttpsConnector<Connector>, bool),
+pub(super) enum Address {
+    Tcp(Arc<str>, u16),
+    Unix(PathBuf),
 }
 
 /// TLS to the upstream.
 #[derive(Clone)]
 pub(super) struct Tls {
-    pub config: ClientConfig,
-    /// In place of the URL's host.
-    pub server_name: Option<ServerName<'static>>,
-    pub h2: bool,
+    config: Arc<ClientConfig>,
+    /// `None`: the URL's host is no name that a certificate could have.
+    server_name: Option<ServerName<'static>>,
+    /// HTTP/2 has to be agreed on.
+    h2: bool,
 }
 
-impl Connecting {
-    pub(super) fn new(sockets: Connector, tls: Option<&Tls>, timeout: Duration) -> Self {
-        let way = match tls {
-            None => Way::Plain(sockets),
-            Some(tls) => Way::Tls(tls.connector(sockets), tls.h2),
-        };
-        Self { way, timeout }
+impl Address {
+    pub(super) fn tcp(authority: &Authority, tls: bool) -> Self {
+        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        Self::Tcp(host(authority).into(), port)
     }
+}
+
+/// The host without the brackets around an IPv6 address.
+fn host(authority: &Authority) -> &str {
+    let host = authority.host();
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 impl Tls {
-    fn connector(&self, sockets: Connector) -> HttpsConnector<Connector> {
-        let mut builder = HttpsConnectorBuilder::new()
-            .with_tls_config(self.config.clone())
-            .https_only();
-        if let Some(name) = &self.server_name {
-            builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name.clone()));
+    /// `server_name`: in place of the URL's host.
+    pub(super) fn new(
+        mut config: ClientConfig,
+        server_name: Option<ServerName<'static>>,
+        authority: &Authority,
+        h2: bool,
+    ) -> Self {
+        if h2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
         }
-        if self.h2 {
-            builder.enable_http2().wrap_connector(sockets)
-        } else {
-            builder.enable_http1().wrap_connector(sockets)
+        let from_url = || ServerName::try_from(host(authority).to_owned()).ok();
+        Self {
+            config: Arc::new(config),
+            server_name: server_name.or_else(from_url),
+            h2,
         }
+    }
+
+    async fn handshake(&self, socket: Socket) -> Result<UpstreamIo, BoxError> {
+        let name = self.server_name.clone();
+        let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let stream = match connector.connect(name, socket).await {
+            Err(error) if self.h2 && agrees_on_nothing(&error) => return Err(NO_H2.into()),
+            stream => stream?,
+        };
+        // One that knows no ALPN has let the handshake pass.
+        if self.h2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(NO_H2.into());
+        }
+        Ok(UpstreamIo::Tls(Box::new(stream)))
     }
 }
 
-impl Service<Uri> for Connecting {
-    type Response = MaybeHttpsStream<Socket>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
+impl Connecting {
+    pub(super) const fn new(
+        address: Address,
+        tls: Option<Tls>,
+        guard: Option<LeaseGuard>,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            address,
+            tls,
+            guard,
+            timeout,
+        }
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { way, timeout } = self.clone();
-        Box::pin(async move {
-            let connect = async {
-                match way {
-                    Way::Plain(mut sockets) => Ok(MaybeHttpsStream::Http(sockets.call(uri).await?)),
-                    Way::Tls(mut connector, h2) => match connector.call(uri).await {
-                        Err(error) if h2 && agrees_on_nothing(&*error) => Err(NO_H2.into()),
-                        // One that knows no ALPN has let the handshake pass.
-                        Ok(stream) if h2 && !speaks_h2(&stream) => Err(NO_H2.into()),
-                        called => called,
-                    },
-                }
-            };
-            tokio::time::timeout(timeout, connect)
-                .await
-                .unwrap_or_else(|_| {
-                    let message = format!("no connection within {timeout:?}");
-                    Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
-                })
-        })
+    pub(super) async fn open(&self) -> Result<UpstreamIo, BoxError> {
+        let connect = async {
+            let socket = self.socket().await?;
+            match &self.tls {
+                None => Ok(UpstreamIo::Plain(socket)),
+                Some(tls) => tls.handshake(socket).await,
+            }
+        };
+        let timeout = self.timeout;
+        tokio::time::timeout(timeout, connect)
+            .await
+            .unwrap_or_else(|_| {
+                let message = format!("no connection within {timeout:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
+            })
+    }
+
+    async fn socket(&self) -> io::Result<Socket> {
+        let guard = self.guard.clone();
+        let (host, port) = match &self.address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await?;
+                return Ok(Socket::new(Io::Unix(stream), guard));
+            }
+            Address::Tcp(host, port) => (&**host, *port),
+        };
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        tunnel::keep_alive(&stream);
+        if let Some(guard) = &guard {
+            guard.prepare(&stream)?;
+        }
+        Ok(Socket::new(Io::Tcp(stream), guard))
     }
 }
 
 const NO_H2: &str = "it does not offer HTTP/2 by ALPN; see upstream.http2";
 
-fn agrees_on_nothing(error: &(dyn std::error::Error + 'static)) -> bool {
+fn agrees_on_nothing(error: &io::Error) -> bool {
     let tls = error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref)
+        .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let nothing = AlertDescription::NoApplicationProtocol;
     matches!(tls, Some(rustls::Error::AlertReceived(alert)) if *alert == nothing)
 }
 
-fn speaks_h2(stream: &MaybeHttpsStream<Socket>) -> bool {
-    match stream {
-        MaybeHttpsStream::Https(stream) => {
-            stream.inner().get_ref().1.alpn_protocol() == Some(b"h2")
+/// A connection to the upstream, with TLS or without.
+pub(crate) enum UpstreamIo {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+impl UpstreamIo {
+    fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.get_ref().0,
         }
-        MaybeHttpsStream::Http(_) => false,
+    }
+
+    pub(super) fn switch(&self) -> &ResetSwitch {
+        self.socket().switch()
+    }
+
+    /// How many bytes the kernel has taken, those of TLS included.
+    pub(super) fn written(&self) -> u64 {
+        self.socket().written()
+    }
+
+    /// Whether what it has taken may still have to be flushed.
+    pub(super) const fn buffers(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Says goodbye where TLS has a word for it, if the socket takes it at once.
+    pub(super) fn say_goodbye(&mut self) {
+        if let Self::Tls(stream) = self {
+            let mut cx = Context::from_waker(Waker::noop());
+            let _ = Pin::new(stream).poll_shutdown(&mut cx);
+        }
     }
 }
 
-/// Opens sockets to the one upstream, whatever the URI says.
-#[derive(Clone)]
-pub(crate) struct Connector {
-    pub(super) socket: Option<PathBuf>,
-    /// `None`: for what is not fenced.
-    pub(super) guard: Option<LeaseGuard>,
+impl AsyncRead for UpstreamIo {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
 }
 
-impl Service<Uri> for Connector {
-    type Response = Socket;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+impl AsyncWrite for UpstreamIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connector = self.clone();
-        Box::pin(async move {
-            let guard = connector.guard;
-            if let Some(path) = &connector.socket {
-                let stream = UnixStream::connect(path).await?;
-                return Ok(Socket::new(Io::Unix(TokioIo::new(stream)), guard));
-            }
-            let host = uri.host().unwrap_or("localhost");
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let default = if uri.scheme() == Some(&Scheme::HTTPS) {
-                443
-            } else {
-                80
-            };
-            let port = uri.port_u16().unwrap_or(default);
-            let stream = TcpStream::connect((host, port)).await?;
-            stream.set_nodelay(true)?;
-            tunnel::keep_alive(&stream);
-            if let Some(guard) = &guard {
-                guard.prepare(&stream)?;
-            }
-            Ok(Socket::new(Io::Tcp(TokioIo::new(stream)), guard))
-        })
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
     }
 }

@@ -10,34 +10,31 @@
 //! HTTP/2 that takes a free stream. Only then its permit begins, and [`Reserved::send`] hands the
 //! request over. So no fenced request waits in a queue that outlives its permit.
 //!
-//! Over HTTP/1, hyper-util's pool sends a request again that hyper hands back as never begun (a
-//! kept-alive connection that the upstream closed in the meantime). That is the one retry there is,
-//! and it happens under the same permit. A request of which a byte may have been written is never
-//! sent again (G5).
+//! Over [HTTP/1](http1), a request of which the kernel has taken no byte goes over another connection
+//! (a kept-alive one that the upstream closed in the meantime). That is the one retry there is, and it
+//! happens under the same permit. A request of which a byte may have been written is never sent again
+//! (G5).
 
 mod connect;
+mod http1;
 mod http2;
 mod response;
 mod socket;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use self::connect::{Connecting, Connector, Tls};
+use self::connect::{Address, Connecting, Tls};
+pub(crate) use self::http1::Upgraded;
+use self::http1::{Http1Pending, Http1Pool};
 use self::http2::{Http2Pool, Reservation};
 pub(crate) use self::response::{Fate, Hold, PendingResponse, ResponseBody, SendError};
 use self::socket::LeaseGuard;
-pub(crate) use self::socket::ResetSwitch;
 use super::body::UpstreamBody;
-use super::watched::Watch;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 use crate::metrics::Metrics;
@@ -69,31 +66,25 @@ pub(crate) enum ReserveError {
     Retired,
 }
 
-/// What hyper may hold of one HTTP/1 connection in each direction, and so the longest head of a
-/// response, and the longest piece of one.
-const BUFFER: usize = 64 << 10;
-
-type HttpClient = Client<Watch<Connecting>, UpstreamBody>;
-
 /// The connections of one kind.
 #[derive(Clone)]
 enum Connections {
-    Http1(Arc<HttpClient>),
+    Http1(Arc<Http1Pool>),
     Http2(Http2Pool),
 }
 
 impl Connections {
     async fn reserve(&self, within: Duration) -> Result<Reserved, ReserveError> {
         match self {
-            Self::Http1(client) => Ok(Reserved::Http1(Arc::clone(client))),
+            Self::Http1(pool) => Ok(Reserved::Http1(Arc::clone(pool))),
             Self::Http2(pool) => pool.reserve(within).await.map(Reserved::Http2),
         }
     }
 
     fn retire(&self) {
-        // hyper-util's pool closes what is idle when its last client is dropped.
-        if let Self::Http2(pool) = self {
-            pool.retire();
+        match self {
+            Self::Http1(pool) => pool.retire(),
+            Self::Http2(pool) => pool.retire(),
         }
     }
 }
@@ -101,18 +92,19 @@ impl Connections {
 /// The right to send one request at once.
 #[must_use = "over HTTP/2 it holds a stream"]
 pub(crate) enum Reserved {
-    Http1(Arc<HttpClient>),
+    Http1(Arc<Http1Pool>),
     Http2(Reservation),
 }
 
 impl Reserved {
     /// Hands the request over. [`PendingResponse`] is to be polled for the response; [`Hold`] says
     /// what becomes of the connection.
-    pub(crate) fn send(self, mut request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
+    pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
         match self {
-            Self::Http1(client) => {
-                let hold = Hold::http1(capture_connection(&mut request));
-                (PendingResponse::Http1(client.request(request)), hold)
+            Self::Http1(pool) => {
+                let pending = Http1Pending::new(pool, request);
+                let hold = Hold::http1(pending.occupied());
+                (PendingResponse::Http1(pending), hold)
             }
             Self::Http2(reservation) => reservation.send(request),
         }
@@ -139,8 +131,7 @@ struct Setup {
     /// `None`: no TLS.
     tls: Option<Tls>,
     h2: bool,
-    uri: Uri,
-    socket: Option<PathBuf>,
+    address: Address,
     connect_timeout: Duration,
     idle_timeout: Duration,
     undelivered: Duration,
@@ -156,35 +147,26 @@ impl Setup {
         let fenced = fence.is_some();
         let guard =
             fence.map(|(lease, generation)| LeaseGuard::new(lease, generation, self.undelivered));
-        let sockets = Connector {
-            socket: self.socket.clone(),
-            guard,
-        };
-        let connecting = Connecting::new(sockets, self.tls.as_ref(), self.connect_timeout);
+        let (address, tls) = (self.address.clone(), self.tls.clone());
+        let connecting = Connecting::new(address, tls, guard, self.connect_timeout);
+        let overtime = (!fenced).then_some(self.timeout);
         if self.h2 {
             return Connections::Http2(Http2Pool::new(http2::PoolSettings {
                 connecting,
-                uri: self.uri.clone(),
                 fenced,
-                overtime: (!fenced).then_some(self.timeout),
+                overtime,
                 connections: self.http2_connections,
                 connect_timeout: self.connect_timeout,
                 idle_timeout: self.idle_timeout,
                 metrics: Arc::clone(&self.metrics),
             }));
         }
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(self.idle_timeout)
-            // There are services that know `Content-Type` and not `content-type`.
-            .http1_preserve_header_case(true)
-            .http1_title_case_headers(true)
-            .http1_max_buf_size(BUFFER)
-            // Only what hyper hands back as never begun; see the module's page.
-            .retry_canceled_requests(true)
-            .build(Watch::new(connecting));
-        Connections::Http1(Arc::new(client))
+        Connections::Http1(Arc::new(Http1Pool::new(http1::PoolOptions {
+            connecting,
+            fenced,
+            idle_timeout: self.idle_timeout,
+            overtime,
+        })))
     }
 }
 
@@ -209,17 +191,18 @@ impl Upstream {
             .then(|| settings.tls.client_config())
             .transpose()
             .map_err(UpstreamError::Roots)?;
-        let tls = config.map(|config| Tls {
-            config,
-            server_name: settings.tls.server_name.clone(),
-            h2,
+        let tls = config.map(|config| {
+            let name = settings.tls.server_name.clone();
+            Tls::new(config, name, &authority, h2)
         });
-        let root = PathAndQuery::from_static("/");
+        let address = match socket {
+            Some(path) => Address::Unix(path),
+            None => Address::tcp(&authority, tls.is_some()),
+        };
         let setup = Setup {
             tls,
             h2,
-            uri: uri(&scheme, &authority, root),
-            socket,
+            address,
             connect_timeout: settings.connect_timeout,
             idle_timeout: settings.idle_timeout,
             undelivered: settings.undelivered,
@@ -285,9 +268,16 @@ impl Upstream {
         self.plain.retire();
     }
 
-    /// The URI of a request whose target is `target`, byte for byte.
+    /// The URI of a request whose target is `target`, byte for byte. Over HTTP/2 it has an authority.
     pub(crate) fn uri(&self, target: PathAndQuery) -> Uri {
-        uri(&self.scheme, &self.authority, target)
+        if !self.h2 {
+            return Uri::from(target);
+        }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(target);
+        Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("all three parts are there"))
     }
 
     /// The Host that the upstream sees, given the client's.
@@ -299,14 +289,6 @@ impl Upstream {
             HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),
         }
     }
-}
-
-fn uri(scheme: &Scheme, authority: &Authority, target: PathAndQuery) -> Uri {
-    let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(scheme.clone());
-    parts.authority = Some(authority.clone());
-    parts.path_and_query = Some(target);
-    Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("all three parts are there"))
 }
 
 /// An error with its causes, in one line.

@@ -1,22 +1,16 @@
 //! A request that has been handed over: its response, over either version of HTTP, and what becomes
 //! of its connection.
 
-use std::error::Error as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::CaptureConnection;
 
-use super::chain;
+use super::http1::{Http1Body, Http1Pending, Occupied, Upgraded};
 use super::http2::{Http2Body, Http2Exchange, Http2Response};
-use super::socket::ResetSwitch;
 use crate::proxy::body::BoxError;
-use crate::proxy::watched;
 
 /// Why there is no response head. Each with its causes, in one line.
 #[derive(Debug)]
@@ -40,8 +34,12 @@ pub(crate) enum Fate {
 
 /// The response to come. Dropped, nothing more of the request is handed over.
 #[must_use = "a request is sent as its response is waited for"]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives in its caller's future, which takes no allocation"
+)]
 pub(crate) enum PendingResponse {
-    Http1(legacy::ResponseFuture),
+    Http1(Http1Pending),
     Http2(Result<Http2Response, SendError>),
 }
 
@@ -49,11 +47,10 @@ impl PendingResponse {
     /// The response's head, with the body that follows.
     pub(crate) async fn response(self) -> Result<Response<ResponseBody>, SendError> {
         match self {
-            Self::Http1(pending) => match pending.await {
-                Ok(response) => Ok(response.map(ResponseBody::Http1)),
-                Err(error) if never_sent(&error) => Err(SendError::NotSent(chain(&error))),
-                Err(error) => Err(SendError::Broken(chain(&error))),
-            },
+            Self::Http1(pending) => {
+                let response = pending.response().await?;
+                Ok(response.map(ResponseBody::Http1))
+            }
             Self::Http2(pending) => {
                 let response = pending?.response().await?;
                 Ok(response.map(ResponseBody::Http2))
@@ -62,30 +59,20 @@ impl PendingResponse {
     }
 }
 
-/// Whether the request is known not to have begun: no connection was made, or one that nothing was
-/// written over, or hyper handed it back.
-fn never_sent(error: &legacy::Error) -> bool {
-    let handed_back = error
-        .source()
-        .and_then(|source| source.downcast_ref::<hyper::Error>())
-        .is_some_and(hyper::Error::is_canceled);
-    let mut causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    error.is_connect() || handed_back || causes.any(watched::nothing_written)
-}
-
 /// The connection that a request goes over, as far as it concerns the request. Dropped, it resets
 /// the connection of a fenced request.
 #[must_use = "dropped, it resets the connection"]
 pub(crate) struct Hold(Option<Carrier>);
 
 enum Carrier {
-    Http1(CaptureConnection),
+    Http1(Occupied),
     Http2(Http2Exchange),
 }
 
 impl Hold {
-    pub(super) fn http1(connection: CaptureConnection) -> Self {
-        Self(Some(Carrier::Http1(connection)))
+    /// `None`: nobody fences the request.
+    pub(super) fn http1(connection: Option<&Occupied>) -> Self {
+        Self(connection.cloned().map(Carrier::Http1))
     }
 
     pub(super) fn http2(exchange: Http2Exchange) -> Self {
@@ -121,13 +108,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         match &self.0 {
             None => {}
-            Some(Carrier::Http1(connection)) => {
-                if let Some(connected) = connection.connection_metadata().as_ref()
-                    && let Some(reset) = ResetSwitch::of(connected)
-                {
-                    reset.throw();
-                }
-            }
+            Some(Carrier::Http1(connection)) => connection.reset(),
             Some(Carrier::Http2(exchange)) => {
                 exchange.reset();
             }
@@ -137,8 +118,18 @@ impl Drop for Hold {
 
 /// The body of a response.
 pub(crate) enum ResponseBody {
-    Http1(Incoming),
+    Http1(Http1Body),
     Http2(Http2Body),
+}
+
+impl ResponseBody {
+    /// The tunnel that follows a 101.
+    pub(crate) fn into_upgraded(self) -> Option<Upgraded> {
+        match self {
+            Self::Http1(body) => body.into_upgraded(),
+            Self::Http2(_) => None,
+        }
+    }
 }
 
 impl Body for ResponseBody {
@@ -150,7 +141,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.get_mut() {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
             Self::Http2(body) => Pin::new(body).poll_frame(cx),
         }
     }

@@ -1,8 +1,8 @@
 //! Sockets to the upstream, and how one is reset in the middle of a fenced request.
 //!
 //! An unknown outcome settles from the moment at which nothing more can arrive. To drop a request's
-//! future is not enough for that: hyper first flushes what it has buffered, and the kernel goes on
-//! sending what it has taken, long after an ordinary close. An upstream that was out of reach for
+//! future is not enough for that: the kernel goes on sending what it has taken, long after an
+//! ordinary close. An upstream that was out of reach for
 //! longer than `barrier.settle` would get the old request beside the new one. So three things hold
 //! for the sockets of fenced requests:
 //!
@@ -22,11 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::Extensions;
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::marks::lease::Lease;
@@ -38,6 +35,9 @@ const UNSENT: u32 = 128 << 10;
 
 /// How many keep-alive probes go out before the user timeout of a connection on which nothing is said.
 const PROBES: u32 = 4;
+
+/// The kind of the error of a write under a lease that has lapsed.
+pub(super) const LAPSED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 
 /// What a fenced socket looks at before every write.
 #[derive(Clone)]
@@ -78,8 +78,8 @@ impl LeaseGuard {
 
 /// The socket itself.
 pub(super) enum Io {
-    Tcp(TokioIo<TcpStream>),
-    Unix(TokioIo<UnixStream>),
+    Tcp(TcpStream),
+    Unix(UnixStream),
 }
 
 impl Io {
@@ -88,10 +88,8 @@ impl Io {
         let reset = match self {
             // A close would take the last holder of the descriptor. Disconnecting takes none, and
             // does the same: it empties the kernel's buffer and sends a reset.
-            Self::Tcp(stream) => {
-                rustix::net::connect_unspec(stream.inner()).map_err(io::Error::from)
-            }
-            Self::Unix(stream) => SockRef::from(stream.inner()).shutdown(Shutdown::Both),
+            Self::Tcp(stream) => rustix::net::connect_unspec(stream).map_err(io::Error::from),
+            Self::Unix(stream) => SockRef::from(stream).shutdown(Shutdown::Both),
         };
         if let Err(error) = reset {
             // The close that follows resets it, since SO_LINGER is 0.
@@ -100,7 +98,7 @@ impl Io {
     }
 }
 
-/// Has a fenced connection reset. It comes with every connection, among its extras.
+/// Has a fenced connection reset. Every socket has one.
 #[derive(Clone)]
 pub(crate) struct ResetSwitch(Arc<Mutex<Open>>);
 
@@ -118,13 +116,6 @@ struct Open {
 }
 
 impl ResetSwitch {
-    /// Of a connection that hyper-util knows.
-    pub(crate) fn of(connected: &Connected) -> Option<Self> {
-        let mut extras = Extensions::new();
-        connected.get_extras(&mut extras);
-        extras.remove()
-    }
-
     /// Resets the connection. When this returns, nothing more is sent over it. `false`: it has been
     /// reset before, or nobody fences it.
     pub(crate) fn throw(&self) -> bool {
@@ -154,6 +145,8 @@ impl ResetSwitch {
 pub(crate) struct Socket {
     switch: ResetSwitch,
     guard: Option<LeaseGuard>,
+    /// Bytes that the kernel has taken.
+    written: u64,
 }
 
 impl Socket {
@@ -168,13 +161,23 @@ impl Socket {
         Self {
             switch: ResetSwitch(Arc::new(Mutex::new(open))),
             guard,
+            written: 0,
         }
     }
 
-    /// Runs a write, unless the lease has lapsed or the connection was given up. hyper drops the
-    /// connection at the error.
+    pub(super) fn switch(&self) -> &ResetSwitch {
+        &self.switch
+    }
+
+    /// How many bytes the kernel has taken.
+    pub(super) const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Runs a write, unless the lease has lapsed or the connection was given up. The exchange drops
+    /// the connection at the error.
     fn write(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
         write: impl FnOnce(&mut Io, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
@@ -187,7 +190,7 @@ impl Socket {
             && !guard.lease.holds(guard.generation)
         {
             return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
+                LAPSED,
                 "the lease has lapsed; nothing more is written upstream",
             )));
         }
@@ -195,8 +198,10 @@ impl Socket {
             return Poll::Ready(Err(given_up()));
         };
         let written = write(io, cx);
-        if written.is_pending() && open.fenced {
-            remember(&mut open.writer, cx);
+        match &written {
+            Poll::Ready(Ok(count)) => self.written += *count as u64,
+            Poll::Pending if open.fenced => remember(&mut open.writer, cx),
+            Poll::Ready(Err(_)) | Poll::Pending => {}
         }
         written
     }
@@ -232,22 +237,16 @@ impl Drop for Socket {
             && !thrown
         {
             // Its owner has thrown the switch if an exchange was under way: an ordinary close.
-            let _ = SockRef::from(stream.inner()).set_linger(None);
+            let _ = SockRef::from(&stream).set_linger(None);
         }
     }
 }
 
-impl Connection for Socket {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(self.switch.clone())
-    }
-}
-
-impl Read for Socket {
+impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut open = self.switch.lock();
         let open = &mut *open;
@@ -266,13 +265,13 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
+impl AsyncWrite for Socket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.write(cx, |io, cx| match io {
+        self.get_mut().write(cx, |io, cx| match io {
             Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
             Io::Unix(io) => Pin::new(io).poll_write(cx, buf),
         })
@@ -301,7 +300,7 @@ impl Write for Socket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write(cx, |io, cx| match io {
+        self.get_mut().write(cx, |io, cx| match io {
             Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
             Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         })

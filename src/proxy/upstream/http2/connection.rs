@@ -10,18 +10,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use hyper_rustls::MaybeHttpsStream;
-use hyper_util::client::legacy::connect::Connection as _;
 use prometheus::IntGauge;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower_service::Service as _;
 
 use super::confirm::Confirmations;
 use super::transport::{OpenedStreams, Transport};
 use super::{MAX_STREAMS, Shared, chain};
-use crate::proxy::upstream::socket::{ResetSwitch, Socket};
+use crate::proxy::upstream::connect::UpstreamIo;
+use crate::proxy::upstream::socket::ResetSwitch;
 
 /// How long the upstream may take to confirm that it has read what was sent. It has nothing else to
 /// do for that than to answer a PING, which RFC 9113, 6.7, asks to put before all else.
@@ -175,7 +173,7 @@ pub(super) struct Driver {
 /// With the causes, in one line.
 pub(super) async fn open(shared: &Shared) -> Result<(Driver, SendRequest<Bytes>), String> {
     let settings = &shared.settings;
-    let stream = settings.connecting.clone().call(settings.uri.clone()).await;
+    let stream = settings.connecting.open().await;
     let stream = stream.map_err(|error| chain(&*error))?;
     let handshake = tokio::time::timeout(settings.connect_timeout, handshake(stream));
     handshake.await.unwrap_or_else(|_| {
@@ -186,12 +184,8 @@ pub(super) async fn open(shared: &Shared) -> Result<(Driver, SendRequest<Bytes>)
     })
 }
 
-async fn handshake(
-    stream: MaybeHttpsStream<Socket>,
-) -> Result<(Driver, SendRequest<Bytes>), String> {
-    let Some(switch) = ResetSwitch::of(&stream.connected()) else {
-        unreachable!("every socket comes with one")
-    };
+async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), String> {
+    let switch = stream.switch().clone();
     let (tx, asking) = mpsc::unbounded_channel();
     let connection = Arc::new(SharedConnection {
         switch,

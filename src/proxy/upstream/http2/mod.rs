@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use http::Uri;
 use tokio::sync::oneshot;
 
 use self::connection::{Driver, SharedConnection};
@@ -40,7 +39,6 @@ const RETRY: Duration = Duration::from_millis(500);
 /// What [`Http2Pool::new`] takes.
 pub(super) struct PoolSettings {
     pub connecting: Connecting,
-    pub uri: Uri,
     /// It is for requests with a permit.
     pub fenced: bool,
     /// How long an upload whose answer is whole may stand still. `None`: its exchange decides that.

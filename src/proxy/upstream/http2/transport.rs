@@ -12,13 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
-use hyper_rustls::MaybeHttpsStream;
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::{HEADER_LIST, SharedConnection};
 use crate::proxy::frames::FrameFilter;
-use crate::proxy::upstream::socket::Socket;
+use crate::proxy::upstream::connect::UpstreamIo;
 
 /// The length of the preface (RFC 9113, 3.4), which precedes the first frame.
 const PREFACE: usize = 24;
@@ -58,16 +56,16 @@ impl OpenedStreams {
 
 /// The stream of bytes below HTTP/2.
 pub(super) struct Transport {
-    stream: TokioIo<MaybeHttpsStream<Socket>>,
+    stream: UpstreamIo,
     connection: Arc<SharedConnection>,
     filter: FrameFilter,
     heads: FrameHeads,
 }
 
 impl Transport {
-    pub(super) fn new(stream: MaybeHttpsStream<Socket>, connection: Arc<SharedConnection>) -> Self {
+    pub(super) fn new(stream: UpstreamIo, connection: Arc<SharedConnection>) -> Self {
         Self {
-            stream: TokioIo::new(stream),
+            stream,
             connection,
             filter: FrameFilter::of_server(HEADER_LIST as usize),
             heads: FrameHeads::default(),

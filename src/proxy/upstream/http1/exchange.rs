@@ -1,0 +1,246 @@
+//! One exchange, up to the head of its answer.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf as _;
+use http::header::UPGRADE;
+use http::{Method, Request, Response};
+
+use super::body::Http1Body;
+use super::connection::{Connection, Occupied, Upgraded};
+use super::head::{self, FieldPlaces};
+use super::pool::Http1Pool;
+use super::tail::ReadHalf;
+use super::upload::{Outgoing, Unwritten};
+use super::{RESPONSE_LIMITS, SendError, chain};
+use crate::proxy::body::UpstreamBody;
+use crate::proxy::headers;
+use crate::proxy::upstream::socket::LAPSED;
+use crate::wire::answers::{AnswerReader, Asked, Content, Fault, Head};
+use crate::wire::response::ResponseHead;
+
+/// A request that is sent as its response is waited for.
+pub(crate) struct Http1Pending {
+    pool: Arc<Http1Pool>,
+    asked: Asked,
+    occupied: Option<Occupied>,
+    outgoing: Outgoing,
+}
+
+/// Why an exchange came to no answer over one connection.
+enum Broke {
+    /// The kernel has taken no byte of it, and will not.
+    Unsent(String),
+    /// It may have arrived, in part or whole.
+    Midway(String),
+}
+
+impl Http1Pending {
+    pub(in crate::proxy::upstream) fn new(
+        pool: Arc<Http1Pool>,
+        request: Request<UpstreamBody>,
+    ) -> Self {
+        let asked = Asked {
+            head: *request.method() == Method::HEAD,
+            upgrade: request.headers().contains_key(UPGRADE),
+        };
+        Self {
+            occupied: pool.options.fenced.then(Occupied::default),
+            pool,
+            asked,
+            outgoing: Outgoing::new(request),
+        }
+    }
+
+    /// The connection that it goes over, if it is fenced.
+    pub(in crate::proxy::upstream) const fn occupied(&self) -> Option<&Occupied> {
+        self.occupied.as_ref()
+    }
+
+    /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a fenced
+    /// request.
+    pub(in crate::proxy::upstream) async fn response(
+        self,
+    ) -> Result<Response<Http1Body>, SendError> {
+        // Dropped behind the connection that is declared below: see the module's page.
+        let Self {
+            pool,
+            asked,
+            occupied,
+            mut outgoing,
+        } = self;
+        let idle = pool.take();
+        let mut reused = idle.is_some();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => pool.open().await.map_err(SendError::NotSent)?,
+        };
+        loop {
+            connection.occupy(occupied.as_ref());
+            let mut attempt = Attempt::new(asked, &connection);
+            let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, &mut outgoing)).await;
+            match answered {
+                Ok((head, content)) => {
+                    return attempt.response(&pool, connection, outgoing, &head, content);
+                }
+                Err(Broke::Midway(why)) => return Err(SendError::Broken(why)),
+                Err(Broke::Unsent(why)) => {
+                    connection.release();
+                    if !reused || !outgoing.is_untouched() {
+                        return Err(SendError::NotSent(why));
+                    }
+                    // It was closed while it was idle.
+                    reused = false;
+                    connection = pool.open().await.map_err(SendError::NotSent)?;
+                }
+            }
+        }
+    }
+}
+
+/// An exchange over one connection.
+struct Attempt {
+    reader: AnswerReader,
+    places: FieldPlaces,
+    /// What the kernel had taken before.
+    before: u64,
+    /// The upstream takes no more, and may have said why.
+    unwritable: bool,
+    /// It has answered 101 before it has the whole request.
+    switched: Option<ResponseHead>,
+}
+
+impl Attempt {
+    fn new(asked: Asked, connection: &Connection) -> Self {
+        Self {
+            reader: AnswerReader::new(asked, RESPONSE_LIMITS),
+            places: FieldPlaces::default(),
+            before: connection.written(),
+            unwritable: false,
+            switched: None,
+        }
+    }
+
+    fn broke(&self, connection: &Connection, why: String) -> Broke {
+        if connection.written() == self.before {
+            Broke::Unsent(why)
+        } else {
+            Broke::Midway(why)
+        }
+    }
+
+    fn fault(&self, connection: &Connection, fault: Fault) -> Broke {
+        tracing::warn!(%fault, "a connection to the upstream is given up");
+        self.broke(connection, fault.to_string())
+    }
+
+    /// Ready with the head of the answer.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+        outgoing: &mut Outgoing,
+    ) -> Poll<Result<(ResponseHead, Content), Broke>> {
+        if !self.unwritable
+            && let Poll::Ready(Err(error)) = outgoing.poll(cx, connection)
+        {
+            match error {
+                Unwritten::Body(error) => return Poll::Ready(Err(Broke::Midway(chain(&error)))),
+                Unwritten::Length => {
+                    let why = "the body is not as long as its Content-Length says";
+                    return Poll::Ready(Err(Broke::Midway(why.to_owned())));
+                }
+                Unwritten::Socket(error) if error.kind() == LAPSED => {
+                    return Poll::Ready(Err(Broke::Midway(chain(&error))));
+                }
+                Unwritten::Socket(error) if connection.written() == self.before => {
+                    return Poll::Ready(Err(Broke::Unsent(chain(&error))));
+                }
+                Unwritten::Socket(_) => self.unwritable = true,
+            }
+        }
+        if let Some(head) = self.switched {
+            if self.unwritable {
+                let why = "the upstream switched protocols, and did not take the request";
+                return Poll::Ready(Err(Broke::Midway(why.to_owned())));
+            }
+            if !outgoing.is_whole() {
+                return Poll::Pending;
+            }
+            return Poll::Ready(Ok((head, Content::Through)));
+        }
+        loop {
+            if let Some(answer) = self.look(connection)? {
+                if answer.1 == Content::Through && !outgoing.is_whole() {
+                    self.switched = Some(answer.0);
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Ok(answer));
+            }
+            let why = match ready!(connection.poll_fill(cx)) {
+                Ok(0) => "the upstream closed the connection before its answer".to_owned(),
+                Ok(_) => continue,
+                Err(error) => chain(&error),
+            };
+            return Poll::Ready(Err(self.broke(connection, why)));
+        }
+    }
+
+    /// Looks at what has come.
+    fn look(
+        &mut self,
+        connection: &mut Connection,
+    ) -> Result<Option<(ResponseHead, Content)>, Broke> {
+        loop {
+            if connection.buf.is_empty() {
+                return Ok(None);
+            }
+            if connection.written() == self.before {
+                return Err(self.fault(connection, Fault::Extra));
+            }
+            let bytes = &connection.buf[..];
+            let places = &mut self.places;
+            let read = self.reader.read(bytes, |field| places.note(bytes, field));
+            match read.map_err(|fault| self.fault(connection, fault))? {
+                None => return Ok(None),
+                Some(Head::Interim(length)) => {
+                    connection.buf.advance(length);
+                    self.places.clear();
+                }
+                Some(Head::Final(head, content)) => return Ok(Some((head, content))),
+            }
+        }
+    }
+
+    /// The response, with a body that has the connection.
+    fn response(
+        self,
+        pool: &Arc<Http1Pool>,
+        mut connection: Connection,
+        outgoing: Outgoing,
+        head: &ResponseHead,
+        content: Content,
+    ) -> Result<Response<Http1Body>, SendError> {
+        let bytes = connection.take(head.length as u64);
+        let Some(response) = head::response(head, &bytes, &self.places) else {
+            return Err(SendError::Broken("the head of the response".to_owned()));
+        };
+        if content == Content::Through {
+            let body = Http1Body::switched(Upgraded::new(connection));
+            return Ok(response.map(|()| body));
+        }
+        let whole = outgoing.is_whole();
+        // After HTTP/1.0 there is no telling what the upstream takes for the end of anything.
+        let keeps = head.http_11
+            && !self.unwritable
+            && !headers::connection_has(response.headers(), "close");
+        let body = if whole || self.unwritable {
+            Http1Body::own(connection, whole, keeps, content, pool)
+        } else {
+            Http1Body::shared(ReadHalf::of(connection, outgoing, pool), keeps, content)
+        };
+        Ok(response.map(|()| body))
+    }
+}

@@ -1,0 +1,190 @@
+//! An upload that outlives the head of its answer: it goes on in a task of its own while the response
+//! is read in its caller's, at another pace. Both share the connection.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::pool::Http1Pool;
+use super::upload::{Outgoing, Unwritten};
+use crate::proxy::upstream::socket::LAPSED;
+
+/// A connection that two tasks use.
+struct SharedConnection {
+    /// Short sections, never across an await.
+    halves: Mutex<Halves>,
+    pool: Arc<Http1Pool>,
+}
+
+struct Halves {
+    /// `None`: it was given up, or both are done with it.
+    connection: Option<Connection>,
+    /// The upload has ended; whether the request was written whole.
+    written: Option<bool>,
+    /// The answer is whole; whether the connection may carry another one.
+    answered: Option<bool>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl Halves {
+    /// Takes the connection away from both, and resets it if it is fenced.
+    fn give_up(&mut self) {
+        drop(self.connection.take());
+        for waker in [self.reader.take(), self.writer.take()] {
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Lets go of the connection when both are done with it. It goes back if it may.
+    fn settle(&mut self, pool: &Arc<Http1Pool>) {
+        let (Some(written), Some(keeps)) = (self.written, self.answered) else {
+            return;
+        };
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        if written {
+            connection.release();
+            if keeps {
+                pool.put(connection);
+            }
+        }
+    }
+}
+
+impl SharedConnection {
+    fn new(connection: Connection, pool: &Arc<Http1Pool>) -> Self {
+        Self {
+            halves: Mutex::new(Halves {
+                connection: Some(connection),
+                written: None,
+                answered: None,
+                reader: None,
+                writer: None,
+            }),
+            pool: Arc::clone(pool),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Halves> {
+        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the rest of the request. The body that is told about ends behind the connection's reset.
+    async fn finish(self: Arc<Self>, mut outgoing: Outgoing) {
+        let patience = self.pool.options.overtime;
+        let mut stall = Stall::new(patience);
+        poll_fn(|cx| {
+            let mut halves = self.lock();
+            let halves = &mut *halves;
+            let Some(connection) = &mut halves.connection else {
+                return Poll::Ready(());
+            };
+            match outgoing.poll(cx, connection) {
+                Poll::Pending => {
+                    let counts = halves.answered.is_some() && outgoing.is_stuck();
+                    if stall.is_over(cx, counts, connection.written()) {
+                        halves.give_up();
+                        return Poll::Ready(());
+                    }
+                    halves.writer = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) => halves.written = Some(true),
+                // The upstream takes no more: its answer stands.
+                Poll::Ready(Err(Unwritten::Socket(error))) if error.kind() != LAPSED => {
+                    halves.written = Some(false);
+                }
+                Poll::Ready(Err(_)) => halves.give_up(),
+            }
+            halves.settle(&self.pool);
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// The reader's side. Dropped before the answer's end, it drops the connection.
+pub(super) struct ReadHalf(Arc<SharedConnection>);
+
+impl ReadHalf {
+    /// Has a task write the rest of the request.
+    pub(super) fn of(connection: Connection, outgoing: Outgoing, pool: &Arc<Http1Pool>) -> Self {
+        let shared = Arc::new(SharedConnection::new(connection, pool));
+        tokio::spawn(Arc::clone(&shared).finish(outgoing));
+        Self(shared)
+    }
+
+    /// Uses the connection. `None`: it was given up.
+    pub(super) fn read<T>(
+        &self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut Context<'_>, &mut Connection) -> Poll<T>,
+    ) -> Option<Poll<T>> {
+        let mut halves = self.0.lock();
+        let polled = read(cx, halves.connection.as_mut()?);
+        if polled.is_pending() {
+            halves.reader = Some(cx.waker().clone());
+        }
+        Some(polled)
+    }
+
+    /// The answer is whole; `keeps`: whether the connection may carry another one.
+    pub(super) fn answered(self, keeps: impl FnOnce(&Connection) -> bool) {
+        let mut halves = self.0.lock();
+        halves.answered = Some(halves.connection.as_ref().is_some_and(keeps));
+        halves.settle(&self.0.pool);
+        if let Some(writer) = halves.writer.take() {
+            // How long it may stand still counts from now.
+            writer.wake();
+        }
+    }
+}
+
+impl Drop for ReadHalf {
+    fn drop(&mut self) {
+        let mut halves = self.0.lock();
+        if halves.answered.is_none() {
+            halves.give_up();
+        }
+    }
+}
+
+/// How long an upload has stood still whose answer is whole.
+struct Stall {
+    /// `None`: another one decides when it ends.
+    patience: Option<Duration>,
+    timer: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
+    written: u64,
+}
+
+impl Stall {
+    const fn new(patience: Option<Duration>) -> Self {
+        Self {
+            patience,
+            timer: None,
+            written: 0,
+        }
+    }
+
+    /// Whether it has for too long. `counts`: it stands still by the upstream's fault.
+    fn is_over(&mut self, cx: &mut Context<'_>, counts: bool, written: u64) -> bool {
+        let Some(patience) = self.patience else {
+            return false;
+        };
+        let moved = std::mem::replace(&mut self.written, written) != written;
+        if moved || !counts {
+            self.timer = None;
+        }
+        if !counts {
+            return false;
+        }
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        timer.as_mut().poll(cx).is_ready()
+    }
+}
