@@ -365,7 +365,7 @@ type Cancelled = Pin<Box<WaitForCancellationFutureOwned>>;
 
 impl UpstreamBody {
     /// Breaks off once `cut` is cancelled. Dropping the response is not enough: an upstream may have
-    /// answered whole before the upload's end, and hyper goes on with the upload then.
+    /// answered whole before the upload's end, and the upload goes on then.
     pub(crate) fn cut_by(mut self, cut: CancellationToken) -> Self {
         let waited = self.rest.is_some();
         let waited = waited.then(|| Box::pin(cut.clone().cancelled_owned()));

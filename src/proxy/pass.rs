@@ -209,9 +209,8 @@ impl Proxy {
     }
 }
 
-/// Says how the body is framed where hyper, left alone, would not: it takes a GET or HEAD of unknown length for
-/// one without a body, and sends no length with an empty POST (RFC 9110, 8.6: a sender should), which some
-/// servers answer with 411.
+/// Says how the body is framed. An empty POST says so (RFC 9110, 8.6: a sender should), since some servers
+/// answer 411 otherwise.
 fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
     if headers.contains_key(CONTENT_LENGTH) {
         return;

@@ -215,7 +215,6 @@ impl Tunnel {
         let Some(mut upstream) = upstream else {
             return End::Cut;
         };
-        let reset = upstream.switch();
         let too_old = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -247,7 +246,7 @@ impl Tunnel {
         };
         // Whoever has ended it: what the client has sent and the upstream has not taken yet is not to
         // arrive later on, when the permit has ended.
-        reset.throw();
+        upstream.reset();
         match ended {
             Some(client) => End::Upstream(Rest(client)),
             None => End::Cut,

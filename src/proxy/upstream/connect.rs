@@ -83,7 +83,9 @@ impl Tls {
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = match connector.connect(name, socket).await {
-            Err(error) if self.h2 && agrees_on_nothing(&error) => return Err(NO_H2.into()),
+            Err(error) if self.h2 && agrees_on_nothing(&error) => {
+                return Err(format!("{NO_H2}: {error}").into());
+            }
             stream => stream?,
         };
         // One that knows no ALPN has let the handshake pass.

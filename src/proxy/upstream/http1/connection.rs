@@ -100,10 +100,6 @@ impl Connection {
         self.io.written()
     }
 
-    pub(super) fn switch(&self) -> ResetSwitch {
-        self.io.switch().clone()
-    }
-
     /// Looks at what has come, without waiting for anything.
     pub(super) fn look(&mut self) -> Look {
         if !self.buf.is_empty() {
@@ -192,9 +188,9 @@ impl Upgraded {
         Self(connection)
     }
 
-    /// Has it reset.
-    pub(crate) fn switch(&self) -> ResetSwitch {
-        self.0.switch()
+    /// Resets it, if it is fenced. When this returns, nothing more is sent over it.
+    pub(crate) fn reset(&self) {
+        self.0.io.switch().throw();
     }
 }
 

@@ -137,12 +137,17 @@ pub(super) fn response(
     Some(response)
 }
 
-/// Behind `HTTP/1.1 200`, and a space where there is one.
+/// Behind `HTTP/1.1 200`, and a space where there is one. One that is not ASCII is left out.
 fn reason(head: &[u8]) -> &[u8] {
     let rest = head.get(12..).unwrap_or_default();
     let end = rest.iter().position(|byte| *byte == b'\r');
     let reason = &rest[..end.unwrap_or(rest.len())];
-    reason.strip_prefix(b" ").unwrap_or(reason)
+    let reason = reason.strip_prefix(b" ").unwrap_or(reason);
+    if reason.is_ascii() {
+        reason
+    } else {
+        &reason[..0]
+    }
 }
 
 /// The trailers that these bytes are, which have been read to the letter. `None`: there are none.

@@ -1,0 +1,165 @@
+//! What becomes of idle connections, and when a request goes over another one.
+
+use socket2::SockRef;
+use tokio::net::UnixStream;
+
+use super::super::connection::{Connection, Look};
+use super::*;
+use crate::proxy::upstream::connect::UpstreamIo;
+use crate::proxy::upstream::socket::{Io, Socket};
+use crate::worker;
+
+fn connection() -> (Connection, UnixStream) {
+    let (near, far) = UnixStream::pair().expect("sockets");
+    let socket = Socket::new(Io::Unix(near), None);
+    (Connection::new(UpstreamIo::Plain(socket)), far)
+}
+
+/// Until the runtime knows of what has come.
+async fn look(connection: &mut Connection) -> Look {
+    for _ in 0..1000 {
+        match connection.look() {
+            Look::Quiet => tokio::task::yield_now().await,
+            seen => return seen,
+        }
+    }
+    Look::Quiet
+}
+
+#[tokio::test]
+async fn a_look_sees_what_has_come() {
+    let (mut quiet, _far) = connection();
+    assert_eq!(look(&mut quiet).await, Look::Quiet);
+    let (mut spoken, mut far) = connection();
+    far.write_all(b"\n").await.expect("written");
+    assert_eq!(look(&mut spoken).await, Look::Bytes);
+    let (mut ended, far) = connection();
+    drop(far);
+    assert_eq!(look(&mut ended).await, Look::Ended);
+}
+
+#[tokio::test]
+async fn the_newest_is_taken_first_and_from_any_shard() {
+    let bench = Bench::new().await;
+    let mut far = Vec::new();
+    for worker in [0, 1, 0] {
+        worker::set_index(worker);
+        let (mut near, other) = connection();
+        near.occupy(None);
+        near.release();
+        bench.pool.put(near);
+        far.push(other);
+    }
+    assert_eq!(bench.pool.idle(), 3);
+    worker::set_index(0);
+    for at in [2, 0, 1] {
+        let mut taken = bench.pool.take().expect("an idle one");
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let wrote = taken.poll_write(&mut cx, b"x", b"");
+        assert!(matches!(wrote, std::task::Poll::Ready(Ok(1))));
+        let got = far[at].read_u8().await;
+        // One shard where there is one core.
+        if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+            assert_eq!(got.expect("it came over this one"), b'x');
+        } else {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_has_ended_or_spoken_while_idle_is_closed_and_not_used() {
+    for spoken in [true, false] {
+        let bench = Bench::new().await;
+        let mut socket = bench.warm().await;
+        if spoken {
+            socket.write_all(b"\r\n").await.expect("written");
+        } else {
+            socket.shutdown().await.expect("open");
+        }
+        // Nobody asks for it.
+        bench.until_idle(0).await;
+        let mut rest = Vec::new();
+        let _ = socket.read_to_end(&mut rest).await;
+        assert!(rest.is_empty());
+        bench.warm().await;
+    }
+}
+
+#[tokio::test]
+async fn the_idle_grow_old() {
+    let bench = Bench::with_idle_timeout(Duration::from_millis(30)).await;
+    let mut socket = bench.warm().await;
+    bench.until_idle(0).await;
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_retired_keeps_nothing() {
+    let bench = Bench::new().await;
+    let _socket = bench.warm().await;
+    bench.pool.retire();
+    assert_eq!(bench.pool.idle(), 0);
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_request(&mut socket).await;
+        socket.write_all(OK).await.expect("written");
+        let mut rest = Vec::new();
+        socket.read_to_end(&mut rest).await
+    };
+    let exchange = async {
+        let response = bench.send(get()).await.expect("a head");
+        assert_eq!(whole(response).await, Some(b"ok".to_vec()));
+        assert_eq!(bench.pool.idle(), 0);
+    };
+    let ((), closed) = tokio::join!(exchange, served);
+    assert_eq!(closed.expect("an end"), 0);
+}
+
+/// The kernel takes nothing more over it, which no look shows.
+fn unwritable() -> (Connection, UnixStream) {
+    let (near, far) = UnixStream::pair().expect("sockets");
+    let shut = SockRef::from(&near).shutdown(std::net::Shutdown::Write);
+    shut.expect("an open socket");
+    let socket = Socket::new(Io::Unix(near), None);
+    (Connection::new(UpstreamIo::Plain(socket)), far)
+}
+
+#[tokio::test]
+async fn a_request_of_which_nothing_was_taken_goes_over_a_new_connection() {
+    let bench = Bench::new().await;
+    let (near, mut far) = unwritable();
+    bench.pool.put(near);
+    let _socket = bench.warm().await;
+    let mut seen = Vec::new();
+    far.read_to_end(&mut seen).await.expect("an end");
+    assert!(seen.is_empty());
+}
+
+#[tokio::test]
+async fn it_goes_over_no_second_one() {
+    let mut bench = Bench::new().await;
+    let (near, _far) = unwritable();
+    bench.pool.put(near);
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    drop(std::mem::replace(&mut bench.listener, other));
+    let refused = bench.send(get()).await;
+    assert!(matches!(refused, Err(SendError::NotSent(_))));
+}
+
+/// A byte of it may have arrived, so it is not sent again.
+#[tokio::test]
+async fn a_request_that_was_taken_goes_over_no_other_connection() {
+    let bench = Bench::new().await;
+    let mut socket = bench.warm().await;
+    let served = async {
+        read_request(&mut socket).await;
+        drop(socket);
+    };
+    let (answer, ()) = tokio::join!(bench.send(get()), served);
+    assert!(matches!(answer, Err(SendError::Broken(_))));
+    let second = tokio::time::timeout(Duration::from_millis(50), bench.listener.accept()).await;
+    assert!(second.is_err(), "no other connection");
+}

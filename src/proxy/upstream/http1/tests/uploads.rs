@@ -1,0 +1,214 @@
+//! Bodies on their way out, and answers that come before their end.
+
+use std::convert::Infallible;
+
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::wire::chunked::{Chunks, Piece};
+
+/// A body of which `part` has arrived, and the client that may send more.
+async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let (tx, rx) = oneshot::channel();
+    let tx = std::sync::Mutex::new(Some(tx));
+    tokio::spawn(async move {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let tx = tx.lock().expect("not poisoned").take();
+            let _ = tx.expect("one request").send(request.into_body());
+            async { std::future::pending::<Result<Response<Empty<Bytes>>, Infallible>>().await }
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        let _ = connection
+            .serve_connection(TokioIo::new(server), service)
+            .await;
+    });
+    let head = format!("PUT / HTTP/1.1\r\nhost: x\r\n{framing}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.expect("room");
+    client.write_all(part).await.expect("room");
+    (Upload::unlimited(rx.await.expect("a body")), client)
+}
+
+fn put(upload: Upload) -> Request<UpstreamBody> {
+    request(Method::PUT, upload)
+}
+
+async fn read_until(socket: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while !seen.ends_with(end) {
+        let byte = socket.read_u8().await.expect("more to read");
+        seen.push(byte);
+    }
+    seen
+}
+
+/// Reads a chunked body to its end, and not beyond.
+async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMap>) {
+    let (mut chunks, mut content, mut section) = (Chunks::default(), Vec::new(), Vec::new());
+    while !chunks.is_end() {
+        let byte = [socket.read_u8().await.expect("more")];
+        match chunks.piece(&byte, &RESPONSE_LIMITS).expect("no fault") {
+            Piece::Data(_) => content.extend(byte),
+            Piece::Trailers(_) => section.extend(byte),
+            Piece::Syntax(_) => {}
+        }
+    }
+    (content, head::trailers(&section))
+}
+
+#[tokio::test]
+async fn a_body_arrives_as_it_was_sent() {
+    let long = "b".repeat(300_000);
+    let sized = format!("content-length: {}", long.len());
+    let chunk = format!("{:x}\r\n{long}\r\n0\r\nX-T: 1\r\n\r\n", long.len());
+    for (framing, sent, chunked) in [
+        (&*sized, long.as_bytes(), false),
+        ("content-length: 3", b"abc", false),
+        ("transfer-encoding: chunked", chunk.as_bytes(), true),
+        ("transfer-encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n", true),
+        ("transfer-encoding: chunked", b"0\r\n\r\n", true),
+    ] {
+        let bench = Bench::new().await;
+        let (upload, _client) = begun(framing, sent).await;
+        let served = async {
+            let mut socket = bench.accept().await;
+            let head = read_request(&mut socket).await.to_ascii_lowercase();
+            assert!(head.contains(&format!("\r\n{framing}\r\n")), "{head}");
+            let mut content = Vec::new();
+            if chunked {
+                let (read, trailers) = read_chunked(&mut socket).await;
+                content = read;
+                assert_eq!(trailers.is_some(), !sent.ends_with(b"0\r\n\r\n"));
+            } else {
+                content = vec![0; sent.len()];
+                socket.read_exact(&mut content).await.expect("all of it");
+            }
+            socket.write_all(OK).await.expect("written");
+            (content, socket)
+        };
+        let (response, (content, _socket)) = tokio::join!(bench.send(put(upload)), served);
+        assert_eq!(whole(response.expect("a head")).await, Some(b"ok".to_vec()));
+        let wanted: &[u8] = match (sent.len(), chunked) {
+            (300_000.., _) => long.as_bytes(),
+            (5, _) => b"",
+            _ => b"abc",
+        };
+        assert!(content == wanted, "{} bytes", content.len());
+        assert_eq!(bench.pool.idle(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_behind_its_answer() {
+    let bench = Bench::new().await;
+    let (upload, mut client) = begun("content-length: 10", b"hello").await;
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_until(&mut socket, b"hello").await;
+        socket.write_all(OK).await.expect("written");
+        socket
+    };
+    let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+    assert_eq!(whole(response.expect("a head")).await, Some(b"ok".to_vec()));
+    assert_eq!(bench.pool.idle(), 0, "the request is not whole");
+    client.write_all(b"world").await.expect("room");
+    read_until(&mut socket, b"world").await;
+    bench.until_idle(1).await;
+}
+
+/// The client reads nothing before it has sent all.
+#[tokio::test]
+async fn an_upload_goes_on_though_nobody_reads_its_answer() {
+    let bench = Bench::new().await;
+    let (upload, mut client) = begun("content-length: 10", b"hello").await;
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_until(&mut socket, b"hello").await;
+        socket
+            .write_all(&OK[..OK.len() - 1])
+            .await
+            .expect("written");
+        socket
+    };
+    let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+    let response = response.expect("a head");
+    client.write_all(b"world").await.expect("room");
+    read_until(&mut socket, b"world").await;
+    socket.write_all(b"k").await.expect("written");
+    assert_eq!(whole(response).await, Some(b"ok".to_vec()));
+    bench.until_idle(1).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_wants_ends_its_upload() {
+    let bench = Bench::new().await;
+    let (upload, _client) = begun("content-length: 10", b"hello").await;
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_until(&mut socket, b"hello").await;
+        socket
+            .write_all(&OK[..OK.len() - 1])
+            .await
+            .expect("written");
+        socket
+    };
+    let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+    drop(response.expect("a head"));
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
+    assert_eq!(bench.pool.idle(), 0);
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_breaks_its_answer() {
+    for answered in [false, true] {
+        let bench = Bench::new().await;
+        let (upload, client) = begun("content-length: 10", b"hello").await;
+        let served = async {
+            let mut socket = bench.accept().await;
+            read_until(&mut socket, b"hello").await;
+            if answered {
+                let part = &OK[..OK.len() - 1];
+                socket.write_all(part).await.expect("written");
+            } else {
+                drop(client);
+            }
+            socket
+        };
+        let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+        match response {
+            Ok(response) => assert_eq!(whole(response).await, None),
+            Err(error) => assert!(matches!(error, SendError::Broken(_)), "{error:?}"),
+        }
+        let mut rest = Vec::new();
+        let _ = socket.read_to_end(&mut rest).await;
+        assert!(rest.is_empty(), "not a byte more");
+    }
+}
+
+/// An upstream that refuses an upload says so and closes: what it says is passed on.
+#[tokio::test]
+async fn what_an_upstream_says_before_it_closes_is_heard() {
+    let bench = Bench::new().await;
+    let (upload, mut client) = begun("content-length: 10000000", b"hello").await;
+    let answer = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_until(&mut socket, b"hello").await;
+        socket.write_all(answer).await.expect("written");
+        socket.shutdown().await.expect("open");
+        socket
+    };
+    let (response, _socket) = tokio::join!(bench.send(put(upload)), served);
+    let response = response.expect("a head");
+    assert_eq!(response.status(), 413);
+    let _ = client.write_all(b"more").await;
+    assert_eq!(whole(response).await, Some(b"no".to_vec()));
+    assert_eq!(bench.pool.idle(), 0);
+}
