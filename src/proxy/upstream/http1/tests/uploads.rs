@@ -79,15 +79,15 @@ async fn a_body_arrives_as_it_was_sent() {
             let mut socket = bench.accept().await;
             let head = read_request(&mut socket).await.to_ascii_lowercase();
             assert!(head.contains(&format!("\r\n{framing}\r\n")), "{head}");
-            let mut content = Vec::new();
-            if chunked {
-                let (read, trailers) = read_chunked(&mut socket).await;
-                content = read;
+            let content = if chunked {
+                let (content, trailers) = read_chunked(&mut socket).await;
                 assert_eq!(trailers.is_some(), !sent.ends_with(b"0\r\n\r\n"));
+                content
             } else {
-                content = vec![0; sent.len()];
+                let mut content = vec![0; sent.len()];
                 socket.read_exact(&mut content).await.expect("all of it");
-            }
+                content
+            };
             socket.write_all(OK).await.expect("written");
             (content, socket)
         };
