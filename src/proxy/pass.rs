@@ -209,8 +209,8 @@ impl Proxy {
     }
 }
 
-/// Says how the body is framed. An empty POST says so (RFC 9110, 8.6: a sender should), since some servers
-/// answer 411 otherwise.
+/// Says how the body is framed. An empty POST says so (RFC 9110, 8.6: a sender should), since some
+/// servers answer 411 otherwise.
 fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
     if headers.contains_key(CONTENT_LENGTH) {
         return;

@@ -15,8 +15,8 @@ use crate::proxy::upstream::socket::ResetSwitch;
 const FIRST_READ: usize = 8 << 10;
 pub(super) const MOST_READ: usize = 64 << 10;
 
-/// The connection that a fenced request goes over, for whoever may have to reset it. `None`: there is
-/// none yet, or no more: it may carry another request by now.
+/// The connection that a fenced request goes over, for the holder that may have to reset it. `None`:
+/// there is none yet, or it may carry another request by now.
 #[derive(Clone, Default)]
 pub(crate) struct Occupied(Arc<Mutex<Option<ResetSwitch>>>);
 

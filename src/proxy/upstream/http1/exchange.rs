@@ -59,8 +59,8 @@ impl Http1Pending {
         self.occupied.as_ref()
     }
 
-    /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a fenced
-    /// request.
+    /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a
+    /// fenced request.
     pub(in crate::proxy::upstream) async fn response(
         self,
     ) -> Result<Response<Http1Body>, SendError> {
@@ -87,7 +87,8 @@ impl Http1Pending {
                 }
                 Err(Broke::Midway(why)) => return Err(SendError::Broken(why)),
                 Err(Broke::Unsent(why)) => {
-                    connection.release();
+                    // Without a goodbye: it would send what TLS may have kept of the request.
+                    drop(connection);
                     if !reused || !outgoing.is_untouched() {
                         return Err(SendError::NotSent(why));
                     }

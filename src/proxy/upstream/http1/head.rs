@@ -19,7 +19,8 @@ pub(super) enum RequestFraming {
     Chunked,
 }
 
-/// Writes the head of a request. `ended`: it has no body; `exact`: the length of its body, where it is known.
+/// Writes the head of a request. `ended`: it has no body; `exact`: the length of its body, where it
+/// is known.
 pub(super) fn write(
     head: &request::Parts,
     ended: bool,

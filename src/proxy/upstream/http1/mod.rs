@@ -15,8 +15,8 @@
 //!    is handed on. Bytes behind the answer close it.
 //! 8. An upload that outlives the head of its answer goes on in a task of its own ([`tail`]), since
 //!    the client may send all before it reads. Only then two tasks share a connection.
-//! 9. A connection that is dropped in the middle of an exchange is reset before the drop returns, if it is
-//!    fenced; and the body of the request is dropped after it, so that what that tells comes later.
+//! 9. A connection that is dropped in the middle of an exchange is reset before the drop returns, if
+//!    it is fenced. The body of the request is dropped after it, so that its end is told later.
 //! 10. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
 //!
 //! [`AnswerReader`]: crate::wire::answers::AnswerReader
