@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
 
+use super::received::Received;
 use super::respond::{Reader, Refusal, Style, Subject, Why};
 use super::table::Table;
 use super::{ClientBody, Done, Peer, PeerNames, Proxy, conclusion, headers};
@@ -40,7 +40,7 @@ impl About {
         }
     }
 
-    pub(super) fn of(request: &Request<Incoming>, peer: &Peer) -> Self {
+    pub(super) fn of(request: &Request<Received>, peer: &Peer) -> Self {
         Self {
             trace_id: headers::trace::trace_id(request.headers()).map(str::to_owned),
             grpc: reads_grpc(request),

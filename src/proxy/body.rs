@@ -12,9 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
@@ -22,6 +20,7 @@ use super::headers::trailers::TrailerRules;
 use super::memory::{Memory, NoRoom, Pieces};
 use super::pace::{Flow, Pace};
 use super::rate::{LeastRate, Rate};
+use super::received::Received;
 use crate::config::BodySettings;
 use crate::metrics::Limit;
 use crate::wire::{
@@ -30,19 +29,10 @@ use crate::wire::{
 };
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-/// What goes back to the client.
-pub(crate) type ClientBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// So much of a body that is known to be longer than `body.buffer` is read before admission. A client
 /// that announces one and sends nothing holds up nobody.
 const BEGINNING: u64 = 16 << 10;
-
-/// A body of known content.
-pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
-    Full::new(content.into())
-        .map_err(|never| match never {})
-        .boxed_unsync()
-}
 
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +111,7 @@ impl BodyRules {
     }
 
     /// Refuses a body that is known to be too long before it is read.
-    pub(crate) fn admit(&self, incoming: &Incoming) -> Result<(), BodyError> {
+    pub(crate) fn admit(&self, incoming: &Received) -> Result<(), BodyError> {
         match self.settings.max {
             Some(max) if incoming.size_hint().lower() > max => Err(BodyError::TooLarge(max)),
             _ => Ok(()),
@@ -133,7 +123,7 @@ impl BodyRules {
 pub(crate) struct Upload {
     pieces: Pieces,
     /// `None`: the body has been read whole.
-    rest: Option<Incoming>,
+    rest: Option<Received>,
     /// The client sent a Content-Length, so the length is the header's business.
     sized: bool,
     /// `None` only where there is nothing they could hold for.
@@ -143,7 +133,7 @@ pub(crate) struct Upload {
 impl Upload {
     /// Reads up to `body.buffer` bytes. `hold`: when that has passed, what has not come is left to be streamed.
     pub(crate) async fn read(
-        incoming: Incoming,
+        incoming: Received,
         headers: &HeaderMap,
         rules: &BodyRules,
         hold: Option<Duration>,
@@ -153,7 +143,7 @@ impl Upload {
     }
 
     async fn read_within(
-        mut incoming: Incoming,
+        mut incoming: Received,
         headers: &HeaderMap,
         rules: &BodyRules,
         hold: Option<Duration>,
@@ -168,6 +158,18 @@ impl Upload {
         };
         if limits.buffer == 0 && !incoming.is_end_stream() {
             upload.rest = Some(incoming);
+            return Ok(upload);
+        }
+        if let Some(content) = incoming.take_whole() {
+            // It has come with its head: there is nobody to wait for.
+            let frame = Frame::data(content);
+            if !is_empty(&frame) {
+                upload
+                    .pieces
+                    .push(frame)
+                    .map_err(|NoRoom| BodyError::NoRoom)?;
+            }
+            upload.pieces.seal();
             return Ok(upload);
         }
         let wanted = if incoming.size_hint().lower() > limits.buffer {
@@ -194,7 +196,7 @@ impl Upload {
                 () = cancelled(crowded) => return Err(BodyError::Crowded),
             };
             let frame = match frame {
-                Ok(Some(frame)) => frame.map_err(|error| BodyError::Broken(error.into()))?,
+                Ok(Some(frame)) => frame.map_err(BodyError::Broken)?,
                 Ok(None) => {
                     upload.pieces.seal();
                     return Ok(upload);
@@ -236,7 +238,7 @@ impl Upload {
     }
 
     /// A body of which nothing is read beforehand.
-    pub(crate) fn streamed(incoming: Incoming, rules: &BodyRules) -> Result<Self, BodyError> {
+    pub(crate) fn streamed(incoming: Received, rules: &BodyRules) -> Result<Self, BodyError> {
         rules
             .admit(&incoming)
             .inspect_err(|error| rules.count(error))?;
@@ -250,7 +252,7 @@ impl Upload {
 
     /// A body of which nothing is read, and that may take as long as it likes.
     #[cfg(test)]
-    pub(crate) fn unlimited(incoming: Incoming) -> Self {
+    pub(crate) fn unlimited(incoming: Received) -> Self {
         Self {
             rest: Some(incoming),
             ..Self::empty()
@@ -344,7 +346,7 @@ fn is_empty(frame: &Frame<Bytes>) -> bool {
 /// the client breaks off, takes too long, or sends more than it may.
 pub(crate) struct UpstreamBody {
     pieces: Pieces,
-    rest: Option<Incoming>,
+    rest: Option<Received>,
     /// Left to send, where the whole body is here and had a Content-Length.
     exact: Option<u64>,
     ended: bool,
@@ -469,9 +471,7 @@ impl Body for UpstreamBody {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => {
-                Poll::Ready(Some(Err(BodyError::Broken(error.into()))))
-            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Broken(error)))),
             Poll::Pending => {
                 let due = this.flow.as_ref().is_none_or(|flow| {
                     flow.waits();

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
-use hyper::body::Incoming;
 
 use super::account::About;
 use super::body::Upload;
 use super::classify::{self, Class, Fenced};
 use super::headers::{self, RESOURCE, TARGET};
+use super::received::Received;
 use super::respond::{self, Refusal};
 use super::table::Route;
 use super::{Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
@@ -35,7 +35,7 @@ impl Proxy {
         &self,
         live: &Live,
         head: Parts,
-        body: Incoming,
+        body: Received,
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
@@ -86,7 +86,7 @@ impl Proxy {
         live: &Live,
         target: &str,
         (head, peer): (&Parts, &Peer),
-        body: Incoming,
+        body: Received,
     ) -> Result<Claim, Refusal> {
         let malformed = || {
             Refusal::Ambiguous(
@@ -129,7 +129,7 @@ impl Proxy {
         &self,
         fenced: &Fenced,
         aimed: &Parts,
-        body: Incoming,
+        body: Received,
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
         let rules = self.rules(limits, false);

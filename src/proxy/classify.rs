@@ -123,7 +123,7 @@ fn whole_head(head: &Parts) -> Result<(), Refusal> {
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::Ambiguous(why.into()));
     }
-    // On HTTP/1 the guard has seen to it; HTTP/2 frames by itself, but the upstream may not.
+    // On HTTP/1 the head's reader has seen to it; HTTP/2 frames by itself, but the upstream may not.
     if let Some(name) = head
         .headers
         .keys()

@@ -1,6 +1,6 @@
 //! One exchange with the upstream, in a task of its own that owns the permit.
 //!
-//! The task is not the request handler: hyper drops a handler's future when its client leaves, and an
+//! The task is not the request handler: a handler's future is dropped when its client leaves, and an
 //! exchange that has begun must be followed to its end. [`forward`] consumes the [`Permit`], so that
 //! nothing fenced can be sent without one, and nothing can be sent twice.
 //!
@@ -30,16 +30,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::client::Client;
+pub(super) use self::client::Followed;
 use self::cuts::{Cut, Cuts, Failed, give_up, too_slow};
 use self::ready::Ready;
 pub(super) use self::ready::unreserved;
 use super::admit::Gate;
-use super::body::{ClientBody, UpstreamBody};
+use super::body::UpstreamBody;
 use super::conclusion::{Conclusion, Doubt, GrpcStatus};
 use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::headers::via::Via;
 use super::memory::Share;
+use super::reply::ClientBody;
 use super::respond::{Refusal, Why};
 use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Fate, Hold, ResponseBody, Upstream};
@@ -206,7 +208,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let (mut client, followed) = client::way(&body, memory);
-    let response = Response::from_parts(parts, followed.boxed_unsync());
+    let response = Response::from_parts(parts, ClientBody::followed(followed));
     let _ = head.send(Ok(Answered { response, doubt }));
     let mut whole = pump(&mut body, &trailers, &mut later, &mut client, &cuts).await;
     let mut finish = std::pin::pin!(client.finish(whole));

@@ -27,9 +27,12 @@ mod pass;
 mod peer;
 mod places;
 mod rate;
+mod received;
+mod reply;
 mod respond;
 mod shares;
 pub(crate) mod slow;
+mod switch;
 mod table;
 mod tunnel;
 mod upstream;
@@ -41,14 +44,13 @@ use std::time::Duration;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::account::{About, Throttles};
 pub(crate) use self::admit::Gate;
+pub(crate) use self::body::BoxError;
 use self::body::{BodyError, BodyRules, Upload};
-pub(crate) use self::body::{BoxError, ClientBody};
 use self::classify::{Class, Fenced};
 use self::conclusion::{Conclusion, Doubt};
 use self::forward::{Exchange, Limits};
@@ -58,9 +60,12 @@ use self::pass::Passing;
 pub(crate) use self::peer::{Peer, PeerNames};
 use self::places::Places;
 use self::rate::LeastRate;
+pub(crate) use self::received::{Feed, Received, Wish, streamed};
+pub(crate) use self::reply::ClientBody;
 use self::respond::Refusal;
 pub(crate) use self::shares::{ConnectionPlaces, Network};
 use self::slow::SlowClients;
+pub(crate) use self::switch::{Handover, handover};
 use self::table::Table;
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
@@ -226,7 +231,7 @@ impl Proxy {
     /// One request, whatever it is.
     pub(crate) async fn handle(
         &self,
-        request: Request<Incoming>,
+        request: Request<Received>,
         peer: &Peer,
     ) -> Response<ClientBody> {
         let live = self.live();
@@ -304,7 +309,7 @@ impl Proxy {
         response
     }
 
-    /// Answers a request of which nobody but the guard has seen the head. The connection ends with it.
+    /// Answers a request whose head is not taken. The connection ends with it.
     pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
         let live = self.live();
         let table = &live.table;
@@ -323,7 +328,7 @@ impl Proxy {
         live: &Live,
         fenced: Fenced,
         mut head: Parts,
-        body: Incoming,
+        body: Received,
         peer: &Peer,
         about: &About,
     ) -> Result<Done, Refusal> {
@@ -431,7 +436,8 @@ impl Proxy {
             None => Ok(Outcome::Current),
         };
         // The exchange may be over long before the client has taken its answer, and the other way round.
-        let response = places::keep(answered.response, place);
+        let mut response = answered.response;
+        response.body_mut().keep(place, None);
         Ok(Done { response, outcome })
     }
 
@@ -526,13 +532,10 @@ fn malformed_refusal(error: wire::chunked::BodyError) -> Refusal {
     }
 }
 
-/// What the guard found in a body, if that is why it broke off.
+/// What is wrong with a body, if that is why it broke off.
 fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
     let mut causes = std::iter::successors(Some(broken), |error| error.source());
-    causes.find_map(|error| {
-        let error = error.downcast_ref::<std::io::Error>()?;
-        error.get_ref()?.downcast_ref().copied()
-    })
+    causes.find_map(|error| error.downcast_ref().copied())
 }
 
 fn too_long_for_key(buffer: u64) -> Refusal {

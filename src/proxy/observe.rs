@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use http::Response;
 use http::request::Parts;
-use hyper::body::Incoming;
 
 use super::account::{About, log};
 use super::admit::undecided;
@@ -14,6 +13,7 @@ use super::body::{BodyError, Upload};
 use super::classify::Fenced;
 use super::pass::Passing;
 use super::places::Place;
+use super::received::Received;
 use super::respond::Refusal;
 use super::table::Route;
 use super::{ClientBody, Live, Proxy, body_refusal, too_long_for_key};
@@ -29,7 +29,7 @@ impl Proxy {
         &self,
         live: &Live,
         judged: Result<Fenced, Refusal>,
-        (head, body): (Parts, Incoming),
+        (head, body): (Parts, Received),
         passing: Passing<'_>,
         about: &About,
     ) -> Result<Response<ClientBody>, Refusal> {

@@ -8,8 +8,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +20,11 @@ use super::headers::{self, ForUpstream};
 use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
-use super::places::{self, Place};
+use super::places::Place;
+use super::received::Received;
+use super::reply::ClientBody;
 use super::respond::{Refusal, Why};
+use super::switch::ClientSwitch;
 use super::table::Route;
 use super::tunnel::End;
 use super::upstream::Upstream;
@@ -105,9 +106,7 @@ impl Proxy {
         *request.headers_mut() = head.headers;
         // How the client spelled the names travels here. Its side of an upgrade is not the upstream's.
         *request.extensions_mut() = head.extensions;
-        request
-            .extensions_mut()
-            .remove::<hyper::upgrade::OnUpgrade>();
+        request.extensions_mut().remove::<ClientSwitch>();
         request
     }
 
@@ -117,7 +116,7 @@ impl Proxy {
         live: &Live,
         route: Option<&Arc<Route>>,
         head: Parts,
-        body: Incoming,
+        body: Received,
         peer: &Peer,
         upgrade: bool,
     ) -> Result<Done, Refusal> {
@@ -193,14 +192,9 @@ impl Proxy {
             let (mut parts, body) = response.into_parts();
             let rules = headers::response_for_client(&mut parts.headers, parts.version, &self.via);
             parts.version = Version::default();
-            let body = body.map_frame(move |mut frame| {
-                if let Some(trailers) = frame.trailers_mut() {
-                    rules.strip(trailers);
-                }
-                frame
-            });
-            let body = body.boxed_unsync();
-            places::keep(Response::from_parts(parts, body), (place, flow.answering()))
+            let mut body = ClientBody::passed(body, rules);
+            body.keep(place, Some(flow.answering()));
+            Response::from_parts(parts, body)
         };
         Ok(Done {
             response,

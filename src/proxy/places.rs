@@ -7,19 +7,12 @@
 //! A share counts for as long as the place. So a client that resets its streams, or closes its
 //! connection, gets no other places while the upstream still works on its requests.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::Response;
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::body::{BoxError, ClientBody};
 use super::peer::Peer;
 use super::respond::Refusal;
 use super::shares::{ConnectionPlace, PeerCounts, PeerPlace};
@@ -132,45 +125,6 @@ impl Places {
             _connection: connection,
             _peer: of_peer,
         }))
-    }
-}
-
-/// The response, keeping `kept` until its body has been taken or dropped.
-pub(super) fn keep(
-    response: Response<ClientBody>,
-    kept: impl Send + 'static,
-) -> Response<ClientBody> {
-    if response.body().is_end_stream() {
-        return response;
-    }
-    response.map(|body| Keeping { body, _kept: kept }.boxed_unsync())
-}
-
-struct Keeping<K> {
-    body: ClientBody,
-    _kept: K,
-}
-
-// Nothing in it is pinned in place: the body is a box.
-impl<K> Unpin for Keeping<K> {}
-
-impl<K> Body for Keeping<K> {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

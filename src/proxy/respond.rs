@@ -8,9 +8,9 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICA
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::body::{ClientBody, full};
 use super::headers::OUTCOME;
 use super::headers::via::Loop;
+use super::reply::{ClientBody, full};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
 use crate::wire::request::{Kind, RequestError};
@@ -180,7 +180,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal of a head that did not pass the guard.
+    /// The refusal of a head that is not taken.
     pub(crate) fn of_head(error: RequestError) -> Self {
         let what = format!("The head of the request: {error}. Nothing was forwarded.");
         match error.kind() {

@@ -21,8 +21,6 @@ use std::time::Duration;
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -30,9 +28,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
+use super::reply::{ClientBody, full};
+use super::switch::{ClientSocket, ClientSwitch, Switched};
 use super::upstream::{ResponseBody, Upgraded};
 
 /// How long a client may take to end its side after the upstream has ended the other.
@@ -40,7 +39,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The client's side of a tunnel to come.
 pub(crate) struct Opening {
-    client: OnUpgrade,
+    client: Switched,
     /// What it asks for, as one line.
     protocols: HeaderValue,
     /// Cancelled when the process stops.
@@ -66,7 +65,7 @@ impl Opening {
             return None;
         }
         Some(Self {
-            client: head.extensions.remove::<OnUpgrade>()?,
+            client: head.extensions.remove::<ClientSwitch>()?.take()?,
             protocols,
             stopping: stopping.clone(),
             until,
@@ -181,7 +180,7 @@ fn members<'a>(
 
 /// A tunnel that has been granted by the upstream, and whose client is being told.
 pub(crate) struct Tunnel {
-    client: OnUpgrade,
+    client: Switched,
     /// `None`: the upstream has no such thing.
     upstream: Option<Upgraded>,
     stopping: CancellationToken,
@@ -199,7 +198,7 @@ pub(crate) enum End {
 }
 
 /// What is left of a tunnel: the client, who has been sent everything.
-pub(crate) struct Rest(TokioIo<hyper::upgrade::Upgraded>);
+pub(crate) struct Rest(ClientSocket);
 
 impl Tunnel {
     /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection is too old,
@@ -233,8 +232,7 @@ impl Tunnel {
             biased;
             () = &mut cut => None,
             client = client => match client {
-                Ok(client) => {
-                    let mut client = TokioIo::new(client);
+                Ok(mut client) => {
                     tokio::select! {
                         biased;
                         () = &mut cut => None,

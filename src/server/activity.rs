@@ -1,33 +1,26 @@
-//! What one connection has at work, and when it has to go: at the stop of the process, after
-//! `limits.idle_timeout` without a request, to make room for another ([`super::idle`]), and when its
-//! client opens requests only to take them back.
+//! What one connection has in hand, and when it has to go: at the stop of the process, to make room
+//! for another ([`super::idle`]), and where its client opens requests only to take them back.
 //!
-//! Requests are counted here from their head's arrival to the end of their answer. An idle HTTP/1 connection is
-//! the guard's to end, which sees the bytes; of HTTP/2 it sees that there are some, and a client that pings is
-//! idle all the same.
+//! All of it is atomics and one waker: a request changes one or two words that no other connection
+//! touches, and wakes nobody.
 
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Version;
-use http_body::{Body, Frame, SizeHint};
-use hyper_util::server::graceful::GracefulConnection;
-use tokio::sync::watch;
+use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::idle::Presence;
-use crate::config::LimitSettings;
-use crate::metrics::{Limit, Metrics};
-
-/// How long a client has to close a connection that makes room.
-const GOODBYE: Duration = Duration::from_secs(1);
 /// Requests that a client may take back at once, however few it lets be answered.
 const TAKEN_BACK: u64 = 256;
 /// Taken back before this is at once; later it is a client that has waited for long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// What stands for the time of a head where there is none.
+const NO_HEAD: u64 = u64::MAX;
 
 /// The steps in which the process leaves.
 #[derive(Clone, Debug, Default)]
@@ -36,344 +29,262 @@ pub(crate) struct Leave {
     pub announced: CancellationToken,
     /// No new connection, and no new request on those there are.
     pub now: CancellationToken,
-    /// Nothing more: what connections still have at work is cut.
+    /// Nothing more: what connections still have in hand is cut.
     pub cut: CancellationToken,
 }
 
-/// What a connection has at work.
-#[derive(Clone)]
-pub(super) struct Activity(Arc<watch::Sender<Counts>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    /// At work now.
-    open: usize,
-    /// When the last one ended, or the connection began.
-    since: Instant,
-    /// It is to make room.
-    told: bool,
-    begun: u64,
-    /// Taken back by the client at once.
-    taken_back: u64,
-    /// Known with the first request.
-    version: Option<Version>,
+/// What a connection is told, as it is kept in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// As [`Leave::announced`].
+    Announced = 1,
+    /// As [`Leave::now`].
+    Leave = 2,
+    /// As [`Leave::cut`].
+    Cut = 4,
+    /// Make room for another connection.
+    MakeRoom = 8,
 }
 
-/// A request at work on a connection.
-#[must_use]
-pub(super) struct AtWork {
-    activity: Activity,
-    began: Instant,
-    answered: bool,
+/// What a connection has in hand.
+pub(super) struct Activity {
+    born: Instant,
+    /// Requests that have not been answered.
+    open: AtomicUsize,
+    /// A part of a request has come, or a part of an answer has not gone.
+    under_way: AtomicBool,
+    /// Since when that is nothing but a part of a head, in nanoseconds after `born`; [`NO_HEAD`]: it is
+    /// not.
+    head: AtomicU64,
+    /// When the last request ended, in nanoseconds after `born`.
+    since: AtomicU64,
+    signals: AtomicU8,
+    begun: AtomicU64,
+    /// Taken back by the client at once.
+    taken_back: AtomicU64,
+    /// The connection's task.
+    task: AtomicWaker,
 }
 
 impl Activity {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Counts {
-            open: 0,
-            since: Instant::now(),
-            told: false,
-            begun: 0,
-            taken_back: 0,
-            version: None,
-        })))
+        Self {
+            born: Instant::now(),
+            open: AtomicUsize::new(0),
+            under_way: AtomicBool::new(false),
+            head: AtomicU64::new(NO_HEAD),
+            since: AtomicU64::new(0),
+            signals: AtomicU8::new(0),
+            begun: AtomicU64::new(0),
+            taken_back: AtomicU64::new(0),
+            task: AtomicWaker::new(),
+        }
     }
 
-    /// Since when no request is at work; `None`: one is, or the connection is to go anyway.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let counts = self.0.borrow();
-        (counts.open == 0 && !counts.told).then_some(counts.since)
+    /// Says something to the connection, whose task looks then.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.signals.fetch_or(signal as u8, Ordering::AcqRel);
+        self.task.wake();
     }
 
-    pub(super) fn is_at_work(&self) -> bool {
-        self.0.borrow().open > 0
+    /// The connection has been told.
+    pub(super) fn is(&self, signal: Signal) -> bool {
+        self.signals.load(Ordering::Acquire) & signal as u8 != 0
     }
 
-    /// Resolves when the connection is to make room.
-    pub(super) async fn told(&self) {
-        // It cannot end: the sender is here.
-        let _ = self.0.subscribe().wait_for(|counts| counts.told).await;
-    }
-
-    /// The connection is to make room.
-    pub(super) fn tell(&self) {
-        self.0.send_modify(|counts| counts.told = true);
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_told(&self) -> bool {
-        self.0.borrow().told
-    }
-
-    /// It stays.
+    /// It does not make room: a request has begun meanwhile.
     pub(super) fn stays(&self) {
-        self.0.send_modify(|counts| counts.told = false);
+        let told = Signal::MakeRoom as u8;
+        self.signals.fetch_and(!told, Ordering::AcqRel);
     }
 
+    /// Notes the connection's task: before it looks at anything here.
+    pub(super) fn register(&self, cx: &Context<'_>) {
+        self.task.register(cx.waker());
+    }
+
+    /// A part of a request has come, or a part of an answer has not gone; or neither any more.
+    pub(super) fn set_under_way(&self, under_way: bool) {
+        self.head.store(NO_HEAD, Ordering::Release);
+        self.under_way.store(under_way, Ordering::Release);
+    }
+
+    /// A part of a head has come, and nothing else is under way. It began at that time.
+    pub(super) fn set_in_head(&self, began: Instant) {
+        self.head.store(self.nanos(began), Ordering::Release);
+        self.under_way.store(true, Ordering::Release);
+    }
+
+    /// Since when nothing but a part of a head is in hand; `None`: something else is, or nothing.
+    pub(super) fn head_since(&self) -> Option<Instant> {
+        let head = self.head.load(Ordering::Acquire);
+        let in_head = head != NO_HEAD && !self.is_open();
+        in_head.then(|| self.born + Duration::from_nanos(head))
+    }
+
+    /// A request is over.
+    pub(super) fn note_end(&self, now: Instant) {
+        self.since.store(self.nanos(now), Ordering::Relaxed);
+    }
+
+    fn nanos(&self, time: Instant) -> u64 {
+        let since = time.saturating_duration_since(self.born).as_nanos();
+        u64::try_from(since).unwrap_or(NO_HEAD - 1).min(NO_HEAD - 1)
+    }
+
+    /// Whether a request is in hand, or a part of one.
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) || self.is_open()
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+    }
+
+    /// Since when nothing is in hand, or nothing but a part of a head; `None`: something else is, or the
+    /// connection is to go anyway.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        if self.is(Signal::MakeRoom) {
+            return None;
+        }
+        let head = self.head_since();
+        head.or_else(|| (!self.is_busy()).then(|| self.latest()))
+    }
+
+    /// Resolves when the connection is to make room. Its own task has to ask.
+    pub(super) async fn told(&self) {
+        std::future::poll_fn(|cx| {
+            self.register(cx);
+            if self.is(Signal::MakeRoom) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// When the last request ended, or the connection began.
+    pub(super) fn latest(&self) -> Instant {
+        self.born + Duration::from_nanos(self.since.load(Ordering::Relaxed))
+    }
+
+    /// The client has taken back more requests than it may.
+    pub(super) fn takes_back(&self) -> bool {
+        let taken_back = self.taken_back.load(Ordering::Relaxed);
+        taken_back > TAKEN_BACK && taken_back * 2 > self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Since when an HTTP/2 connection has had no request; `None`: it has one.
+    pub(super) fn without_request_since(&self) -> Option<Instant> {
+        (!self.is_open()).then(|| self.latest())
+    }
+}
+
+/// A request of an HTTP/2 connection. It is in hand until its answer has been handed over, or dropped.
+#[must_use]
+pub(super) struct Stream {
+    activity: Arc<Activity>,
+    began: Instant,
+    answered: bool,
+}
+
+impl Stream {
     /// A request has arrived.
-    pub(super) fn begin(&self, version: Version) -> AtWork {
-        self.0.send_modify(|counts| {
-            counts.open += 1;
-            counts.begun += 1;
-            counts.version = Some(version);
-        });
-        AtWork {
-            activity: self.clone(),
+    pub(super) fn begin(activity: &Arc<Activity>) -> Self {
+        activity.open.fetch_add(1, Ordering::AcqRel);
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        Self {
+            activity: Arc::clone(activity),
             began: Instant::now(),
             answered: false,
         }
     }
-}
 
-impl AtWork {
-    /// There is an answer; the request is at work until that has been handed over, or dropped.
-    pub(super) fn answered<B>(mut self, body: B) -> Answer<B> {
+    /// There is an answer.
+    pub(super) fn answered(&mut self) {
         self.answered = true;
-        Answer {
-            body,
-            _at_work: self,
-        }
     }
 }
 
-impl Drop for AtWork {
+impl Drop for Stream {
     fn drop(&mut self) {
-        self.activity.0.send_modify(|counts| {
-            counts.open -= 1;
-            counts.since = Instant::now();
-            counts.taken_back += u64::from(!self.answered && self.began.elapsed() < AT_ONCE);
-        });
-    }
-}
-
-/// The body of an answer.
-pub(super) struct Answer<B> {
-    body: B,
-    _at_work: AtWork,
-}
-
-impl<B: Body + Unpin> Body for Answer<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// Why a connection has to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    Leave,
-    Idle,
-    MakeRoom,
-    TakenBack,
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A connection of any kind. Boxed, since the compiler does not find the future of the many-layered type to be
-/// `Send`.
-pub(super) type Served =
-    Pin<Box<dyn GracefulConnection<Error = BoxError, Output = Result<(), BoxError>> + Send>>;
-
-/// Serves a connection to its end.
-pub(super) async fn drive(
-    mut connection: Served,
-    presence: &Presence,
-    leave: &Leave,
-    limits: &LimitSettings,
-    metrics: &Metrics,
-) -> Result<(), BoxError> {
-    let activity = &presence.activity;
-    loop {
-        let why = tokio::select! {
-            ended = connection.as_mut() => return ended,
-            why = due(activity, leave, limits) => why,
-        };
-        match why {
-            Due::TakenBack => {
-                // At once: a GOAWAY in good order would wait for what such a client does not send.
-                metrics.limit(Limit::StreamResets);
-                return Ok(());
-            }
-            Due::Leave => {
-                connection.as_mut().graceful_shutdown();
-                return connection.await;
-            }
-            Due::Idle => {
-                metrics.limit(Limit::IdleTimeout);
-                return goodbye(connection, activity, limits.head_timeout).await;
-            }
-            Due::MakeRoom => {
-                // What has come is read first: a request that has begun is served.
-                if let Poll::Ready(ended) = futures_util::poll!(connection.as_mut()) {
-                    return ended;
-                }
-                if presence.is_busy(Instant::now()) {
-                    presence.stays();
-                    continue;
-                }
-                metrics.limit(Limit::IdleClosed);
-                tracing::debug!("an idle connection is closed to make room for a new one");
-                return goodbye(connection, activity, GOODBYE).await;
-            }
+        let now = Instant::now();
+        let activity = &self.activity;
+        activity.note_end(now);
+        if !self.answered && now - self.began < AT_ONCE {
+            activity.taken_back.fetch_add(1, Ordering::Relaxed);
+        }
+        if activity.open.fetch_sub(1, Ordering::AcqRel) == 1 || activity.takes_back() {
+            activity.task.wake();
         }
     }
 }
 
-/// Ends a connection on which nothing is at work. HTTP/2 does it in two steps, and waits for the
-/// client in between: for so long, and for the end of requests that came meanwhile.
-async fn goodbye(
-    mut connection: Served,
-    activity: &Activity,
-    patience: Duration,
-) -> Result<(), BoxError> {
-    connection.as_mut().graceful_shutdown();
-    loop {
-        match tokio::time::timeout(patience, connection.as_mut()).await {
-            Ok(ended) => return ended,
-            Err(_) if activity.is_at_work() => {}
-            Err(_) => return Ok(()),
+/// Runs a connection until it ends, or is cut.
+pub(super) async fn until_cut(activity: &Activity, connection: impl Future<Output = ()>) {
+    let mut connection = pin!(connection);
+    std::future::poll_fn(|cx| {
+        activity.register(cx);
+        if activity.is(Signal::Cut) {
+            return Poll::Ready(());
         }
-    }
-}
-
-/// Resolves once the connection has to go.
-async fn due(activity: &Activity, leave: &Leave, limits: &LimitSettings) -> Due {
-    let mut counts = activity.0.subscribe();
-    let mut announced = false;
-    loop {
-        let now = *counts.borrow_and_update();
-        if now.told {
-            return Due::MakeRoom;
-        }
-        if now.taken_back > TAKEN_BACK && now.taken_back * 2 > now.begun {
-            return Due::TakenBack;
-        }
-        // GOAWAY comes first and the end later, so it can go out while clients are still served. An HTTP/1
-        // client is told with its next answer.
-        if announced && now.version == Some(Version::HTTP_2) {
-            return Due::Leave;
-        }
-        let patience = match now.version {
-            _ if now.open > 0 => None,
-            Some(Version::HTTP_2) => Some(limits.idle_timeout),
-            // The guard is first where it can tell.
-            None => Some(limits.idle_timeout + limits.head_timeout),
-            Some(_) => None,
-        };
-        tokio::select! {
-            _ = counts.changed() => {}
-            () = leave.now.cancelled() => return Due::Leave,
-            () = leave.announced.cancelled(), if !announced => announced = true,
-            () = after(patience) => return Due::Idle,
-        }
-    }
-}
-
-async fn after(patience: Option<Duration>) {
-    match patience {
-        Some(patience) => tokio::time::sleep(patience).await,
-        None => std::future::pending().await,
-    }
+        connection.as_mut().poll(cx)
+    })
+    .await;
 }
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use super::*;
 
-    const IDLE: Duration = Duration::from_secs(75);
-
-    fn limits() -> LimitSettings {
-        LimitSettings {
-            in_flight: 1,
-            in_flight_per_connection: 1,
-            in_flight_per_peer: None,
-            in_flight_per_resource: None,
-            connections: 1,
-            connections_per_peer: None,
-            http2_streams: 1,
-            head_timeout: Duration::from_secs(10),
-            idle_timeout: IDLE,
-            write_timeout: Duration::from_secs(30),
-            header_bytes: 1,
-            header_count: 1,
-            target_bytes: 1,
-            body_memory: 1,
-            key_bytes: 1024,
-            new_resources: None,
-            new_resources_per_peer: None,
-            body_rate: None,
-        }
-    }
-
-    async fn answer(activity: &Activity) {
-        drop(activity.begin(Version::HTTP_2).answered(""));
-        tokio::task::yield_now().await;
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_request_is_not_idle() {
+        let activity = Arc::new(Activity::new());
+        let began = Instant::now();
+        assert_eq!(activity.idle_since(), Some(began));
+        let mut stream = Stream::begin(&activity);
+        assert_eq!(activity.idle_since(), None);
+        stream.answered();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(stream);
+        assert_eq!(activity.idle_since(), Some(Instant::now()));
+        activity.set_under_way(true);
+        assert_eq!(activity.idle_since(), None);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        activity.note_end(Instant::now());
+        activity.set_under_way(false);
+        assert_eq!(activity.idle_since(), Some(Instant::now()));
+        activity.signal(Signal::MakeRoom);
+        assert_eq!(activity.idle_since(), None);
+        activity.stays();
+        assert_eq!(activity.idle_since(), Some(Instant::now()));
+        let began = Instant::now();
+        activity.set_in_head(began);
+        assert!(activity.is_busy());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(activity.idle_since(), Some(began));
+        activity.set_under_way(true);
+        assert_eq!((activity.head_since(), activity.idle_since()), (None, None));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_at_work_is_not_idle() {
-        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
-        let at_work = activity.begin(Version::HTTP_2);
-        let mut due = pin!(due(&activity, &leave, &limits));
-        assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
-        let body = at_work.answered("unread");
-        assert!(tokio::time::timeout(IDLE * 10, due.as_mut()).await.is_err());
-        drop(body);
-        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
-        answer(&activity).await;
-        assert!(
-            tokio::time::timeout(IDLE * 2 / 3, due.as_mut())
-                .await
-                .is_err()
-        );
-        assert_eq!(due.await, Due::Idle);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_only_takes_back_has_to_go_and_who_does_it_now_and_then_has_not() {
-        let (activity, leave, limits) = (Activity::new(), Leave::default(), limits());
-        let mut due = pin!(due(&activity, &leave, &limits));
+    async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
+        let activity = Arc::new(Activity::new());
+        let answer = || Stream::begin(&activity).answered();
         for _ in 0..TAKEN_BACK * 2 {
-            drop(activity.begin(Version::HTTP_2));
-            answer(&activity).await;
+            drop(Stream::begin(&activity));
+            answer();
         }
-        let slow = activity.begin(Version::HTTP_2);
-        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
+        assert!(!activity.takes_back());
+        let slow = Stream::begin(&activity);
+        tokio::time::sleep(AT_ONCE).await;
         drop(slow);
-        assert!(tokio::time::timeout(IDLE / 2, due.as_mut()).await.is_err());
-        answer(&activity).await;
-        drop(activity.begin(Version::HTTP_2));
-        drop(activity.begin(Version::HTTP_2));
-        drop(activity.begin(Version::HTTP_2));
-        assert_eq!(due.await, Due::TakenBack);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn http2_is_told_before_the_end_and_http1_with_its_next_answer() {
-        let (old, new) = (Activity::new(), Activity::new());
-        let (leave, limits) = (Leave::default(), limits());
-        let (_old, _new) = (old.begin(Version::HTTP_11), new.begin(Version::HTTP_2));
-        leave.announced.cancel();
-        assert_eq!(due(&new, &leave, &limits).await, Due::Leave);
-        let mut due = pin!(due(&old, &leave, &limits));
-        assert!(tokio::time::timeout(IDLE, due.as_mut()).await.is_err());
-        leave.now.cancel();
-        assert_eq!(due.await, Due::Leave);
+        answer();
+        assert!(!activity.takes_back(), "it had waited");
+        drop(Stream::begin(&activity));
+        drop(Stream::begin(&activity));
+        drop(Stream::begin(&activity));
+        assert!(activity.takes_back());
     }
 }

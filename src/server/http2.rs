@@ -19,11 +19,36 @@
 //! Pings go out when a client has been silent, and one that does not answer is gone: TCP alone would not notice
 //! for hours that a machine has vanished while its requests are at work.
 
-use hyper_util::rt::TokioTimer;
-use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use bytes::BytesMut;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::activity::{Activity, Signal, Stream};
+use super::clock::Clock;
+use super::idle::Presence;
+use super::streams::{Streams, Told};
+use super::tls::Io;
 use crate::config::LimitSettings;
+use crate::metrics::{Limit, Metrics};
+use crate::proxy::frames::FrameFilter;
+use crate::proxy::slow::SlowClients;
+use crate::proxy::{Peer, Proxy, Received};
+use crate::wire::request::RequestError;
 
+/// How long a client has to close a connection that makes room.
+const GOODBYE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 const SEND_BUFFER: usize = 64 << 10;
@@ -39,7 +64,7 @@ const LINE: usize = 32;
 const PSEUDO: usize = 4;
 
 /// What a header list may have, as HTTP/2 counts (RFC 9113, 6.5.2).
-pub(super) fn header_list(limits: &LimitSettings) -> usize {
+fn header_list(limits: &LimitSettings) -> usize {
     let lines = limits.header_count.saturating_add(PSEUDO);
     limits
         .header_bytes
@@ -53,10 +78,18 @@ fn streams(limits: &LimitSettings) -> u32 {
     limits.http2_streams.min(share)
 }
 
-/// Sets what a client may ask for.
-pub(super) fn configure<E>(builder: &mut auto::Builder<E>, limits: &LimitSettings) {
+/// What a client may ask for.
+fn builder(
+    limits: &LimitSettings,
+    slow: Arc<SlowClients>,
+    metrics: &Arc<Metrics>,
+) -> Builder<Streams> {
+    let mut builder = Builder::new(Streams {
+        limit: limits.write_timeout,
+        slow,
+        metrics: Arc::clone(metrics),
+    });
     builder
-        .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(streams(limits))
         .initial_stream_window_size(STREAM_WINDOW)
@@ -69,4 +102,208 @@ pub(super) fn configure<E>(builder: &mut auto::Builder<E>, limits: &LimitSetting
         // Three times within the time after which a connection without requests is closed anyway.
         .keep_alive_interval(limits.idle_timeout / 3)
         .keep_alive_timeout(limits.head_timeout);
+    builder
+}
+
+/// HTTP/2 for all connections of the data port.
+pub(super) struct Http2 {
+    builder: Builder<Streams>,
+    header_list: usize,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+impl Http2 {
+    pub(super) fn new(
+        limits: &LimitSettings,
+        slow: Arc<SlowClients>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            builder: builder(limits, slow, &metrics),
+            header_list: header_list(limits),
+            head_timeout: limits.head_timeout,
+            idle_timeout: limits.idle_timeout,
+            metrics,
+        }
+    }
+
+    /// Serves a connection to its end. `begun`: its first bytes. `spoken`: the client may speak
+    /// HTTP/2 here.
+    pub(super) async fn serve<S: Io + 'static>(
+        &self,
+        (stream, begun): (S, BytesMut),
+        proxy: Arc<Proxy>,
+        peer: Arc<Peer>,
+        presence: &Presence,
+        spoken: bool,
+    ) {
+        let stream = Framed {
+            stream,
+            frames: FrameFilter::of_client(begun, self.header_list),
+            activity: Arc::clone(&presence.activity),
+        };
+        let activity = Arc::clone(&presence.activity);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
+            let mut stream = Stream::begin(&activity);
+            async move {
+                let response = if spoken {
+                    proxy.handle(request.map(Received::Http2), &peer).await
+                } else {
+                    proxy.refuse(RequestError::Version, &peer)
+                };
+                stream.answered();
+                Ok::<_, Infallible>(response.map(|body| Told::new(body, stream)))
+            }
+        });
+        let serving = self.builder.serve_connection(TokioIo::new(stream), service);
+        let mut serving = pin!(serving);
+        let mut end = End::None;
+        let mut clock = Clock::default();
+        std::future::poll_fn(|cx| {
+            loop {
+                // What has come is read first: a request that has begun is served.
+                if let Poll::Ready(served) = serving.as_mut().poll(cx) {
+                    if let Err(error) = served {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                    return Poll::Ready(());
+                }
+                match ready!(self.poll_end(&mut end, &mut clock, presence, cx)) {
+                    Due::Goodbye => serving.as_mut().graceful_shutdown(),
+                    Due::Again => {}
+                    Due::Now => return Poll::Ready(()),
+                }
+            }
+        })
+        .await;
+    }
+
+    /// Whether the connection has to go.
+    fn poll_end(
+        &self,
+        end: &mut End,
+        clock: &mut Clock,
+        presence: &Presence,
+        cx: &mut Context<'_>,
+    ) -> Poll<Due> {
+        let activity = &presence.activity;
+        if activity.takes_back() {
+            // At once: a GOAWAY with patience would wait for what such a client does not send.
+            self.metrics.limit(Limit::StreamResets);
+            return Poll::Ready(Due::Now);
+        }
+        match end {
+            End::Leaving => return Poll::Pending,
+            End::Goodbye(patience, until) => {
+                ready!(clock.poll(cx, *until));
+                if activity.without_request_since().is_some() {
+                    return Poll::Ready(Due::Now);
+                }
+                *until = Instant::now() + *patience;
+                return Poll::Ready(Due::Again);
+            }
+            End::None => {}
+        }
+        // GOAWAY comes first and the end later, so it can go out while clients are still served.
+        if activity.is(Signal::Leave) || activity.is(Signal::Announced) {
+            *end = End::Leaving;
+            return Poll::Ready(Due::Goodbye);
+        }
+        let patience = if activity.is(Signal::MakeRoom) {
+            if activity.is_busy() {
+                presence.stays();
+                return Poll::Ready(Due::Again);
+            }
+            self.metrics.limit(Limit::IdleClosed);
+            tracing::debug!("an idle connection is closed to make room for a new one");
+            GOODBYE
+        } else {
+            let Some(since) = activity.without_request_since() else {
+                return Poll::Pending;
+            };
+            ready!(clock.poll(cx, since + self.idle_timeout));
+            self.metrics.limit(Limit::IdleTimeout);
+            self.head_timeout
+        };
+        *end = End::Goodbye(patience, Instant::now() + patience);
+        Poll::Ready(Due::Goodbye)
+    }
+}
+
+/// How far the end of a connection has come.
+enum End {
+    None,
+    /// It has been told to end, and what is in hand is waited for.
+    Leaving,
+    /// Nothing was in hand. HTTP/2 ends in two steps, and waits for the client in between: for so
+    /// long, and for the end of requests that came meanwhile.
+    Goodbye(Duration, Instant),
+}
+
+enum Due {
+    /// The client is to be told.
+    Goodbye,
+    Again,
+    Now,
+}
+
+/// A client's connection, of which malformed trailers do not pass.
+struct Framed<S> {
+    stream: S,
+    frames: FrameFilter,
+    activity: Arc<Activity>,
+}
+
+impl<S: Io> Framed<S> {
+    /// What a write has come to.
+    fn written<T>(&self, written: Poll<T>) -> Poll<T> {
+        self.activity.set_under_way(written.is_pending());
+        written
+    }
+}
+
+impl<S: Io> AsyncRead for Framed<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.frames.poll_read(&mut this.stream, cx, buf)
+    }
+}
+
+impl<S: Io> AsyncWrite for Framed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::activity::Activity;
+use super::activity::{Activity, Signal};
 use super::slots::PeerPlace;
-use super::talk::Talk;
 use crate::proxy::Network;
 
 /// How long a connection is idle before it makes room. A client that has just connected is about to
@@ -29,6 +28,8 @@ pub(super) struct IdleConnections(Mutex<Members>);
 #[derive(Default)]
 struct Members {
     next: u64,
+    /// What all have been told, and those that come later are.
+    told: Vec<Signal>,
     open: HashMap<u64, Presence>,
     /// Those that were idle when somebody last looked, the longest first, and since when.
     candidates: VecDeque<(u64, Instant)>,
@@ -37,8 +38,7 @@ struct Members {
 /// What there is to know of one connection.
 #[derive(Clone)]
 pub(super) struct Presence {
-    pub activity: Activity,
-    pub talk: Arc<Talk>,
+    pub activity: Arc<Activity>,
     /// Its place among those of its address.
     pub peer: Option<PeerPlace>,
 }
@@ -51,21 +51,10 @@ pub(super) struct Member {
 }
 
 impl Presence {
-    /// Since when it is idle, or in a head.
-    fn since(&self) -> Option<Instant> {
-        let idle = self.activity.idle_since()?;
-        if self.talk.is_under_way() {
-            self.talk.head_since()
-        } else {
-            Some(idle)
-        }
-    }
-
     /// Whether it has something to do that has to come to an end.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         let lingers = |since| now.saturating_duration_since(since) >= AT_LEAST;
-        self.activity.is_at_work()
-            || self.talk.is_under_way() && !self.talk.head_since().is_some_and(lingers)
+        self.activity.is_busy() && !self.activity.head_since().is_some_and(lingers)
     }
 
     /// It is to make room.
@@ -73,7 +62,7 @@ impl Presence {
         if let Some(peer) = &self.peer {
             peer.give_back();
         }
-        self.activity.tell();
+        self.activity.signal(Signal::MakeRoom);
     }
 
     /// It was to make room, and a request has begun meanwhile.
@@ -94,10 +83,22 @@ impl IdleConnections {
         let mut members = self.members();
         let number = members.next;
         members.next += 1;
+        for signal in &members.told {
+            presence.activity.signal(*signal);
+        }
         members.open.insert(number, presence);
         Member {
             all: Arc::clone(self),
             number,
+        }
+    }
+
+    /// Says something to all connections, and to those that come later.
+    pub(super) fn signal(&self, signal: Signal) {
+        let mut members = self.members();
+        members.told.push(signal);
+        for presence in members.open.values() {
+            presence.activity.signal(signal);
         }
     }
 
@@ -108,7 +109,7 @@ impl IdleConnections {
             while let Some((number, since)) = members.candidates.pop_front() {
                 // It may have been busy since, or have gone.
                 if let Some(presence) = members.open.get(&number)
-                    && presence.since() == Some(since)
+                    && presence.activity.idle_since() == Some(since)
                 {
                     presence.tell();
                     return true;
@@ -140,14 +141,15 @@ impl IdleConnections {
 impl Members {
     fn idle(&self, now: Instant, of: impl Fn(&Presence) -> bool) -> Vec<(u64, Instant)> {
         let open = self.open.iter().filter(|(_, presence)| of(presence));
-        let idle = open.filter_map(|(number, presence)| Some((*number, presence.since()?)));
+        let idle =
+            open.filter_map(|(number, presence)| Some((*number, presence.activity.idle_since()?)));
         let mut idle: Vec<_> = idle
             .filter(|(_, since)| now.saturating_duration_since(*since) >= AT_LEAST)
             .collect();
         // Those first that are in a head.
         let in_head = |number: &u64| {
             let presence = self.open.get(number);
-            presence.is_some_and(|presence| presence.talk.is_under_way())
+            presence.is_some_and(|presence| presence.activity.head_since().is_some())
         };
         idle.sort_by_cached_key(|(number, since)| (!in_head(number), *since));
         idle
@@ -162,14 +164,12 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use http::Version;
-
     use super::*;
+    use crate::server::activity::Stream;
 
     fn presence() -> Presence {
         Presence {
-            activity: Activity::new(),
-            talk: Arc::default(),
+            activity: Arc::new(Activity::new()),
             peer: None,
         }
     }
@@ -185,20 +185,20 @@ mod tests {
         }
         let told = || {
             open.iter()
-                .map(|(_, one)| one.activity.is_told())
+                .map(|(_, one)| one.activity.is(Signal::MakeRoom))
                 .collect::<Vec<_>>()
         };
         assert!(!all.close_longest(Instant::now()), "all are new");
         tokio::time::sleep(AT_LEAST).await;
         // The first has a request under way, the second the beginning of one; the fourth's client does
         // not take the end of its answer.
-        let at_work = open[0].1.activity.begin(Version::HTTP_11);
-        open[1].1.talk.reading(true, None);
-        open[3].1.talk.writing(true);
+        let request = Stream::begin(&open[0].1.activity);
+        open[1].1.activity.set_under_way(true);
+        open[3].1.activity.set_under_way(true);
         assert!(all.close_longest(Instant::now()));
         assert_eq!(told(), [false, false, true, false]);
         assert!(!all.close_longest(Instant::now()), "nobody else is idle");
-        open[3].1.talk.writing(false);
+        open[3].1.activity.set_under_way(false);
         assert!(all.close_longest(Instant::now()));
         assert!(
             !all.close_longest(Instant::now()),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(told(), [false, false, true, true]);
         // One that was told and found busy stays.
         open[2].1.stays();
-        drop(at_work);
+        drop(request);
         assert!(all.close_longest(Instant::now()), "the third is idle again");
         assert!(
             !all.close_longest(Instant::now()),
@@ -218,6 +218,10 @@ mod tests {
         assert_eq!(told(), [true, false, true, true]);
         drop(open);
         assert!(all.members().open.is_empty());
+        all.signal(Signal::Leave);
+        let late = presence();
+        let _member = all.add(late.clone());
+        assert!(late.activity.is(Signal::Leave), "it came later");
     }
 
     #[tokio::test(start_paused = true)]
@@ -226,19 +230,15 @@ mod tests {
         let one = presence();
         let _member = all.add(one.clone());
         tokio::time::sleep(AT_LEAST).await;
-        one.talk.reading(true, Some(Instant::now()));
+        one.activity.set_in_head(Instant::now());
         assert!(one.is_busy(Instant::now()));
         assert!(!all.close_longest(Instant::now()), "it has just begun");
         tokio::time::sleep(AT_LEAST).await;
         assert!(!one.is_busy(Instant::now()));
-        // A head behind an answer that is not taken.
-        one.talk.writing(true);
-        assert!(one.is_busy(Instant::now()));
-        one.talk.writing(false);
         assert!(all.close_longest(Instant::now()));
         one.stays();
         // Its body has begun.
-        one.talk.reading(true, None);
+        one.activity.set_under_way(true);
         assert!(one.is_busy(Instant::now()));
         assert!(!all.close_longest(Instant::now()));
     }

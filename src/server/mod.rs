@@ -1,28 +1,30 @@
-//! The data port: accept loop, limits on connections, drain. One connection is [`connection`]'s.
-//!
-//! `axum::serve` has no head timeout and no limits, so the loop is written here, over hyper-util.
+//! The data port: accept loop, limits on connections, drain. One connection is [`connection`]'s;
+//! HTTP/1 is read and written here ([`http1`]), HTTP/2 is hyper's ([`http2`]).
 
 mod accept;
 mod activity;
+mod clock;
 mod connection;
 mod deadline;
 pub(crate) mod descriptors;
-mod guard;
+mod http1;
 mod http2;
 mod idle;
 mod patience;
 mod slots;
 mod streams;
-mod talk;
 mod tls;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::accept::{Acceptor, Stream};
 pub(crate) use self::activity::Leave;
+use self::activity::Signal;
 use self::connection::Connections;
 use self::deadline::Timed;
 use self::idle::IdleConnections;
@@ -50,6 +52,7 @@ pub(crate) async fn serve(
     let slots = Slots::new(&limits, Arc::clone(&metrics));
     let idle: Arc<IdleConnections> = Arc::default();
     let waited_for = proxy.slow_clients();
+    let _telling = AbortOnDropHandle::new(tokio::spawn(tell(leave.clone(), Arc::clone(&idle))));
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
     let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
     let connections = Arc::new(connections);
@@ -73,6 +76,22 @@ pub(crate) async fn serve(
     }
     drop(acceptor);
     connections.ended().await;
+}
+
+/// Tells all connections as the process leaves: none of them has to look at what all share.
+async fn tell(leave: Leave, connections: Arc<IdleConnections>) {
+    let told = |step: CancellationToken, signal| {
+        let connections = &connections;
+        async move {
+            step.cancelled().await;
+            connections.signal(signal);
+        }
+    };
+    tokio::join!(
+        told(leave.announced, Signal::Announced),
+        told(leave.now, Signal::Leave),
+        told(leave.cut, Signal::Cut),
+    );
 }
 
 fn peer(ip: Option<IpAddr>) -> Peer {

@@ -16,6 +16,7 @@ use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 
+use super::activity;
 use super::patience::Patience;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::slow::SlowClients;
@@ -106,10 +107,12 @@ async fn taking(
 /// seen to take one.
 const PART: usize = 16 << 10;
 
-/// A response's body that tells its stream what was asked for. On HTTP/1 there is no stream: the socket tells.
+/// A response's body that tells its stream what was asked for.
 pub(super) struct Told {
     body: ClientBody,
     stream: Option<Box<Stream>>,
+    /// The request is in hand for as long.
+    _request: activity::Stream,
 }
 
 /// What there is to know of a response on HTTP/2.
@@ -179,7 +182,7 @@ impl Sent {
 
 impl Told {
     /// To be called in the request's own future.
-    pub(super) fn new(body: ClientBody) -> Self {
+    pub(super) fn new(body: ClientBody, request: activity::Stream) -> Self {
         let stream = STREAM.try_with(|taken| {
             Box::new(Stream {
                 taken: Arc::clone(taken),
@@ -192,6 +195,7 @@ impl Told {
         Self {
             body,
             stream: stream.ok(),
+            _request: request,
         }
     }
 }

@@ -119,14 +119,24 @@ enum State {
     End,
 }
 
-/// What the next bytes of a chunked body are, and how many.
+/// A part of a chunked body: so many bytes of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
-    Data(usize),
+pub enum Part {
     /// Sizes, extensions and line ends.
-    Syntax(usize),
-    /// Of the trailer section, its empty line included.
-    Trailers(usize),
+    Framing(usize),
+    /// Content.
+    Data(usize),
+    /// The trailer section, with the empty line behind it.
+    Trailer(usize),
+}
+
+impl Part {
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn length(self) -> usize {
+        let (Self::Framing(length) | Self::Data(length) | Self::Trailer(length)) = self;
+        length
+    }
 }
 
 /// Finds the end of a chunked body.
@@ -157,63 +167,50 @@ impl Chunks {
     /// [`Self::is_end`] holds then. What came before an error has been taken.
     pub fn read(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<usize, BodyError> {
         let mut at = 0;
-        while at < bytes.len() && self.state != State::End {
-            if self.state == State::Data {
-                let rest = (bytes.len() - at) as u64;
-                let taken = rest.min(self.left);
-                self.left -= taken;
-                // No more than what is there.
-                at += usize::try_from(taken).unwrap_or(usize::MAX);
-                if self.left == 0 {
-                    self.state = State::DataCr;
-                }
-                continue;
-            }
-            self.state = self.step(bytes[at], limits)?;
-            at += 1;
+        while at < bytes.len() && !self.is_end() {
+            at += self.next(&bytes[at..], limits)?.length();
         }
         Ok(at)
     }
 
-    /// As [`Self::read`], up to where data begins or ends.
-    pub fn piece(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Piece, BodyError> {
-        if self.state == State::Data {
-            let data = bytes
-                .len()
-                .min(usize::try_from(self.left).unwrap_or(usize::MAX));
-            return self.read(&bytes[..data], limits).map(Piece::Data);
+    /// Takes the next part of the body off these bytes, of which there is one at least.
+    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Part, BodyError> {
+        if self.is_in_data() {
+            let taken = (bytes.len() as u64).min(self.left);
+            self.left -= taken;
+            if self.left == 0 {
+                self.state = State::DataCr;
+            }
+            // No more than what is there.
+            return Ok(Part::Data(usize::try_from(taken).unwrap_or(bytes.len())));
         }
-        let trailers = self.is_in_trailers();
+        let trailer = self.is_in_trailer();
         let mut at = 0;
-        while at < bytes.len() && !matches!(self.state, State::Data | State::End) {
+        while at < bytes.len()
+            && !self.is_end()
+            && !self.is_in_data()
+            && self.is_in_trailer() == trailer
+        {
             self.state = self.step(bytes[at], limits)?;
             at += 1;
-            if self.is_in_trailers() != trailers {
-                break;
-            }
         }
-        Ok(if trailers {
-            Piece::Trailers(at)
+        Ok(if trailer {
+            Part::Trailer(at)
         } else {
-            Piece::Syntax(at)
+            Part::Framing(at)
         })
     }
 
-    /// Whether the next byte is data.
+    /// Whether the next byte is one of the content.
     #[must_use]
     pub const fn is_in_data(&self) -> bool {
         matches!(self.state, State::Data)
     }
 
-    const fn is_in_trailers(&self) -> bool {
+    const fn is_in_trailer(&self) -> bool {
         matches!(
             self.state,
-            State::Line
-                | State::FieldName
-                | State::FieldValue
-                | State::FieldLf
-                | State::LastLf
-                | State::End
+            State::Line | State::FieldName | State::FieldValue | State::FieldLf | State::LastLf
         )
     }
 

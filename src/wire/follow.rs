@@ -5,9 +5,9 @@
 //! come, since a body that turns out to be malformed breaks off and never ends. After the first
 //! violation nothing more passes: where the next message would begin is no longer certain.
 
-use super::chunked::{BodyError, Chunks, trailer_limits};
+use super::chunked::{BodyError, Chunks, Part, trailer_limits};
 use super::head::{Framing, HeadLimits};
-use super::request::{RequestError, RequestReader};
+use super::request::{RequestError, RequestHead, RequestReader};
 
 /// What an HTTP/2 connection begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -25,7 +25,7 @@ pub enum Violation {
 enum State {
     /// Nothing has come: it may be HTTP/2.
     Start,
-    Head(RequestReader),
+    Head,
     /// So many bytes of a body are left.
     Length(u64),
     Chunked(Chunks),
@@ -39,11 +39,27 @@ enum State {
     Ended,
 }
 
+/// What comes next on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// More has to come first.
+    More,
+    /// A whole head, which [`Follow::reader`] has read.
+    Head(RequestHead),
+    /// So many bytes of a body.
+    Body(Part),
+    /// So many bytes of another protocol.
+    Through(usize),
+}
+
 /// Follows a connection.
 #[derive(Clone, Debug)]
 pub struct Follow {
     limits: HeadLimits,
     state: State,
+    reader: RequestReader,
+    /// The reader has read a whole head.
+    read: bool,
     heads: u64,
     /// The request at hand asks to leave HTTP.
     upgrade: bool,
@@ -51,10 +67,12 @@ pub struct Follow {
 
 impl Follow {
     #[must_use]
-    pub const fn new(limits: HeadLimits) -> Self {
+    pub fn new(limits: HeadLimits) -> Self {
         Self {
             limits,
             state: State::Start,
+            reader: RequestReader::default(),
+            read: false,
             heads: 0,
             upgrade: false,
         }
@@ -69,36 +87,50 @@ impl Follow {
             if rest.is_empty() {
                 return (released, Ok(()));
             }
-            match self.advance(rest) {
-                Ok(Some(taken)) => released += taken,
-                Ok(None) => return (released, Ok(())),
-                Err(violation) => {
-                    self.state = State::Ended;
-                    return (released, Err(violation));
-                }
+            match self.step(rest) {
+                Ok(Step::More) => return (released, Ok(())),
+                Ok(Step::Head(head)) => released += head.length,
+                Ok(Step::Body(part)) => released += part.length(),
+                Ok(Step::Through(taken)) => released += taken,
+                Err(violation) => return (released, Err(violation)),
             }
         }
     }
 
-    /// One step; `None`: more has to come first.
-    fn advance(&mut self, rest: &[u8]) -> Result<Option<usize>, Violation> {
-        match &mut self.state {
-            State::Start => {
-                if rest.starts_with(PREFACE) {
-                    self.state = State::Http2;
-                } else if PREFACE.starts_with(rest) {
-                    return Ok(None);
-                } else {
-                    self.state = State::Head(RequestReader::default());
-                }
-                Ok(Some(0))
+    /// Looks at what has not been taken yet, from its first byte. What it returns has been taken,
+    /// [`Step::More`] excepted.
+    pub fn step(&mut self, rest: &[u8]) -> Result<Step, Violation> {
+        let step = self.advance(rest);
+        if step.is_err() {
+            self.state = State::Ended;
+        }
+        step
+    }
+
+    fn advance(&mut self, rest: &[u8]) -> Result<Step, Violation> {
+        if rest.is_empty() {
+            return Ok(Step::More);
+        }
+        if matches!(self.state, State::Start) {
+            if rest.starts_with(PREFACE) {
+                self.state = State::Http2;
+            } else if PREFACE.starts_with(rest) {
+                return Ok(Step::More);
+            } else {
+                self.state = State::Head;
             }
-            State::Head(reader) => {
-                let read = reader.read(rest, &self.limits);
+        }
+        match &mut self.state {
+            State::Head => {
+                if std::mem::take(&mut self.read) {
+                    self.reader.clear();
+                }
+                let read = self.reader.read(rest, &self.limits);
                 let Some(head) = read.map_err(|error| Violation::Head(self.heads + 1, error))?
                 else {
-                    return Ok(None);
+                    return Ok(Step::More);
                 };
+                self.read = true;
                 self.heads += 1;
                 self.upgrade = head.upgrade;
                 match head.framing {
@@ -106,7 +138,7 @@ impl Follow {
                     Framing::Length(length) => self.state = State::Length(length),
                     Framing::Chunked => self.state = State::Chunked(Chunks::default()),
                 }
-                Ok(Some(head.length))
+                Ok(Step::Head(head))
             }
             State::Length(left) => {
                 let taken = (rest.len() as u64).min(*left);
@@ -114,26 +146,33 @@ impl Follow {
                 if *left == 0 {
                     self.between();
                 }
-                Ok(Some(usize::try_from(taken).unwrap_or(rest.len())))
+                let taken = usize::try_from(taken).unwrap_or(rest.len());
+                Ok(Step::Body(Part::Data(taken)))
             }
             State::Chunked(chunks) => {
                 let limits = trailer_limits(self.limits);
-                let taken = chunks.read(rest, &limits).map_err(Violation::Body)?;
+                let part = chunks.next(rest, &limits).map_err(Violation::Body)?;
                 if chunks.is_end() {
                     self.between();
                 }
-                Ok(Some(taken))
+                Ok(Step::Body(part))
             }
-            State::Held | State::Ended => Ok(None),
-            State::Http2 | State::Through => Ok(Some(rest.len())),
+            State::Start | State::Held | State::Ended => Ok(Step::More),
+            State::Http2 | State::Through => Ok(Step::Through(rest.len())),
         }
+    }
+
+    /// The reader of the head at hand, or of the latest one.
+    #[must_use]
+    pub const fn reader(&self) -> &RequestReader {
+        &self.reader
     }
 
     fn between(&mut self) {
         self.state = if std::mem::take(&mut self.upgrade) {
             State::Held
         } else {
-            State::Head(RequestReader::default())
+            State::Head
         };
     }
 
@@ -153,7 +192,7 @@ impl Follow {
     /// It was refused: what follows is the next request.
     pub fn resume(&mut self) {
         if self.is_held() {
-            self.state = State::Head(RequestReader::default());
+            self.state = State::Head;
         }
     }
 
@@ -180,11 +219,21 @@ impl Follow {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
+    /// Whether the next byte is one of a body's content.
+    #[must_use]
+    pub fn is_in_data(&self) -> bool {
+        match &self.state {
+            State::Length(_) => true,
+            State::Chunked(chunks) => chunks.is_in_data(),
+            _ => false,
+        }
+    }
+
     /// Whether these bytes, which were not released, are the beginning of a head. An empty line before
     /// one is not.
     #[must_use]
     pub const fn is_in_head(&self, unreleased: &[u8]) -> bool {
-        matches!(self.state, State::Start | State::Head(_))
+        matches!(self.state, State::Start | State::Head)
             && !matches!(unreleased, [] | [b'\r'] | [b'\r', b'\n'])
     }
 

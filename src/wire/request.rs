@@ -145,11 +145,22 @@ pub struct RequestHead {
     pub upgrade: bool,
 }
 
+/// The first line of a head: where its parts stand, and what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct StartLine {
-    http_11: bool,
+pub struct StartLine {
+    pub method: Range<usize>,
+    pub target: Range<usize>,
+    pub http_11: bool,
     /// Where the authority of an absolute-form target stands in the head.
     authority: Option<Range<usize>>,
+}
+
+/// Where a field stands in the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRange {
+    pub name: Range<usize>,
+    /// Without the white space around it.
+    pub value: Range<usize>,
 }
 
 /// Reads one head, piece by piece.
@@ -159,15 +170,65 @@ pub struct RequestReader {
     /// An empty line has come before the start line.
     skipped: bool,
     start: Option<StartLine>,
-    fields: usize,
+    fields: Vec<FieldRange>,
     framing: FramingFields,
     /// Where its value stands in the head.
     host: Option<Range<usize>>,
     expect: bool,
     upgrade: bool,
+    wishes: Wishes,
+}
+
+/// What a client wants of its answer's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wishes {
+    close: bool,
+    keep_alive: bool,
+    trailers: bool,
 }
 
 impl RequestReader {
+    /// Begins with the next head. Its memory stays.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self {
+            fields,
+            ..Self::default()
+        };
+    }
+
+    /// The first line, once it has come.
+    #[must_use]
+    pub const fn start(&self) -> Option<&StartLine> {
+        self.start.as_ref()
+    }
+
+    /// The fields that have come.
+    #[must_use]
+    pub fn fields(&self) -> &[FieldRange] {
+        &self.fields
+    }
+
+    /// The client waits for `100 Continue`. On HTTP/1.0 there is none (RFC 9110, 10.1.1).
+    #[must_use]
+    pub fn expects(&self) -> bool {
+        self.expect && self.start().is_some_and(|start| start.http_11)
+    }
+
+    /// The connection may be used again. On HTTP/1.0 the client has to ask for it (RFC 9112, 9.3).
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        let asked = |start: &StartLine| start.http_11 || self.wishes.keep_alive;
+        !self.wishes.close && self.start().is_some_and(asked)
+    }
+
+    /// The client takes trailers (RFC 9110, 10.1.4).
+    #[must_use]
+    pub const fn takes_trailers(&self) -> bool {
+        self.wishes.trailers
+    }
+
     /// Looks at what has come of the head, from its first byte, the same each time but for what has
     /// been added (which may go beyond the head). `None`: it is not whole.
     ///
@@ -201,7 +262,7 @@ impl RequestReader {
                 };
             };
             if self.start.is_none() {
-                // One empty line before the request, as RFC 9112, 2.2 asks for; hyper skips it too.
+                // One empty line before the request, as RFC 9112, 2.2 asks for.
                 if line.is_empty() && !self.skipped {
                     self.skipped = true;
                 } else {
@@ -210,18 +271,27 @@ impl RequestReader {
             } else if line.is_empty() {
                 return self.whole(head).map(Some);
             } else {
-                self.fields += 1;
-                if self.fields > limits.fields {
+                if self.fields.len() == limits.fields {
                     return Err(HeadError::Fields(limits.fields).into());
                 }
                 let field = Field::parse(line)?;
-                self.field(&field, line, begin)?;
+                let name = begin..begin + field.name.len();
+                let behind = &line[field.name.len() + 1..];
+                let value = name.end + 1 + behind.len() - trim_start(behind).len();
+                let value = value..value + field.value.len();
+                self.field(&field, &value)?;
+                self.fields.push(FieldRange { name, value });
             }
         }
     }
 
-    fn field(&mut self, field: &Field<'_>, line: &[u8], begin: usize) -> Result<(), RequestError> {
+    fn field(&mut self, field: &Field<'_>, value: &Range<usize>) -> Result<(), RequestError> {
+        let has = |member: &str| {
+            let mut members = field.value.split(|byte| *byte == b',').map(trim);
+            members.any(|one| one.eq_ignore_ascii_case(member.as_bytes()))
+        };
         match field.name.len() {
+            2 if field.is("te") => self.wishes.trailers |= has("trailers"),
             4 if field.is("host") => {
                 if self.host.is_some() {
                     return Err(HeadError::Repeated("Host").into());
@@ -229,8 +299,7 @@ impl RequestReader {
                 if !is_host(field.value) {
                     return Err(RequestError::Host);
                 }
-                let name = line.len() - trim_start(&line[5..]).len();
-                self.host = Some(begin + name..begin + name + field.value.len());
+                self.host = Some(value.clone());
             }
             6 if field.is("expect") => {
                 if std::mem::replace(&mut self.expect, true) {
@@ -252,6 +321,8 @@ impl RequestReader {
             }
             10 if field.is("connection") => {
                 list(field.value, is_token).map_err(|()| RequestError::List("Connection"))?;
+                self.wishes.close |= has("close");
+                self.wishes.keep_alive |= has("keep-alive");
             }
             14 | 17 => self.framing.note(field)?,
             _ => {}
@@ -317,6 +388,8 @@ impl StartLine {
         let at = begin + method.len() + 1;
         let authority = check_target(method, target)?;
         Ok(Self {
+            method: begin..begin + method.len(),
+            target: at..at + target.len(),
             http_11,
             authority: authority.map(|range| at + range.start..at + range.end),
         })

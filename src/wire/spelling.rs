@@ -3,33 +3,77 @@
 //! Names mean the same in any case (RFC 9110, 5.1), but there are services and clients that look for one
 //! spelling. So a name goes on as it came, and a name without a spelling in `Title-Case`, as people write it.
 
-/// The spellings of one message. A name that came twice has its first one.
+/// Room for the names of a usual head.
+const ROOM: usize = 160;
+const NAMES: usize = 16;
+
+/// The spellings of one message, line by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spelling {
-    /// Only those that `Title-Case` does not give back.
-    others: Vec<Box<[u8]>>,
+    /// Only those that `Title-Case` does not give back, one behind the other: many clients write all
+    /// names in lower case, and one allocation has to do for all of them.
+    text: Vec<u8>,
+    others: Vec<Other>,
+}
+
+/// A spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Other {
+    /// Where it ends in the text. It begins where the one before ends.
+    end: usize,
+    /// Of which line of that name, counted from 0.
+    nth: usize,
 }
 
 impl Spelling {
-    /// Remembers how a name came.
+    /// Remembers how a name came that has one line.
     pub fn note(&mut self, name: &[u8]) {
-        let title = is_title(name);
-        if !title && self.find(name).is_none() {
-            self.others.push(name.into());
+        self.note_line(name, 0);
+    }
+
+    /// Remembers how a name came on the line of that name with this number, counted from 0.
+    pub fn note_line(&mut self, name: &[u8], nth: usize) {
+        if is_title(name) || self.find(name, nth).is_some() {
+            return;
         }
+        if self.others.is_empty() {
+            self.text.reserve(ROOM);
+            self.others.reserve(NAMES);
+        }
+        self.text.extend_from_slice(name);
+        let end = self.text.len();
+        self.others.push(Other { end, nth });
+    }
+
+    /// Whether `Title-Case` gives all names back.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.others.is_empty()
     }
 
     /// Writes a name, given in lower case.
     pub fn write(&self, name: &str, out: &mut Vec<u8>) {
-        match self.find(name.as_bytes()) {
+        self.write_line(name, 0, out);
+    }
+
+    /// Writes a name, given in lower case, for its line with this number, counted from 0.
+    pub fn write_line(&self, name: &str, nth: usize, out: &mut Vec<u8>) {
+        match self.find(name.as_bytes(), nth) {
             Some(spelled) => out.extend_from_slice(spelled),
             None => title(name, out),
         }
     }
 
-    fn find(&self, name: &[u8]) -> Option<&[u8]> {
-        let mut others = self.others.iter().map(|other| &**other);
-        others.find(|other| other.eq_ignore_ascii_case(name))
+    fn find(&self, name: &[u8], nth: usize) -> Option<&[u8]> {
+        let mut start = 0;
+        for other in &self.others {
+            let spelled = &self.text[start..other.end];
+            if other.nth == nth && spelled.eq_ignore_ascii_case(name) {
+                return Some(spelled);
+            }
+            start = other.end;
+        }
+        None
     }
 }
 
@@ -87,6 +131,19 @@ mod tests {
         assert_eq!(written(&spelling, "content-type"), "Content-Type");
         assert_eq!(written(&spelling, "etag"), "ETag");
         assert_eq!(written(&spelling, "x-2fa-code"), "X-2fa-Code");
+    }
+
+    #[test]
+    fn each_line_of_a_name_has_its_own_spelling() {
+        let mut spelling = Spelling::default();
+        for (nth, name) in ["X-A", "x-a", "X-A", "X-a"].into_iter().enumerate() {
+            spelling.note_line(name.as_bytes(), nth);
+        }
+        let mut out = Vec::new();
+        for nth in 0..5 {
+            spelling.write_line("x-a", nth, &mut out);
+        }
+        assert_eq!(out, b"X-Ax-aX-AX-aX-A");
     }
 
     #[test]

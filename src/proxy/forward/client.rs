@@ -141,7 +141,7 @@ impl Client {
 }
 
 /// The response's body as the client sees it: ends cleanly only if the upstream's did.
-pub(super) struct Followed {
+pub(crate) struct Followed {
     frames: mpsc::Receiver<Piece>,
     over: bool,
     hint: SizeHint,

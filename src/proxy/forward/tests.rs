@@ -1,14 +1,11 @@
 //! Exchanges with an upstream that answers before it has read, breaks off, or does not answer: when a permit ends,
 //! and as what.
 
-use std::convert::Infallible;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -20,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::memory::Memory;
+use crate::proxy::{Feed, streamed};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -134,31 +132,12 @@ impl Bench {
     }
 }
 
-/// A body of ten bytes of which five have arrived, and the client that may send the rest.
-async fn half_an_upload() -> (Upload, DuplexStream) {
-    let (mut client, server) = tokio::io::duplex(1024);
-    let (tx, rx) = oneshot::channel();
-    let tx = std::sync::Mutex::new(Some(tx));
-    tokio::spawn(async move {
-        let service = service_fn(move |request: Request<Incoming>| {
-            let tx = tx
-                .lock()
-                .expect("not poisoned")
-                .take()
-                .expect("one request");
-            let _ = tx.send(request.into_body());
-            async { std::future::pending::<Result<Response<Empty<Bytes>>, Infallible>>().await }
-        });
-        let connection = hyper::server::conn::http1::Builder::new();
-        let _ = connection
-            .serve_connection(TokioIo::new(server), service)
-            .await;
-    });
-    client
-        .write_all(b"PUT / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
-        .await
-        .expect("written");
-    (Upload::unlimited(rx.await.expect("a body")), client)
+/// A body of ten bytes of which five have arrived, and the connection that may bring the rest.
+fn half_an_upload() -> (Upload, Feed) {
+    let (feed, body) = streamed(Some(10));
+    let hello = Some(Bytes::from_static(b"hello"));
+    feed.give(hello, None, false, &Context::from_waker(Waker::noop()));
+    (Upload::unlimited(body), feed)
 }
 
 async fn read_until(socket: &mut TcpStream, end: &[u8]) {
@@ -172,7 +151,7 @@ async fn read_until(socket: &mut TcpStream, end: &[u8]) {
 #[tokio::test]
 async fn an_upload_that_outlives_its_answer_is_cut_when_a_newer_token_has_waited_for_the_drain() {
     let bench = Bench::new().await;
-    let (upload, _client) = half_an_upload().await;
+    let (upload, _client) = half_an_upload();
     let upstream = async {
         let (mut socket, _) = bench.listener.accept().await.expect("a connection");
         read_until(&mut socket, b"hello").await;

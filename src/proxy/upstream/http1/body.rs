@@ -16,7 +16,7 @@ use super::pool::Http1Pool;
 use super::tail::ReadHalf;
 use crate::proxy::body::BoxError;
 use crate::wire::answers::{Content, Fault};
-use crate::wire::chunked::{Piece, trailer_limits};
+use crate::wire::chunked::{Part, trailer_limits};
 
 /// The body of a response. Dropped before its end, it drops the connection.
 pub(crate) struct Http1Body(State);
@@ -221,10 +221,10 @@ impl Decoder {
         };
         let limits = trailer_limits(RESPONSE_LIMITS);
         while !buf.is_empty() && !chunks.is_in_data() && !chunks.is_end() {
-            match chunks.piece(buf, &limits) {
-                Ok(Piece::Data(_)) => return,
-                Ok(Piece::Syntax(length)) => buf.advance(length),
-                Ok(Piece::Trailers(length)) => {
+            match chunks.next(buf, &limits) {
+                Ok(Part::Data(_)) => return,
+                Ok(Part::Framing(length)) => buf.advance(length),
+                Ok(Part::Trailer(length)) => {
                     self.trailers.extend_from_slice(&buf[..length]);
                     buf.advance(length);
                 }
@@ -257,8 +257,8 @@ impl Decoder {
             }
             Content::Chunked(chunks) => {
                 let limits = trailer_limits(RESPONSE_LIMITS);
-                match chunks.is_in_data().then(|| chunks.piece(buf, &limits)) {
-                    Some(Ok(Piece::Data(length))) => length,
+                match chunks.is_in_data().then(|| chunks.next(buf, &limits)) {
+                    Some(Ok(Part::Data(length))) => length,
                     _ => return None,
                 }
             }

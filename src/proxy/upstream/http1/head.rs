@@ -31,8 +31,13 @@ pub(super) fn write(
     let default = Spelling::default();
     let spelling = head.extensions.get().unwrap_or(&default);
     let fields = head.headers.iter();
+    // All lines of a name come one behind the other.
+    let (mut before, mut nth) = (None, 0);
     for (name, value) in fields.filter(|(name, _)| *name != TRANSFER_ENCODING) {
-        field(spelling, name, value, out);
+        nth = if before == Some(name) { nth + 1 } else { 0 };
+        before = Some(name);
+        spelling.write_line(name.as_str(), nth, out);
+        end_line(value, out);
     }
     let announced = head.headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -63,6 +68,10 @@ fn start(method: &Method, uri: &Uri, out: &mut Vec<u8>) {
 
 fn field(spelling: &Spelling, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
     spelling.write(name.as_str(), out);
+    end_line(value, out);
+}
+
+fn end_line(value: &HeaderValue, out: &mut Vec<u8>) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -101,11 +110,13 @@ impl FieldPlaces {
         let mut headers = HeaderMap::with_capacity(self.0.len());
         let mut spelling = Spelling::default();
         for [name, name_end, value, value_end] in &self.0 {
-            let name = bytes.get(*name..*name_end)?;
-            spelling.note(name);
-            let name = HeaderName::from_bytes(name).ok()?;
+            let spelled = bytes.get(*name..*name_end)?;
+            let name = HeaderName::from_bytes(spelled).ok()?;
             let value = HeaderValue::from_maybe_shared(bytes.slice(*value..*value_end)).ok()?;
-            headers.append(name, value);
+            let known = headers.append(&name, value);
+            let before = |headers: &HeaderMap| headers.get_all(&name).iter().count() - 1;
+            let nth = if known { before(&headers) } else { 0 };
+            spelling.note_line(spelled, nth);
         }
         Some((headers, spelling))
     }
@@ -126,7 +137,7 @@ pub(super) fn response(
         Version::HTTP_10
     };
     *response.headers_mut() = headers;
-    if spelling != Spelling::default() {
+    if !spelling.is_empty() {
         response.extensions_mut().insert(spelling);
     }
     let reason = reason(bytes);

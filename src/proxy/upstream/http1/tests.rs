@@ -262,10 +262,12 @@ async fn heads_pass_as_they_are() {
     let mut spelling = Spelling::default();
     spelling.note(b"SOAPAction");
     spelling.note(b"x-lower");
+    spelling.note_line(b"X-LOWER", 1);
     for (name, value) in [
         ("soapaction", "\"u\""),
         ("x-lower", "1"),
         ("x-title", "a, b"),
+        ("x-lower", "2"),
     ] {
         let value = HeaderValue::from_static(value);
         asked.headers_mut().append(name, value);
@@ -274,12 +276,12 @@ async fn heads_pass_as_they_are() {
     let served = async {
         let mut socket = bench.accept().await;
         let head = read_request(&mut socket).await;
-        let answer = b"HTTP/1.1 299 Odd one\r\nETag: \"a\"\r\nX-A: \xff\tb\r\nX-Empty: \r\nContent-Length: 0\r\n\r\n";
+        let answer = b"HTTP/1.1 299 Odd one\r\nETag: \"a\"\r\nX-A: \xff\tb\r\nx-a: c\r\nX-Empty: \r\nContent-Length: 0\r\n\r\n";
         socket.write_all(answer).await.expect("written");
         head
     };
     let (response, head) = tokio::join!(bench.send(asked), served);
-    let wanted = "GET /a?b=%2f HTTP/1.1\r\nHost: x\r\nSOAPAction: \"u\"\r\nx-lower: 1\r\nX-Title: a, b\r\n\r\n";
+    let wanted = "GET /a?b=%2f HTTP/1.1\r\nHost: x\r\nSOAPAction: \"u\"\r\nx-lower: 1\r\nX-LOWER: 2\r\nX-Title: a, b\r\n\r\n";
     assert_eq!(head, wanted);
     let response = response.expect("a head");
     assert_eq!(response.status(), 299);
@@ -289,8 +291,10 @@ async fn heads_pass_as_they_are() {
     assert_eq!(reason.expect("an odd one").as_bytes(), b"Odd one");
     let mut written = Vec::new();
     let spelling = response.extensions().get::<Spelling>();
-    spelling.expect("an odd one").write("etag", &mut written);
-    assert_eq!(written, b"ETag");
+    let spelling = spelling.expect("odd ones");
+    spelling.write("etag", &mut written);
+    spelling.write_line("x-a", 1, &mut written);
+    assert_eq!(written, b"ETagx-a");
     assert!(response.body().is_end_stream());
 }
 

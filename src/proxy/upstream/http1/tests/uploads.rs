@@ -10,7 +10,8 @@ use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::wire::chunked::{Chunks, Piece};
+use crate::proxy::Received;
+use crate::wire::chunked::{Chunks, Part};
 
 /// A body of which `part` has arrived, and the client that may send more.
 async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
@@ -31,7 +32,9 @@ async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
     let head = format!("PUT / HTTP/1.1\r\nhost: x\r\n{framing}\r\n\r\n");
     client.write_all(head.as_bytes()).await.expect("room");
     client.write_all(part).await.expect("room");
-    (Upload::unlimited(rx.await.expect("a body")), client)
+    // A body that hyper reads, whatever the version.
+    let body = Received::Http2(rx.await.expect("a body"));
+    (Upload::unlimited(body), client)
 }
 
 fn put(upload: Upload) -> Request<UpstreamBody> {
@@ -52,10 +55,10 @@ async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMa
     let (mut chunks, mut content, mut section) = (Chunks::default(), Vec::new(), Vec::new());
     while !chunks.is_end() {
         let byte = [socket.read_u8().await.expect("more")];
-        match chunks.piece(&byte, &RESPONSE_LIMITS).expect("no fault") {
-            Piece::Data(_) => content.extend(byte),
-            Piece::Trailers(_) => section.extend(byte),
-            Piece::Syntax(_) => {}
+        match chunks.next(&byte, &RESPONSE_LIMITS).expect("no fault") {
+            Part::Data(_) => content.extend(byte),
+            Part::Trailer(_) => section.extend(byte),
+            Part::Framing(_) => {}
         }
     }
     (content, head::trailers(&section))

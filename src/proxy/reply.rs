@@ -1,0 +1,108 @@
+//! The body of a response on its way to the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::body::BoxError;
+use super::forward::Followed;
+use super::headers::trailers::TrailerRules;
+use super::pace::Answering;
+use super::places::Place;
+use super::upstream::ResponseBody;
+
+/// What goes back to the client.
+pub(crate) struct ClientBody {
+    content: Content,
+    /// Held until it has been taken or dropped.
+    kept: Option<(Place, Option<Answering>)>,
+}
+
+enum Content {
+    /// It is here; empty: there is none, or no more of it.
+    Full(Bytes),
+    /// Of an exchange that goes on without its client.
+    Followed(Followed),
+    /// Of one that does not.
+    Passed(ResponseBody, TrailerRules),
+}
+
+impl std::fmt::Debug for ClientBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientBody").finish_non_exhaustive()
+    }
+}
+
+impl From<Content> for ClientBody {
+    fn from(content: Content) -> Self {
+        Self {
+            content,
+            kept: None,
+        }
+    }
+}
+
+/// A body of known content.
+pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
+    Content::Full(content.into()).into()
+}
+
+impl ClientBody {
+    pub(super) fn followed(body: Followed) -> Self {
+        Content::Followed(body).into()
+    }
+
+    pub(super) fn passed(body: ResponseBody, rules: TrailerRules) -> Self {
+        Content::Passed(body, rules).into()
+    }
+
+    /// Keeps a request's place until this has been taken or dropped.
+    pub(super) fn keep(&mut self, place: Place, answering: Option<Answering>) {
+        if !self.is_end_stream() {
+            self.kept = Some((place, answering));
+        }
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.get_mut().content {
+            Content::Full(content) if content.is_empty() => Poll::Ready(None),
+            Content::Full(content) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(content))))),
+            Content::Followed(body) => Pin::new(body).poll_frame(cx),
+            Content::Passed(body, rules) => {
+                let mut frame = Pin::new(body).poll_frame(cx);
+                if let Poll::Ready(Some(Ok(frame))) = &mut frame
+                    && let Some(trailers) = frame.trailers_mut()
+                {
+                    rules.strip(trailers);
+                }
+                frame
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Full(content) => content.is_empty(),
+            Content::Followed(body) => body.is_end_stream(),
+            Content::Passed(body, _) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Full(content) => SizeHint::with_exact(content.len() as u64),
+            Content::Followed(body) => body.size_hint(),
+            Content::Passed(body, _) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One request of a connection: the handler, and its answer.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+
+use super::answer::{Asked, Content, Last};
+use super::input::Fed;
+use super::{Connection, Site, Then, head};
+use crate::proxy::headers::OUTCOME;
+use crate::proxy::{BoxError, ClientBody, Handover, handover, limit_of};
+use crate::server::activity::Signal;
+use crate::server::tls::Io;
+use crate::wire::request::{RequestError, RequestHead};
+
+impl<S: Io + 'static> Connection<S> {
+    /// One request, and its answer.
+    pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> Then {
+        let presence = site.presence;
+        if presence.activity.is(Signal::MakeRoom) {
+            presence.stays();
+        }
+        let bytes = self.input.take_head(head);
+        let reader = self.input.reader();
+        let keeps = reader.keeps();
+        let (mut parts, asked) = match head::parts(reader, &bytes) {
+            Ok(parts) => {
+                let asked = Asked {
+                    head: parts.method == Method::HEAD,
+                    http_11: parts.version == Version::HTTP_11,
+                    trailers: reader.takes_trailers(),
+                };
+                (parts, asked)
+            }
+            Err(error) => return self.refuse(error, site).await,
+        };
+        drop(bytes);
+        let mut switch = None;
+        if head.upgrade {
+            let (ours, theirs) = handover();
+            switch = Some(ours);
+            parts.extensions.insert(theirs);
+        }
+        let request = Request::from_parts(parts, self.input.begin_body(head));
+        let response = if site.spoken {
+            let mut service = pin!(site.proxy.handle(request, site.peer));
+            std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
+        } else {
+            Some(site.proxy.refuse(RequestError::Version, site.peer))
+        };
+        match response {
+            Some(response) => self.answer(response, (asked, keeps, switch), site).await,
+            None => Then::Drop,
+        }
+    }
+
+    /// Polls the handler, and reads what it wants. `None`: the client has left.
+    fn poll_service(
+        &mut self,
+        mut service: Pin<&mut impl Future<Output = Response<ClientBody>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Response<ClientBody>>> {
+        loop {
+            if let Poll::Ready(response) = service.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
+            }
+            let output = &mut self.output;
+            let fed = self.input.poll_feed(&mut self.io, cx, || output.go_on());
+            if let Poll::Ready(Err(_)) = self.output.poll_write(&mut self.io, cx) {
+                return Poll::Ready(None);
+            }
+            match ready!(fed) {
+                Fed::Progress => {}
+                Fed::Gone => return Poll::Ready(None),
+            }
+        }
+    }
+
+    async fn answer(
+        &mut self,
+        response: Response<ClientBody>,
+        (asked, keeps, switch): (Asked, bool, Option<Handover>),
+        site: &Site<'_>,
+    ) -> Then {
+        let (parts, body) = response.into_parts();
+        // There is no going on behind an answer.
+        let _ = self.input.takes_expectation();
+        if !self.input.is_whole() && self.input.is_unwanted() {
+            self.drain().await;
+        }
+        let unread = parts.headers.contains_key(OUTCOME) && !self.input.is_whole();
+        let activity = &site.presence.activity;
+        let leaves = activity.is(Signal::Announced) || activity.is(Signal::Leave);
+        let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let last = if switches {
+            Last::No
+        } else if leaves || unread {
+            Last::Said
+        } else if !keeps || self.input.is_closed() {
+            Last::Yes
+        } else {
+            Last::No
+        };
+        let content = if body.is_end_stream() {
+            Content::None
+        } else {
+            let length = body.size_hint().exact();
+            length.map_or(Content::Unknown, Content::Length)
+        };
+        self.output.head(&parts, asked, content, last);
+        drop(parts);
+        let to_end = self.output.is_to_end();
+        let mut body = Some(body);
+        if !std::future::poll_fn(|cx| self.poll_answer(&mut body, cx)).await {
+            return Then::Drop;
+        }
+        if switches {
+            return switch.map_or(Then::Drop, Then::Switch);
+        }
+        if !std::future::poll_fn(|cx| self.poll_upload(cx)).await {
+            return Then::Drop;
+        }
+        let whole = self.input.is_whole();
+        if last == Last::No && whole && !to_end {
+            Then::Next
+        } else {
+            Then::Close
+        }
+    }
+
+    /// Writes an answer; `false`: it cannot be whole any more.
+    fn poll_answer(&mut self, body: &mut Option<ClientBody>, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            let waits = match self.fill(body, cx) {
+                Ok(waits) => waits,
+                Err(error) => {
+                    tracing::debug!(%error, "an answer broke off");
+                    return Poll::Ready(false);
+                }
+            };
+            let written = self.output.poll_write(&mut self.io, cx);
+            if let Poll::Ready(Err(_)) = written {
+                return Poll::Ready(false);
+            }
+            if body.is_none() && written.is_ready() {
+                return Poll::Ready(true);
+            }
+            match self.input.poll_feed(&mut self.io, cx, || {}) {
+                Poll::Ready(Fed::Gone) => return Poll::Ready(false),
+                Poll::Ready(Fed::Progress) => continue,
+                Poll::Pending => {}
+            }
+            // Written, and the content has not been asked for more since: there may be some.
+            if waits || written.is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes what there is of an answer's content; `true`: more is waited for. One that is whole, or that the
+    /// client is not to have, is dropped, and with it what it holds.
+    fn fill(
+        &mut self,
+        body: &mut Option<ClientBody>,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, BoxError> {
+        while let Some(content) = body {
+            if self.output.is_full() {
+                *body = None;
+            } else if content.is_end_stream() {
+                *body = None;
+                self.output.end(None)?;
+            } else if !self.output.has_room() {
+                return Ok(false);
+            } else {
+                match Pin::new(content).poll_frame(cx) {
+                    Poll::Pending => return Ok(true),
+                    Poll::Ready(None) => {
+                        *body = None;
+                        self.output.end(None)?;
+                    }
+                    Poll::Ready(Some(frame)) => {
+                        if self.output.frame(frame?)? {
+                            *body = None;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Behind an answer: the upload may go on. `false`: the client has left.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while !self.input.is_whole() && !self.input.is_closed() {
+            match self.input.poll_feed(&mut self.io, cx, || {}) {
+                Poll::Ready(Fed::Gone) => return Poll::Ready(false),
+                Poll::Ready(Fed::Progress) => {}
+                Poll::Pending if self.input.is_unwanted() => self.input.drain(&mut self.io, cx),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(true)
+    }
+
+    async fn drain(&mut self) {
+        std::future::poll_fn(|cx| {
+            self.input.drain(&mut self.io, cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Answers a head that is not taken. Nothing behind it is read.
+    pub(super) async fn refuse(&mut self, error: RequestError, site: &Site<'_>) -> Then {
+        if let Some(limit) = limit_of(error) {
+            site.metrics.limit(limit);
+        }
+        let asked = Asked {
+            // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
+            head: self.input.begins(b"HEAD "),
+            http_11: true,
+            trailers: false,
+        };
+        let response = site.proxy.refuse(error, site.peer);
+        match self.answer(response, (asked, false, None), site).await {
+            Then::Next | Then::Close => Then::Close,
+            then => then,
+        }
+    }
+}
