@@ -14,7 +14,8 @@
 //! nothing badly framed gets as far as `proxy`.
 //!
 //! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
-//! [`throttle`] (what is logged only now and then), [`printable`] (text from strangers, for people), [`worker`] (which core's a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
+//! [`throttle`] (what is logged only now and then), [`printable`] (text from strangers, for people),
+//! `worker` (which core's runtime a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
 //!
 //! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
 //! `app` ← `cli`, `main`.
@@ -34,4 +35,4 @@ pub mod rejections;
 pub mod server;
 pub mod throttle;
 pub mod wire;
-pub mod worker;
+mod worker;

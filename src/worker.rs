@@ -1,4 +1,5 @@
-//! Which worker a thread is: what is kept per core is found by this number.
+//! Which of the runtimes that serve connections a thread belongs to. What is kept for each core is
+//! found by this number.
 
 use std::cell::Cell;
 
@@ -6,13 +7,12 @@ thread_local! {
     static INDEX: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The number of this thread's worker; 0 where there is one, or none.
-#[must_use]
-pub fn index() -> usize {
+/// The number of this thread's worker; 0 on all other threads.
+pub(crate) fn index() -> usize {
     INDEX.get()
 }
 
-/// Makes this thread the worker with that number.
-pub fn set_index(index: usize) {
+/// Makes this thread the worker with this number.
+pub(crate) fn set_index(index: usize) {
     INDEX.set(index);
 }

@@ -36,7 +36,7 @@ use crate::marks::{InstanceId, MarkStore, StoreError};
 use crate::metrics::{Certificate, Metrics};
 use crate::proxy::{Gate, Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, Leave, Listener};
+use crate::server::{self, Leave, Listener, Workers};
 use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
@@ -257,12 +257,15 @@ impl App {
         if joined && store.shared() {
             found::say_namespace(&*store, namespace).await;
         }
+        // They live as long as this function: exchanges go on there when their connections have ended.
+        let workers = Arc::new(Workers::start()?);
         let mut server = tokio::spawn(server::serve(
             data,
             Arc::clone(&proxy),
             settings.limits,
             Arc::clone(&metrics),
             departure.clone(),
+            Arc::clone(&workers),
         ));
         readiness.set_configured();
         tracing::info!(
@@ -393,6 +396,7 @@ impl App {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
         counts_lines.abort();
+        drop(workers);
         tracing::info!("stopped");
         Ok(())
     }

@@ -32,7 +32,31 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
+/// A socket on its way from one runtime to another, which watches it then.
+pub(super) enum Leaving {
+    Tcp(std::net::TcpStream, IpAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Leaving {
+    /// To be called in the runtime that has it from now on.
+    pub(super) fn arrive(self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Tcp(socket, ip) => Stream::Tcp(TcpStream::from_std(socket)?, ip),
+            Self::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+        })
+    }
+}
+
 impl Stream {
+    /// Takes it off the runtime that has accepted it.
+    pub(super) fn leave(self) -> io::Result<Leaving> {
+        Ok(match self {
+            Self::Tcp(stream, ip) => Leaving::Tcp(stream.into_std()?, ip),
+            Self::Unix(stream) => Leaving::Unix(stream.into_std()?),
+        })
+    }
+
     fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(_, ip) => Some(*ip),

@@ -1,20 +1,26 @@
 //! One connection of a client, from its first byte to its end: socket, then TLS if there is any, then
 //! HTTP of either version.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use super::accept::Stream;
 use super::activity::{Activity, Leave, Signal, until_cut};
+use super::deadline::Timed;
 use super::http1::{self, Site};
 use super::http2::Http2;
 use super::idle::{IdleConnections, Presence};
-use super::slots::PeerPlace;
+use super::patience::Patience;
+use super::slots::Slot;
 use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
-use crate::proxy::{Peer, Proxy};
+use crate::proxy::{ConnectionPlaces, Peer, Proxy};
+use crate::worker;
 
 /// What all connections of the data port share.
 pub(super) struct Connections {
@@ -47,41 +53,63 @@ impl Connections {
         }
     }
 
-    /// Serves a connection in a task of its own.
-    pub(super) fn serve<S: Io + 'static>(
-        self: &Arc<Self>,
-        stream: S,
-        peer: Peer,
-        place: Option<PeerPlace>,
-    ) {
-        let connections = Arc::clone(self);
-        let presence = Presence {
-            activity: Arc::new(Activity::new()),
-            peer: place,
-        };
-        self.open.spawn(async move {
-            let _member = connections.idle.add(presence.clone());
-            let Some(tls) = connections.proxy.tls() else {
-                return connections.http(stream, peer, presence, None).await;
-            };
-            let clients = tls.clients;
-            let Some(secured) = connections
-                .secure(tls, Box::new(stream), &peer, &presence)
-                .await
-            else {
+    /// Serves a connection in a task of its own, which stays with this worker.
+    pub(super) fn serve(self: &Arc<Self>, stream: Stream, slot: Slot, worker: &Handle) {
+        let stream = match stream.leave() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a connection could not be handed over");
                 return;
+            }
+        };
+        let connections = Arc::clone(self);
+        let serving = async move {
+            let presence = Presence {
+                activity: Arc::new(Activity::new()),
+                peer: slot.peer(),
             };
-            let agreed = Some(secured.http2);
-            let shown = clients.filter(|_| secured.identity.is_some());
-            let peer = Peer {
-                tls: Some(secured.names),
-                mutual: clients.is_some(),
-                identity: secured.identity,
-                until: shown.map(|clients| Instant::now() + clients.max_age),
-                ..peer
-            };
-            Box::pin(connections.http(secured.stream, peer, presence, agreed)).await;
-        });
+            let _member = connections.idle.add(presence.clone());
+            let slow = connections.proxy.slow_clients();
+            let patience = Patience::new(connections.limits.write_timeout, slow);
+            let metrics = Arc::clone(&connections.metrics);
+            match stream.arrive() {
+                Ok(Stream::Tcp(stream, ip)) => {
+                    let stream = Timed::new(stream, patience, metrics, slot);
+                    Box::pin(connections.secured(stream, peer(Some(ip)), presence)).await;
+                }
+                Ok(Stream::Unix(stream)) => {
+                    let stream = Timed::new(stream, patience, metrics, slot);
+                    Box::pin(connections.secured(stream, peer(None), presence)).await;
+                }
+                Err(error) => {
+                    let worker = worker::index();
+                    tracing::debug!(%error, worker, "a connection could not be handed over");
+                }
+            }
+        };
+        self.open.spawn_on(serving, worker);
+    }
+
+    /// Speaks TLS, if there is any, and HTTP.
+    async fn secured<S: Io + 'static>(&self, stream: S, peer: Peer, presence: Presence) {
+        let Some(tls) = self.proxy.tls() else {
+            return self.http(stream, peer, presence, None).await;
+        };
+        let clients = tls.clients;
+        let secured = self.secure(tls, Box::new(stream), &peer, &presence).await;
+        let Some(secured) = secured else {
+            return;
+        };
+        let agreed = Some(secured.http2);
+        let shown = clients.filter(|_| secured.identity.is_some());
+        let peer = Peer {
+            tls: Some(secured.names),
+            mutual: clients.is_some(),
+            identity: secured.identity,
+            until: shown.map(|clients| Instant::now() + clients.max_age),
+            ..peer
+        };
+        Box::pin(self.http(secured.stream, peer, presence, agreed)).await;
     }
 
     /// Shakes hands, unless the process stops first, or others need the place: nothing has been asked
@@ -174,4 +202,17 @@ async fn grow_old(until: Instant, activity: &Activity) {
     tokio::time::sleep_until(until).await;
     activity.signal(Signal::Leave);
     tokio::time::sleep(age).await;
+}
+
+fn peer(ip: Option<IpAddr>) -> Peer {
+    let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
+    Peer {
+        ip,
+        text,
+        tls: None,
+        mutual: false,
+        identity: None,
+        until: None,
+        places: ConnectionPlaces::default(),
+    }
 }

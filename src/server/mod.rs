@@ -14,25 +14,24 @@ mod patience;
 mod slots;
 mod streams;
 mod tls;
+mod workers;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::accept::{Acceptor, Stream};
+use self::accept::Acceptor;
 pub(crate) use self::activity::Leave;
 use self::activity::Signal;
 use self::connection::Connections;
-use self::deadline::Timed;
 use self::idle::IdleConnections;
-use self::patience::Patience;
 use self::slots::Slots;
+pub(crate) use self::workers::Workers;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
-use crate::proxy::{ConnectionPlaces, Peer, Proxy};
+use crate::proxy::Proxy;
 
 /// A bound listener.
 #[derive(Debug)]
@@ -48,10 +47,10 @@ pub(crate) async fn serve(
     limits: LimitSettings,
     metrics: Arc<Metrics>,
     leave: Leave,
+    workers: Arc<Workers>,
 ) {
     let slots = Slots::new(&limits, Arc::clone(&metrics));
     let idle: Arc<IdleConnections> = Arc::default();
-    let waited_for = proxy.slow_clients();
     let _telling = AbortOnDropHandle::new(tokio::spawn(tell(leave.clone(), Arc::clone(&idle))));
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
     let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
@@ -61,18 +60,7 @@ pub(crate) async fn serve(
             () = leave.now.cancelled() => break,
             accepted = acceptor.next() => accepted,
         };
-        let patience = Patience::new(limits.write_timeout, Arc::clone(&waited_for));
-        let place = slot.peer();
-        match stream {
-            Stream::Tcp(stream, ip) => {
-                let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(Some(ip)), place);
-            }
-            Stream::Unix(stream) => {
-                let stream = Timed::new(stream, patience, Arc::clone(&metrics), slot);
-                connections.serve(stream, peer(None), place);
-            }
-        }
+        connections.serve(stream, slot, workers.next());
     }
     drop(acceptor);
     connections.ended().await;
@@ -92,17 +80,4 @@ async fn tell(leave: Leave, connections: Arc<IdleConnections>) {
         told(leave.now, Signal::Leave),
         told(leave.cut, Signal::Cut),
     );
-}
-
-fn peer(ip: Option<IpAddr>) -> Peer {
-    let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
-    Peer {
-        ip,
-        text,
-        tls: None,
-        mutual: false,
-        identity: None,
-        until: None,
-        places: ConnectionPlaces::default(),
-    }
 }

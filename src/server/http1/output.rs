@@ -217,3 +217,100 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::header::HeaderName;
+    use http::{Response, StatusCode};
+
+    use super::*;
+
+    fn asked(http_11: bool, trailers: bool) -> Asked {
+        Asked {
+            head: false,
+            http_11,
+            trailers,
+        }
+    }
+
+    fn head(status: StatusCode, lines: &[(&'static str, &'static str)]) -> Parts {
+        let mut response = Response::builder().status(status).header("date", "now");
+        for (name, value) in lines {
+            response = response.header(*name, *value);
+        }
+        response.body(()).expect("a response").into_parts().0
+    }
+
+    /// What is written of an answer with this content.
+    async fn written(
+        parts: &Parts,
+        (asked, content): (Asked, Content),
+        pieces: &[usize],
+        trailers: Option<HeaderMap>,
+    ) -> Result<Vec<u8>, TooShort> {
+        let mut output = Output::new();
+        output.head(parts, asked, content, Last::No);
+        let mut io = Vec::new();
+        for length in pieces {
+            output.data(vec![b'x'; *length].into());
+            let flushed = std::future::poll_fn(|cx| output.poll_write(&mut io, cx)).await;
+            flushed.expect("a vector takes all");
+        }
+        output.end(trailers.as_ref())?;
+        let flushed = std::future::poll_fn(|cx| output.poll_write(&mut io, cx)).await;
+        flushed.expect("a vector takes all");
+        assert!(output.is_empty() && output.has_room());
+        Ok(io)
+    }
+
+    #[tokio::test]
+    async fn content_of_unknown_length_goes_in_chunks() {
+        let parts = head(StatusCode::OK, &[("trailer", "x-a, x-b"), ("x-c", "1")]);
+        let mut trailers = HeaderMap::new();
+        for name in ["x-a", "x-secret", "content-length"] {
+            trailers.append(HeaderName::from_static(name), "1".parse().expect("a value"));
+        }
+        let how = (asked(true, true), Content::Unknown);
+        let all = written(&parts, how, &[1, 0, 18, SMALL + 1], Some(trailers)).await;
+        let expected = format!(
+            "HTTP/1.1 200 OK\r\nDate: now\r\nTrailer: x-a, x-b\r\nX-C: 1\r\n\
+             Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n12\r\n{}\r\n1001\r\n{}\r\n\
+             0\r\nX-A: 1\r\n\r\n",
+            "x".repeat(18),
+            "x".repeat(SMALL + 1)
+        );
+        assert_eq!(all.expect("whole"), expected.as_bytes());
+        // HTTP/1.0 has no chunks: the connection ends it.
+        let how = (asked(false, true), Content::Unknown);
+        let all = written(&parts, how, &[2], None).await.expect("whole");
+        assert_eq!(all, b"HTTP/1.0 200 OK\r\nDate: now\r\nX-C: 1\r\n\r\nxx");
+    }
+
+    #[tokio::test]
+    async fn content_is_as_long_as_was_said() {
+        let parts = head(StatusCode::OK, &[("content-length", "3")]);
+        let how = (asked(true, false), Content::Unknown);
+        let all = written(&parts, how, &[2, 5], None).await.expect("whole");
+        assert_eq!(
+            all,
+            b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 3\r\n\r\nxxx"
+        );
+        written(&parts, how, &[2], None)
+            .await
+            .expect_err("too short");
+    }
+
+    #[tokio::test]
+    async fn some_answers_have_no_content() {
+        let how = (asked(true, false), Content::None);
+        let parts = head(StatusCode::NOT_MODIFIED, &[("content-length", "9")]);
+        let all = written(&parts, how, &[], None).await.expect("whole");
+        assert_eq!(all, b"HTTP/1.1 304 Not Modified\r\nDate: now\r\n\r\n");
+        let parts = head(StatusCode::OK, &[]);
+        let all = written(&parts, how, &[], None).await.expect("whole");
+        assert_eq!(
+            all,
+            b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\n\r\n"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The runtimes that serve connections: one for each core, on a thread of its own. A connection stays
+//! with its worker, and what it spawns does too, so that no request is handed from core to core.
+//!
+//! One acceptor hands the sockets out in turn. Listeners of each worker's own (`SO_REUSEPORT`) would
+//! spread few connections unevenly; the limits on connections need one place; and a second process
+//! could bind the same port without anybody noticing.
+//!
+//! Everything else (admin, store, lease) runs elsewhere: neither starves the other.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
+
+use crate::worker;
+
+/// The workers. They end when this is dropped, and with them what still runs there.
+pub(crate) struct Workers {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+    stop: CancellationToken,
+}
+
+impl Workers {
+    /// Starts one for each core that this process may use.
+    pub(crate) fn start() -> io::Result<Self> {
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        let mut workers = Self {
+            handles: Vec::with_capacity(count),
+            next: AtomicUsize::new(0),
+            stop: CancellationToken::new(),
+        };
+        for index in 0..count {
+            workers.add(index)?;
+        }
+        Ok(workers)
+    }
+
+    fn add(&mut self, index: usize) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        self.handles.push(runtime.handle().clone());
+        let stop = self.stop.clone();
+        let name = format!("worker-{index}");
+        thread::Builder::new().name(name).spawn(move || {
+            worker::set_index(index);
+            runtime.block_on(stop.cancelled());
+            // What it has given to other threads is not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(())
+    }
+
+    /// The worker of the next connection.
+    pub(super) fn next(&self) -> &Handle {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.handles[next % self.handles.len()]
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_handed_out_in_turn() {
+        let workers = Workers::start().expect("threads");
+        let count = workers.handles.len();
+        let mut seen = Vec::new();
+        for _ in 0..count * 2 {
+            let index = workers.next().spawn(async { worker::index() });
+            seen.push(index.await.expect("it runs"));
+        }
+        let all: HashSet<usize> = seen[..count].iter().copied().collect();
+        assert_eq!(all, (0..count).collect());
+        assert_eq!(seen[..count], seen[count..]);
+        // What a connection spawns stays with it.
+        let spawned = workers.next().spawn(async {
+            let own = worker::index();
+            (own, tokio::spawn(async { worker::index() }).await)
+        });
+        let (own, of_task) = spawned.await.expect("it runs");
+        assert_eq!(of_task.expect("it runs"), own);
+    }
+}
