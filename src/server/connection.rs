@@ -69,8 +69,8 @@ impl Connections {
                 peer: slot.peer(),
             };
             let _member = connections.idle.add(presence.clone());
-            let slow = connections.proxy.slow_clients();
-            let patience = Patience::new(connections.limits.write_timeout, slow);
+            let waited_for = connections.proxy.slow_clients();
+            let patience = Patience::new(connections.limits.write_timeout, waited_for);
             let metrics = Arc::clone(&connections.metrics);
             match stream.arrive() {
                 Ok(Stream::Tcp(stream, ip)) => {

@@ -14,7 +14,7 @@ use super::lane::{self, Load};
 use super::{count, error_of, life};
 use crate::marks::lease::Clock;
 use crate::marks::rows::Failure;
-use crate::marks::store::{Batched, Found, InstanceId, StoreError};
+use crate::marks::store::{Batched, InstanceId, StoreError};
 
 /// What is known without a turn at the connection.
 #[derive(Debug)]
