@@ -160,7 +160,7 @@ impl Upload {
             upload.rest = Some(incoming);
             return Ok(upload);
         }
-        if let Some(content) = incoming.take_whole() {
+        if let Some(content) = incoming.take_whole(limits.buffer) {
             // It has come with its head: there is nobody to wait for.
             let frame = Frame::data(content);
             if !is_empty(&frame) {

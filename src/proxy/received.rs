@@ -211,11 +211,11 @@ impl Drop for Streamed {
 }
 
 impl Received {
-    /// The whole content, if it is here and has no trailers.
-    pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
+    /// The whole content, if it is here, is no longer than `most`, and has no trailers.
+    pub(crate) fn take_whole(&mut self, most: u64) -> Option<Bytes> {
         match self {
-            Self::Whole(content) => Some(std::mem::take(content)),
-            Self::Http1(_) | Self::Http2(_) => None,
+            Self::Whole(content) if content.len() as u64 <= most => Some(std::mem::take(content)),
+            Self::Whole(_) | Self::Http1(_) | Self::Http2(_) => None,
         }
     }
 }

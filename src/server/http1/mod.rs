@@ -85,7 +85,8 @@ struct Connection<S> {
     active: Instant,
     /// Since when there is something of the head at hand.
     began: Option<Instant>,
-    shut: bool,
+    /// Until when the client may go on sending, since our side has ended.
+    lingers: Option<Instant>,
 }
 
 /// Serves a connection until it ends; or, where its client speaks HTTP/2, returns it with its first bytes.
@@ -102,7 +103,7 @@ pub(super) async fn serve<S: Io + 'static>(io: S, site: &Site<'_>) -> Option<(S,
         clock: Clock::default(),
         active: Instant::now(),
         began: None,
-        shut: false,
+        lingers: None,
     };
     let activity = &site.presence.activity;
     loop {
@@ -203,17 +204,15 @@ impl<S: Io + 'static> Connection<S> {
 
     /// Ends the sending side; then, where the client may still be sending, reads on for a moment.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.shut {
-            if ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err() {
+        let until = if let Some(until) = self.lingers {
+            until
+        } else {
+            let shut = ready!(Pin::new(&mut self.io).poll_shutdown(cx));
+            if shut.is_err() || !self.input.is_unread() {
                 return Poll::Ready(());
             }
-            self.shut = true;
-            self.active = Instant::now();
-        }
-        if !self.input.is_unread() {
-            return Poll::Ready(());
-        }
-        let until = self.active + LINGER;
+            *self.lingers.insert(Instant::now() + LINGER)
+        };
         loop {
             match self.input.poll_discard(&mut self.io, cx) {
                 Poll::Ready(true) if Instant::now() < until => {}
