@@ -15,7 +15,7 @@
 //!
 //! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
 //! [`throttle`] (what is logged only now and then), [`printable`] (text from strangers, for people),
-//! `worker` (which core's runtime a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
+//! `counts` (what each holder has), `worker` (which core's runtime a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
 //!
 //! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
 //! `app` ← `cli`, `main`.
@@ -25,6 +25,7 @@ pub mod app;
 pub mod barrier;
 pub mod cli;
 pub mod config;
+mod counts;
 pub mod demo;
 pub mod fence;
 pub mod marks;

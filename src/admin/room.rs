@@ -1,9 +1,8 @@
 //! Room for the requests that cost something: as many at once as there is room for, and of one client no more
 //! than its share. What is over is refused at once. The probes never ask for room.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -12,9 +11,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::clients::Client;
 use super::{Peer, problem};
+use crate::counts::{Counted, Counts};
 use crate::metrics::{AdminRefusal, Metrics};
 
 /// How much of an answer is handed to the connection at once. What waits in front of the connection holds the
@@ -23,10 +24,9 @@ const PIECE: usize = 16 << 10;
 
 /// As many requests as may be under way at once.
 pub struct Room {
-    all: usize,
+    free: Arc<Semaphore>,
     each: usize,
-    /// Places taken, by client; no entry without one. Held for a look and a count, never across an await.
-    taken: Mutex<HashMap<Client, usize>>,
+    taken: Arc<Counts<Client>>,
     metrics: Arc<Metrics>,
 }
 
@@ -34,28 +34,17 @@ impl Room {
     /// Room for `all`, of which one client takes half at most.
     pub fn new(all: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
-            all,
+            free: Arc::new(Semaphore::new(all)),
             each: all / 2,
-            taken: Mutex::default(),
+            taken: Arc::default(),
             metrics,
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(self: &Arc<Self>, client: Client) -> Option<Held> {
-        let mut taken = self.taken();
-        let own = taken.get(&client).copied().unwrap_or_default();
-        if own >= self.each || taken.values().sum::<usize>() >= self.all {
-            return None;
-        }
-        taken.insert(client, own + 1);
-        drop(taken);
+    fn enter(&self, client: Client) -> Option<Held> {
         Some(Held {
-            room: Arc::clone(self),
-            client,
+            _own: self.taken.take(client, |own| own < self.each)?,
+            _place: Arc::clone(&self.free).try_acquire_owned().ok()?,
         })
     }
 
@@ -79,20 +68,8 @@ impl Room {
 /// A place in a room.
 #[must_use = "the place is given back when this is dropped"]
 struct Held {
-    room: Arc<Room>,
-    client: Client,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut taken = self.room.taken();
-        if let Some(own) = taken.get_mut(&self.client) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.client);
-            }
-        }
-    }
+    _own: Counted<Client>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// An answer that goes out piece by piece, with the place that it holds.
@@ -158,7 +135,7 @@ mod tests {
         drop(held);
         assert!(room.enter(user(9)).is_some());
         drop(others);
-        assert!(room.taken().is_empty());
+        assert!(room.taken.is_empty());
     }
 
     #[tokio::test]

@@ -112,7 +112,7 @@ impl Proxy {
             }
         };
         let key = if fenced.template()?.uses_json() {
-            self.key_from_body(&fenced, &aimed, body).await?
+            self.key_from_body(&fenced, &aimed, body, peer).await?
         } else {
             fenced.key(&aimed, None)?
         };
@@ -130,9 +130,10 @@ impl Proxy {
         fenced: &Fenced,
         aimed: &Parts,
         body: Received,
+        peer: &Peer,
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
-        let rules = self.rules(limits, false);
+        let rules = self.rules(limits, peer, false);
         let upload = Upload::read(body, &aimed.headers, &rules, None)
             .await
             .map_err(|error| body_refusal(&error))?;

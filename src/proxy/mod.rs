@@ -180,6 +180,7 @@ impl Proxy {
                 bytes,
                 until_needed: false,
                 slow: places.slow(),
+                network: None,
             }),
             places,
             memory: Memory::new(limits.body_memory, Arc::clone(&metrics)),
@@ -352,7 +353,7 @@ impl Proxy {
         let limits = settings.body;
         let is_grpc = conclusion::is_grpc(&head.headers);
         let hold = is_grpc.then_some(limits.stream_after);
-        let rules = self.rules(limits, live.calls(&head.headers));
+        let rules = self.rules(limits, peer, live.calls(&head.headers));
         let upload = Upload::read(body, &head.headers, &rules, hold)
             .await
             .map_err(|error| body_refusal(&error))?;
@@ -471,13 +472,14 @@ impl Proxy {
     /// What holds for the bodies of requests under these settings. The messages of a gRPC call come
     /// when there is something to say: they may be slow as long as nobody else needs the place. A
     /// content type alone makes no call: it takes an upstream that speaks HTTP/2.
-    fn rules(&self, settings: BodySettings, is_call: bool) -> BodyRules {
+    fn rules(&self, settings: BodySettings, peer: &Peer, is_call: bool) -> BodyRules {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
             trailers: self.trailers,
             least: self.least.clone().map(|least| LeastRate {
                 until_needed: is_call,
+                network: peer.ip.map(Network::of),
                 ..least
             }),
         }

@@ -37,13 +37,13 @@ impl Proxy {
             unreachable!("only a route observes")
         };
         let is_call = live.calls(&head.headers);
-        let enforced = self.rules(route.settings.body, is_call);
+        let enforced = self.rules(route.settings.body, passing.peer, is_call);
         // The limit on length is one of the refusals that are only counted; memory and slowness are not.
         let unbounded = BodySettings {
             max: None,
             ..route.settings.body
         };
-        let rules = self.rules(unbounded, is_call);
+        let rules = self.rules(unbounded, passing.peer, is_call);
         let too_long = enforced.admit(&body).map_err(|error| body_refusal(&error));
         let refused = |error: BodyError| body_refusal(&error);
         let (upload, key) = match &judged {

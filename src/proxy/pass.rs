@@ -127,7 +127,7 @@ impl Proxy {
             place: self.places.take(peer)?,
         };
         let settings = route.map_or(live.table.settings.body, |route| route.settings.body);
-        let rules = self.rules(settings, live.calls(&head.headers));
+        let rules = self.rules(settings, peer, live.calls(&head.headers));
         let upload = Upload::streamed(body, &rules).map_err(|error| body_refusal(&error))?;
         self.pass_upload(live, head, upload, passing).await
     }

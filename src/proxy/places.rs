@@ -15,9 +15,10 @@ use tokio::time::Instant;
 
 use super::peer::Peer;
 use super::respond::Refusal;
-use super::shares::{ConnectionPlace, PeerCounts, PeerPlace};
+use super::shares::{ConnectionPlace, Network};
 use super::slow::SlowClients;
 use crate::config::{LimitSettings, PeerShare};
+use crate::counts::{Counted, Counts};
 use crate::metrics::{Limit, Metrics};
 
 const FULL: &str = "Nothing was forwarded. See limits.in_flight.";
@@ -35,7 +36,7 @@ pub(super) struct Places {
     tunnels: Arc<Semaphore>,
     per_connection: usize,
     /// `None`: no limit.
-    per_peer: Option<(PeerShare, Arc<PeerCounts>)>,
+    per_peer: Option<(PeerShare, Arc<Counts<Network>>)>,
     /// Where fewer are free, requests that wait for their clients make room.
     low: usize,
     slow: Arc<SlowClients>,
@@ -51,7 +52,7 @@ pub(super) struct Taken {
     _permit: OwnedSemaphorePermit,
     gauge: IntGauge,
     _connection: ConnectionPlace,
-    _peer: Option<PeerPlace>,
+    _peer: Option<Counted<Network>>,
 }
 
 impl Drop for Taken {
@@ -102,10 +103,12 @@ impl Places {
             (Some((share, counts)), Some(ip)) if share.counts(ip) => {
                 // Where none is free, the refusal says that.
                 let free = self.free.available_permits().max(1);
-                let taken = counts.take(ip, |held| share.gives(held, free));
+                let network = Network::of(ip);
+                let taken = counts.take(network, |held| share.gives(held, free));
                 Some(taken.ok_or_else(|| {
                     // The address may be a load balancer's, with slow clients behind it.
-                    self.slow.make_room(self.low, Instant::now());
+                    let now = Instant::now();
+                    self.slow.make_room_of(network, self.low, now);
                     refused(Limit::InFlightPerPeer, PEER_FULL)
                 })?)
             }

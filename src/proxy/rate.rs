@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::shares::Network;
 use super::slow::{SlowClient, SlowClients};
 
 /// By how many samples at least a client that sends nothing is judged.
@@ -21,6 +22,8 @@ pub(crate) struct LeastRate {
     /// A slower one is borne until its place is needed.
     pub until_needed: bool,
     pub slow: Arc<SlowClients>,
+    /// Where the client is; `None`: at a Unix socket.
+    pub network: Option<Network>,
 }
 
 /// How one body keeps up. Its client may fall behind by a certain time, and each byte gives back
@@ -83,7 +86,7 @@ impl Rate {
         }
         self.behind += self.sample;
         if self.slow.is_none() {
-            self.slow = Some(self.least.slow.add());
+            self.slow = Some(self.least.slow.add(self.least.network));
         }
         self.publish(self.behind);
         self.least.until_needed || self.behind < self.patience
@@ -112,6 +115,7 @@ mod tests {
             bytes: 100,
             until_needed: false,
             slow: Arc::default(),
+            network: None,
         };
         Rate::new(&least, PATIENCE)
     }

@@ -1,9 +1,8 @@
 //! The shares of the [places](super::places) that one connection and one client address have.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What counts as one peer: an IPv4 address, or the /64 that one IPv6 site has at the least (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,60 +45,6 @@ pub(super) struct ConnectionPlace(Arc<AtomicUsize>);
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// How many places each address has; no entry without one. Held for a look and a count, never across an await.
-#[derive(Default)]
-pub(super) struct PeerCounts(Mutex<HashMap<Network, usize>>);
-
-impl PeerCounts {
-    fn counts(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `gives`: whether an address that has so many gets one more.
-    pub(super) fn take(
-        self: &Arc<Self>,
-        ip: IpAddr,
-        gives: impl FnOnce(usize) -> bool,
-    ) -> Option<PeerPlace> {
-        let network = Network::of(ip);
-        let mut held = self.counts();
-        let count = held.get(&network).copied().unwrap_or(0);
-        if !gives(count) {
-            return None;
-        }
-        held.insert(network, count + 1);
-        drop(held);
-        Some(PeerPlace {
-            counts: Arc::clone(self),
-            network,
-        })
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.counts().is_empty()
-    }
-}
-
-/// One place of an address.
-#[must_use = "the place is given back when this is dropped"]
-pub(super) struct PeerPlace {
-    counts: Arc<PeerCounts>,
-    network: Network,
-}
-
-impl Drop for PeerPlace {
-    fn drop(&mut self) {
-        let mut held = self.counts.counts();
-        if let Some(count) = held.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&self.network);
-            }
-        }
     }
 }
 

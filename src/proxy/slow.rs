@@ -14,6 +14,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::shares::Network;
+
 /// How far a client is behind before its request makes room. A client with a lossy connection is
 /// not, at a rate that any connection has.
 pub(crate) const AT_LEAST: Duration = Duration::from_secs(1);
@@ -29,11 +31,14 @@ pub(crate) struct SlowClients(Mutex<Members>);
 struct Members {
     next: u64,
     open: HashMap<u64, Arc<Waiting>>,
-    looked: Option<Instant>,
+    /// When they were last looked through, and when those of one network were; not those times that
+    /// are long past. One network's looks keep no other's from taking place.
+    looked: HashMap<Option<Network>, Instant>,
 }
 
-#[derive(Default)]
 struct Waiting {
+    /// `None`: it came over a Unix socket.
+    network: Option<Network>,
     /// How far its client is behind, in milliseconds.
     behind: AtomicU64,
     crowded: CancellationToken,
@@ -52,8 +57,12 @@ impl SlowClients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(self: &Arc<Self>) -> SlowClient {
-        let waiting = Arc::<Waiting>::default();
+    pub(crate) fn add(self: &Arc<Self>, network: Option<Network>) -> SlowClient {
+        let waiting = Arc::new(Waiting {
+            network,
+            behind: AtomicU64::default(),
+            crowded: CancellationToken::new(),
+        });
         let mut members = self.members();
         let number = members.next;
         members.next += 1;
@@ -68,13 +77,26 @@ impl SlowClients {
 
     /// Has up to `most` of them make room, those first that are furthest behind.
     pub(crate) fn make_room(&self, most: usize, now: Instant) {
+        self.look(None, most, now);
+    }
+
+    /// As [`Self::make_room`], among those of one network.
+    pub(crate) fn make_room_of(&self, network: Network, most: usize, now: Instant) {
+        self.look(Some(network), most, now);
+    }
+
+    fn look(&self, among: Option<Network>, most: usize, now: Instant) {
         let mut members = self.members();
-        let lately = |looked| now.saturating_duration_since(looked) < LOOK_AGAIN;
-        if members.looked.is_some_and(lately) {
+        let lately = |looked: &Instant| now.saturating_duration_since(*looked) < LOOK_AGAIN;
+        members.looked.retain(|_, looked| lately(looked));
+        if members.looked.contains_key(&among) {
             return;
         }
-        members.looked = Some(now);
+        members.looked.insert(among, now);
         let behind = members.open.iter().filter_map(|(number, waiting)| {
+            if among.is_some() && waiting.network != among {
+                return None;
+            }
             let behind = waiting.behind.load(Ordering::Relaxed);
             (u128::from(behind) >= AT_LEAST.as_millis()).then_some((behind, *number))
         });
@@ -116,7 +138,7 @@ mod tests {
     async fn those_that_are_furthest_behind_make_room_and_no_other() {
         let all: Arc<SlowClients> = Arc::default();
         let clients = [999, 1001, 1000, 9000].map(|behind| {
-            let client = all.add();
+            let client = all.add(None);
             client.is_behind(Duration::from_millis(behind));
             client
         });
@@ -130,5 +152,30 @@ mod tests {
         assert_eq!(told(), [false, true, true, true]);
         drop(clients);
         assert!(all.members().open.is_empty());
+    }
+
+    /// A stranger who has its share may not have others' requests cut.
+    #[tokio::test(start_paused = true)]
+    async fn one_network_makes_room_for_itself() {
+        let all: Arc<SlowClients> = Arc::default();
+        let [one, other] = ["192.0.2.7", "192.0.2.8"].map(|ip| {
+            let network = Network::of(ip.parse().expect("an address"));
+            let client = all.add(Some(network));
+            client.is_behind(Duration::from_secs(9));
+            (network, client)
+        });
+        let told = |client: &SlowClient| client.crowded().is_cancelled();
+        all.make_room_of(one.0, 2, Instant::now());
+        assert!(told(&one.1) && !told(&other.1));
+        // Nor does one look put off another.
+        all.make_room_of(other.0, 2, Instant::now());
+        assert!(told(&other.1));
+        let unix = all.add(None);
+        unix.is_behind(Duration::from_secs(9));
+        all.make_room(2, Instant::now());
+        assert!(told(&unix));
+        tokio::time::sleep(LOOK_AGAIN).await;
+        all.make_room(2, Instant::now());
+        assert_eq!(all.members().looked.len(), 1);
     }
 }

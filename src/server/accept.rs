@@ -57,7 +57,7 @@ impl Stream {
         })
     }
 
-    fn ip(&self) -> Option<IpAddr> {
+    pub(super) fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(_, ip) => Some(*ip),
             Self::Unix(_) => None,

@@ -19,7 +19,7 @@ use super::slots::Slot;
 use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
-use crate::proxy::{ConnectionPlaces, Peer, Proxy};
+use crate::proxy::{ConnectionPlaces, Network, Peer, Proxy};
 use crate::worker;
 
 /// What all connections of the data port share.
@@ -55,6 +55,7 @@ impl Connections {
 
     /// Serves a connection in a task of its own, which stays with this worker.
     pub(super) fn serve(self: &Arc<Self>, stream: Stream, slot: Slot, worker: &Handle) {
+        let network = stream.ip().map(Network::of);
         let stream = match stream.leave() {
             Ok(stream) => stream,
             Err(error) => {
@@ -70,7 +71,8 @@ impl Connections {
             };
             let _member = connections.idle.add(presence.clone());
             let waited_for = connections.proxy.slow_clients();
-            let patience = Patience::new(connections.limits.write_timeout, waited_for);
+            let limit = connections.limits.write_timeout;
+            let patience = Patience::new(limit, waited_for, network);
             let metrics = Arc::clone(&connections.metrics);
             match stream.arrive() {
                 Ok(Stream::Tcp(stream, ip)) => {

@@ -44,7 +44,7 @@ use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::frames::FrameFilter;
 use crate::proxy::slow::SlowClients;
-use crate::proxy::{Peer, Proxy, Received};
+use crate::proxy::{Network, Peer, Proxy, Received};
 use crate::wire::request::RequestError;
 
 /// How long a client has to close a connection that makes room.
@@ -73,25 +73,17 @@ fn header_list(limits: &LimitSettings) -> usize {
 
 /// How many streams a client may have open at once. A client that is told so waits, or opens another
 /// connection; without that its requests beyond the connection's share would be refused.
-fn streams(limits: &LimitSettings) -> u32 {
+fn most_streams(limits: &LimitSettings) -> u32 {
     let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
     limits.http2_streams.min(share)
 }
 
 /// What a client may ask for.
-fn builder(
-    limits: &LimitSettings,
-    slow: Arc<SlowClients>,
-    metrics: &Arc<Metrics>,
-) -> Builder<Streams> {
-    let mut builder = Builder::new(Streams {
-        limit: limits.write_timeout,
-        slow,
-        metrics: Arc::clone(metrics),
-    });
+fn builder(limits: &LimitSettings, streams: Streams) -> Builder<Streams> {
+    let mut builder = Builder::new(streams);
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(streams(limits))
+        .max_concurrent_streams(most_streams(limits))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)
@@ -107,10 +99,8 @@ fn builder(
 
 /// HTTP/2 for all connections of the data port.
 pub(super) struct Http2 {
-    builder: Builder<Streams>,
-    header_list: usize,
-    head_timeout: Duration,
-    idle_timeout: Duration,
+    limits: LimitSettings,
+    slow: Arc<SlowClients>,
     metrics: Arc<Metrics>,
 }
 
@@ -121,10 +111,8 @@ impl Http2 {
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            builder: builder(limits, slow, &metrics),
-            header_list: header_list(limits),
-            head_timeout: limits.head_timeout,
-            idle_timeout: limits.idle_timeout,
+            limits: *limits,
+            slow,
             metrics,
         }
     }
@@ -141,8 +129,14 @@ impl Http2 {
     ) {
         let stream = Framed {
             stream,
-            frames: FrameFilter::of_client(begun, self.header_list),
+            frames: FrameFilter::of_client(begun, header_list(&self.limits)),
             activity: Arc::clone(&presence.activity),
+        };
+        let streams = Streams {
+            limit: self.limits.write_timeout,
+            slow: Arc::clone(&self.slow),
+            network: peer.ip.map(Network::of),
+            metrics: Arc::clone(&self.metrics),
         };
         let activity = Arc::clone(&presence.activity);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -158,7 +152,8 @@ impl Http2 {
                 Ok::<_, Infallible>(response.map(|body| Told::new(body, stream)))
             }
         });
-        let serving = self.builder.serve_connection(TokioIo::new(stream), service);
+        let builder = builder(&self.limits, streams);
+        let serving = builder.serve_connection(TokioIo::new(stream), service);
         let mut serving = pin!(serving);
         let mut end = End::None;
         let mut clock = Clock::default();
@@ -224,9 +219,9 @@ impl Http2 {
             let Some(since) = activity.without_request_since() else {
                 return Poll::Pending;
             };
-            ready!(clock.poll(cx, since + self.idle_timeout));
+            ready!(clock.poll(cx, since + self.limits.idle_timeout));
             self.metrics.limit(Limit::IdleTimeout);
-            self.head_timeout
+            self.limits.head_timeout
         };
         *end = End::Goodbye(patience, Instant::now() + patience);
         Poll::Ready(Due::Goodbye)

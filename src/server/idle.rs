@@ -60,7 +60,7 @@ impl Presence {
     /// It is to make room.
     fn tell(&self) {
         if let Some(peer) = &self.peer {
-            peer.give_back();
+            peer.count(false);
         }
         self.activity.signal(Signal::MakeRoom);
     }
@@ -68,7 +68,7 @@ impl Presence {
     /// It was to make room, and a request has begun meanwhile.
     pub(super) fn stays(&self) {
         if let Some(peer) = &self.peer {
-            peer.take_again();
+            peer.count(true);
         }
         self.activity.stays();
     }
@@ -129,7 +129,7 @@ impl IdleConnections {
         let members = self.members();
         let idle = members.idle(now, |presence| {
             let peer = presence.peer.as_ref();
-            peer.is_some_and(|peer| peer.is_of(network))
+            peer.is_some_and(|peer| peer.holder() == network)
         });
         let longest = idle
             .first()

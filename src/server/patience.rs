@@ -10,12 +10,14 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::metrics::Limit;
+use crate::proxy::Network;
 use crate::proxy::slow::{AT_LEAST, SlowClient, SlowClients};
 
 /// The patience with one client.
 pub(super) struct Patience {
     limit: Duration,
     all: Arc<SlowClients>,
+    network: Option<Network>,
     /// Since when it has taken nothing.
     since: Option<Instant>,
     clock: Option<Pin<Box<Sleep>>>,
@@ -24,10 +26,12 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(limit: Duration, all: Arc<SlowClients>) -> Self {
+    /// `network`: where the client is; `None`: at a Unix socket.
+    pub(super) fn new(limit: Duration, all: Arc<SlowClients>, network: Option<Network>) -> Self {
         Self {
             limit,
             all,
+            network,
             since: None,
             clock: None,
             slow: None,
@@ -58,7 +62,7 @@ impl Patience {
                 return Poll::Ready(Limit::WriteTimeout);
             }
             let (client, _) = self.slow.get_or_insert_with(|| {
-                let client = self.all.add();
+                let client = self.all.add(self.network);
                 let crowded = client.crowded().cancelled_owned();
                 (client, Box::pin(crowded))
             });
@@ -83,7 +87,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_with_the_limit_where_there_is_room() {
-        let mut patience = Patience::new(LIMIT, Arc::default());
+        let mut patience = Patience::new(LIMIT, Arc::default(), None);
         let began = Instant::now();
         let reached = poll_fn(|cx| patience.wait(cx)).await;
         assert_eq!((reached, began.elapsed()), (Limit::WriteTimeout, LIMIT));
@@ -92,7 +96,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_ends_after_a_second_where_room_is_needed() {
         let all: Arc<SlowClients> = Arc::default();
-        let mut patience = Patience::new(LIMIT, Arc::clone(&all));
+        let mut patience = Patience::new(LIMIT, Arc::clone(&all), None);
         let needed = async {
             loop {
                 all.make_room(1, Instant::now());
@@ -111,7 +115,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_taken_begins_it_again() {
-        let mut patience = Patience::new(LIMIT, Arc::default());
+        let mut patience = Patience::new(LIMIT, Arc::default(), None);
         for _ in 0..3 {
             let wait = poll_fn(|cx| patience.wait(cx));
             let waited = tokio::time::timeout(LIMIT / 2, wait).await;

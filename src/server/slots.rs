@@ -3,15 +3,14 @@
 //! A [`Slot`] lives in the socket's wrapper, so that a tunnel that has left HTTP keeps its place until its
 //! descriptor is closed.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::{LimitSettings, PeerShare};
+use crate::counts::{Counted, Counts};
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Network;
 
@@ -19,13 +18,17 @@ use crate::proxy::Network;
 pub(super) struct Slots {
     all: Arc<Semaphore>,
     /// `None`: no limit.
-    per_peer: Option<(PeerShare, Arc<Peers>)>,
+    per_peer: Option<(PeerShare, Arc<Counts<Network>>)>,
     metrics: Arc<Metrics>,
 }
 
 /// A place among all connections, before it is known whose.
 #[must_use = "the place is given back when this is dropped"]
 pub(super) struct Place(OwnedSemaphorePermit);
+
+/// A place among those of the connection's address, as long as one clone is there. A connection that
+/// makes room counts no more before it is closed.
+pub(super) type PeerPlace = Arc<Counted<Network>>;
 
 /// An open connection's place.
 #[must_use = "the place is given back when this is dropped"]
@@ -66,8 +69,7 @@ impl Slots {
         let (share, peers) = self.per_peer.as_ref()?;
         let ip = ip.filter(|ip| share.counts(*ip))?;
         let network = Network::of(ip);
-        let held = peers.open().get(&network).copied().unwrap_or(0);
-        (!share.gives(held, 1)).then_some(network)
+        (!share.gives(peers.of(network), 1)).then_some(network)
     }
 
     /// One more was closed at once, since its address has its share.
@@ -89,13 +91,13 @@ impl Slots {
                 let take = || {
                     // With the one that is taken already.
                     let free = self.all.available_permits() + 1;
-                    PeerPlace::take(peers, network, |held| share.gives(held, free))
+                    peers.take(network, |held| share.gives(held, free))
                 };
                 let taken = take().or_else(|| {
                     self.metrics.limit(Limit::ConnectionsPerPeer);
                     make_room(network).then(take)?
                 });
-                Some(taken?)
+                Some(Arc::new(taken?))
             }
             _ => None,
         };
@@ -119,115 +121,5 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.gauge.dec();
-    }
-}
-
-/// Open connections by peer; no entry without one. Held for a look and a count, never across an await.
-#[derive(Default)]
-struct Peers(Mutex<HashMap<Network, usize>>);
-
-impl Peers {
-    fn open(&self) -> MutexGuard<'_, HashMap<Network, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One connection of a peer, as long as one of its clones is there.
-#[derive(Clone)]
-pub(super) struct PeerPlace(Arc<OfPeer>);
-
-struct OfPeer {
-    peers: Arc<Peers>,
-    network: Network,
-    /// It counts. A connection that makes room counts no more before it is closed.
-    counts: AtomicBool,
-}
-
-impl PeerPlace {
-    fn take(
-        peers: &Arc<Peers>,
-        network: Network,
-        gives: impl FnOnce(usize) -> bool,
-    ) -> Option<Self> {
-        let mut open = peers.open();
-        let count = open.get(&network).copied().unwrap_or(0);
-        if !gives(count) {
-            return None;
-        }
-        open.insert(network, count + 1);
-        drop(open);
-        Some(Self(Arc::new(OfPeer {
-            peers: Arc::clone(peers),
-            network,
-            counts: AtomicBool::new(true),
-        })))
-    }
-
-    pub(super) fn is_of(&self, network: Network) -> bool {
-        self.0.network == network
-    }
-
-    /// The connection makes room for another one of its peer.
-    pub(super) fn give_back(&self) {
-        self.0.count(false);
-    }
-
-    /// It stays, though its peer may have one too many by that.
-    pub(super) fn take_again(&self) {
-        self.0.count(true);
-    }
-}
-
-impl OfPeer {
-    fn count(&self, counts: bool) {
-        let mut open = self.peers.open();
-        if self.counts.swap(counts, Ordering::Relaxed) == counts {
-            return;
-        }
-        let count = open.entry(self.network).or_insert(0);
-        *count = if counts { *count + 1 } else { *count - 1 };
-        if *count == 0 {
-            open.remove(&self.network);
-        }
-    }
-}
-
-impl Drop for OfPeer {
-    fn drop(&mut self) {
-        self.count(false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn network(ip: &str) -> Network {
-        Network::of(ip.parse().expect("an address"))
-    }
-
-    #[test]
-    fn a_peers_place_comes_back_and_leaves_no_entry() {
-        let peers: Arc<Peers> = Arc::default();
-        let peer = network("192.0.2.7");
-        let take = |network| PeerPlace::take(&peers, network, |held| held < 2);
-        let (first, second) = (take(peer), take(peer));
-        assert!(first.is_some() && second.is_some());
-        assert!(take(peer).is_none());
-        assert!(take(network("192.0.2.8")).is_some());
-        drop(first);
-        let third = take(peer);
-        assert!(third.is_some());
-        // One that makes room counts no more, and counts again if it stays.
-        let third = third.expect("a place");
-        third.give_back();
-        let fourth = take(peer);
-        assert!(fourth.is_some());
-        third.take_again();
-        assert_eq!(peers.open().get(&peer), Some(&3));
-        assert!(take(peer).is_none());
-        third.give_back();
-        drop((second, third, fourth));
-        assert!(peers.open().is_empty());
     }
 }

@@ -19,6 +19,7 @@ use hyper::rt::Executor;
 use super::activity;
 use super::patience::Patience;
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::Network;
 use crate::proxy::slow::SlowClients;
 use crate::proxy::{BoxError, ClientBody};
 
@@ -54,6 +55,8 @@ impl Taken {
 pub(super) struct Streams {
     pub limit: Duration,
     pub slow: Arc<SlowClients>,
+    /// Where the connection's client is; `None`: at a Unix socket.
+    pub network: Option<Network>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -63,7 +66,7 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let patience = Patience::new(self.limit, Arc::clone(&self.slow));
+        let patience = Patience::new(self.limit, Arc::clone(&self.slow), self.network);
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let taken = Arc::new(Taken::default());
@@ -281,7 +284,7 @@ mod tests {
         taken.asked();
         taken.handed();
         let stream = pin!(std::future::pending::<()>());
-        let patience = Patience::new(LIMIT, Arc::default());
+        let patience = Patience::new(LIMIT, Arc::default(), None);
         let ended = taking(stream, &taken, patience).await;
         assert_eq!((ended, began.elapsed()), (Err(Limit::WriteTimeout), LIMIT));
     }
@@ -297,7 +300,7 @@ mod tests {
                 tokio::time::sleep(LIMIT * 9 / 10).await;
             }
         };
-        let patience = Patience::new(LIMIT, Arc::default());
+        let patience = Patience::new(LIMIT, Arc::default(), None);
         assert_eq!(taking(pin!(stream), &taken, patience).await, Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The modules of the crate, lowest first. What stands beside each other here may use each other,
 /// but not both ways; `proxy` and `admin` may not at all.
 const LAYERS: &[&[&str]] = &[
-    &["fence", "wire", "throttle", "printable", "worker"],
+    &["fence", "wire", "throttle", "printable", "counts", "worker"],
     &["config"],
     &["marks", "barrier", "metrics", "rejections"],
     &["proxy", "admin"],

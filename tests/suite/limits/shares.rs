@@ -231,6 +231,31 @@ async fn one_address_leaves_places_to_others() {
     again.finish().await.assert_forwarded();
 }
 
+/// An address that has its share makes room for itself, and nobody else's request is cut for it.
+#[tokio::test]
+async fn an_address_with_its_share_cuts_no_others_slow_request() {
+    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_peer: 2 }").await;
+    let slow = put("/orders/7").token(1).header("Content-Length", "5");
+    let mut other = begin_from("127.0.0.3", &proxy, &slow).await;
+    let mut own = begin_from("127.0.0.2", &proxy, &slow).await;
+    let gate = hold(&upstream, "/slow");
+    let _held = begin_from("127.0.0.2", &proxy, &get("/slow")).await;
+    upstream.reached(1).await;
+    // Both are behind by more than a second when the one makes room.
+    let more = post("/orders/8").token(1);
+    eventually("one to make room", || async {
+        begin_from("127.0.0.2", &proxy, &more).await.finish().await;
+        (reached(&proxy, "slow-clients").await > 0.5).then_some(())
+    })
+    .await;
+    own.finish().await.assert_problem(503, "overloaded");
+    other.wire.send(b"whole").await.expect("it is still read");
+    other.finish().await.assert_forwarded();
+    let cut = reached(&proxy, "slow-clients").await;
+    assert!((cut - 1.0).abs() < 0.5, "{cut}");
+    gate.open();
+}
+
 /// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
 #[tokio::test]
 async fn clients_that_share_a_loopback_address_have_all_places() {
