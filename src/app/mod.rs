@@ -34,6 +34,7 @@ use crate::marks::sqlite::SqliteStore;
 use crate::marks::watch::Watch;
 use crate::marks::{InstanceId, MarkStore, StoreError};
 use crate::metrics::{Certificate, Metrics};
+use crate::proxy::headers::via::Via;
 use crate::proxy::{Gate, Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener, Workers};
@@ -208,7 +209,7 @@ impl App {
             tasks: tasks.clone(),
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
-            bits,
+            via: Via::new(rand::random()),
         })?);
 
         // Everything runs from here.

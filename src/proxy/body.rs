@@ -291,28 +291,23 @@ impl Upload {
                 rules.least.as_ref(),
             )
         };
-        self.send_at(trailers, pace, over, None)
+        self.send_at(trailers, pace, Some(over), None)
     }
 
     /// The body of a request that nobody judges. It holds nobody up, and a long upload that moves is none of
     /// the proxy's business (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(super) fn send_unfenced(
-        self,
-        trailers: TrailerRules,
-        over: CancellationToken,
-        flow: Arc<Flow>,
-    ) -> UpstreamBody {
+    pub(super) fn send_unfenced(self, trailers: TrailerRules, flow: Arc<Flow>) -> UpstreamBody {
         let pace = |rules: &BodyRules| {
             Pace::new(None, rules.settings.progress_timeout, rules.least.as_ref())
         };
-        self.send_at(trailers, pace, over, Some(flow))
+        self.send_at(trailers, pace, None, Some(flow))
     }
 
     fn send_at(
         self,
         trailers: TrailerRules,
         pace: impl FnOnce(&BodyRules) -> Pace,
-        over: CancellationToken,
+        over: Option<CancellationToken>,
         flow: Option<Arc<Flow>>,
     ) -> UpstreamBody {
         let streamed = self.rules.filter(|_| self.rest.is_some());
@@ -354,9 +349,9 @@ pub(crate) struct UpstreamBody {
     trailers: TrailerRules,
     /// `None`: the whole body is here.
     pace: Option<(Pace, BodyRules)>,
-    /// Cancelled by the drop: nothing more of this body will be sent.
-    over: CancellationToken,
-    /// `None`: fenced.
+    /// Cancelled by the drop: nothing more of this body will be sent. `None`: not fenced.
+    over: Option<CancellationToken>,
+    /// Told of the drop, too. `None`: fenced.
     flow: Option<Arc<Flow>>,
     /// The exchange was cut: nothing more may be sent. The future is there while there may be something to
     /// wait for.
@@ -400,7 +395,12 @@ impl UpstreamBody {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        self.over.cancel();
+        if let Some(over) = &self.over {
+            over.cancel();
+        }
+        if let Some(flow) = &self.flow {
+            flow.sent();
+        }
     }
 }
 

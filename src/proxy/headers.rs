@@ -26,7 +26,6 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-use self::trace::NewTrace;
 use self::trailers::TrailerRules;
 use self::via::Via;
 use super::idempotency::Choice;
@@ -60,7 +59,7 @@ const METHOD_OVERRIDES: [&str; 4] = [
 const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
 /// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
-const HOP_BY_HOP: [HeaderName; 10] = [
+static HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -77,10 +76,12 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 /// by one name: letters without case, and every sign taken for `-`.
 #[must_use]
 pub fn same_name(name: &HeaderName, dashed: &str) -> bool {
-    name.as_str()
-        .bytes()
-        .map(plain)
-        .eq(dashed.bytes().map(plain))
+    let name = name.as_str().as_bytes();
+    name.len() == dashed.len()
+        && name
+            .iter()
+            .zip(dashed.as_bytes())
+            .all(|(one, other)| plain(*one) == plain(*other))
 }
 
 /// One letter of a name, as [`same_name`] compares it.
@@ -275,11 +276,12 @@ pub fn strip_fencing(headers: &mut HeaderMap) {
 
 fn is_fencing(name: &HeaderName) -> bool {
     let prefix = b"x-fencing-";
-    name.as_str()
-        .bytes()
-        .map(plain)
-        .take(prefix.len())
-        .eq(prefix.iter().copied())
+    let name = name.as_str().as_bytes();
+    name.len() >= prefix.len()
+        && prefix
+            .iter()
+            .zip(name)
+            .all(|(one, other)| *one == plain(*other))
 }
 
 /// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
@@ -312,8 +314,8 @@ pub struct ForUpstream<'a> {
     pub fenced: Option<(Token, &'a ResourceKey)>,
     /// `None` where the route sends no keys: what the client sent stays on.
     pub idempotency: Option<(&'a HeaderName, Choice)>,
-    /// The client's address; `None` on a Unix socket.
-    pub peer: Option<IpAddr>,
+    /// The client's address ([`forwarded_for`]); `None` on a Unix socket.
+    pub peer: Option<&'a HeaderValue>,
     /// What its certificate says of it ([`identity`]).
     pub identity: Option<&'a HeaderValue>,
     /// `http` or `https`: how the client reached the proxy.
@@ -325,8 +327,6 @@ pub struct ForUpstream<'a> {
     /// The upstream's connection is HTTP/2, where `te: trailers` is the one TE that may be (RFC 9113,
     /// 8.2.2) and gRPC insists on it.
     pub http2: bool,
-    /// The ids for a request that brings no valid `traceparent`.
-    pub trace: NewTrace,
     /// What this process calls itself.
     pub via: &'a Via,
     /// What may not stand in the request's trailers.
@@ -349,7 +349,6 @@ pub fn takes_trailers(headers: &HeaderMap) -> bool {
 /// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
 /// - `Via`: `1.1 fencepost-1a2b3c4d` is appended ([`via`]).
 /// - `Trailer`: what will not be sent is taken out ([`trailers`]).
-/// - `traceparent`, `tracestate`: untouched if valid, else replaced ([`trace`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     let wants_trailers = takes_trailers(headers);
     strip_hop_by_hop(headers);
@@ -374,7 +373,7 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
         });
     }
     if let Some(peer) = add.peer {
-        append(headers, FORWARDED_FOR, &peer.to_canonical().to_string());
+        append(headers, FORWARDED_FOR, peer.clone());
     }
     if !headers.contains_key(FORWARDED_PROTO) {
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(add.scheme));
@@ -389,7 +388,6 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     }
     add.trailers.announce(headers);
     add.via.append(headers, add.version);
-    trace::ensure(headers, add.trace);
 }
 
 /// Makes an upstream's header the client's. `version` is that of the upstream's response. What is returned
@@ -403,8 +401,18 @@ pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via)
     trailers
 }
 
+/// A client's address as a member of `X-Forwarded-For`.
+#[must_use]
+pub fn forwarded_for(ip: IpAddr) -> Option<HeaderValue> {
+    HeaderValue::try_from(ip.to_canonical().to_string()).ok()
+}
+
 /// Adds a member to a field that is a list, on one line with those before it.
-fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
+fn append(headers: &mut HeaderMap, name: HeaderName, member: HeaderValue) {
+    if !headers.contains_key(&name) {
+        headers.insert(name, member);
+        return;
+    }
     let mut line = Vec::new();
     for value in headers.get_all(&name) {
         let value = value.as_bytes().trim_ascii();
@@ -414,11 +422,8 @@ fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
         }
     }
     line.extend_from_slice(member.as_bytes());
-    // Joined of valid values and our own text, so it is valid; if not, ours alone is.
-    let value = HeaderValue::from_bytes(&line).or_else(|_| HeaderValue::from_str(member));
-    if let Ok(value) = value {
-        headers.insert(name, value);
-    }
+    // Joined of valid values, so it is valid; if not, ours alone is.
+    headers.insert(name, HeaderValue::try_from(line).unwrap_or(member));
 }
 
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.

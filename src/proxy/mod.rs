@@ -136,7 +136,6 @@ pub struct Proxy {
     spends: AtomicU64,
     /// What this process calls itself in `Via`.
     via: Via,
-    bits: fn() -> u128,
 }
 
 /// What [`Proxy::new`] takes.
@@ -146,8 +145,8 @@ pub(crate) struct ProxySetup {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
-    /// Randomness, for trace ids and this process's name in `Via`.
-    pub bits: fn() -> u128,
+    /// What this process calls itself in `Via`.
+    pub via: Via,
 }
 
 /// A request that was answered by the upstream, or a claim that was granted.
@@ -164,7 +163,7 @@ impl Proxy {
             tasks,
             stopping,
             rejections,
-            bits,
+            via,
         } = setup;
         let metrics = Arc::clone(&gate.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease, &metrics)?);
@@ -193,8 +192,7 @@ impl Proxy {
             rejections,
             throttles: Arc::default(),
             spends: AtomicU64::new(0),
-            via: Via::new(u32::try_from(bits() & 0xffff_ffff).unwrap_or(0)),
-            bits,
+            via,
         })
     }
 
@@ -426,7 +424,7 @@ impl Proxy {
             upstream: Arc::clone(&live.upstream),
             metrics: Arc::clone(&route.metrics),
             spend,
-            via: self.via.clone(),
+            via: self.via,
             memory: self.memory.share(),
             held: Arc::clone(&place),
         };

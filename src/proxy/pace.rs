@@ -4,14 +4,16 @@
 //! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for more, and no
 //! clock that the client could lose against runs.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::body::BodyError;
 use super::rate::{LeastRate, Rate};
@@ -120,6 +122,10 @@ pub(super) struct Flow {
     waits: AtomicBool,
     /// The upstream is answering.
     answering: AtomicBool,
+    /// Nothing more of the request will be sent.
+    sent: AtomicBool,
+    /// Who waits for that.
+    watcher: AtomicWaker,
 }
 
 impl Flow {
@@ -144,22 +150,37 @@ impl Flow {
         Answering(Arc::clone(self))
     }
 
-    /// Resolves when the upstream has done nothing for `limit`: since the whole request was `sent`, or taken
+    /// Nothing more of the request will be sent: it has been, or was dropped.
+    pub(super) fn sent(&self) {
+        self.sent.store(true, Ordering::Release);
+        self.watcher.wake();
+    }
+
+    /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent, or taken
     /// none of it though there was more (found within twice the time). A long upload that moves is not its
     /// fault.
-    pub(super) async fn silent(&self, sent: &CancellationToken, limit: Duration) {
-        loop {
-            let taken = self.taken.load(Ordering::Relaxed);
-            tokio::select! {
-                () = sent.cancelled() => break,
-                () = tokio::time::sleep(limit) => {}
+    pub(super) async fn silent(&self, limit: Duration) {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        let mut sent = self.sent.load(Ordering::Acquire);
+        let mut clock = pin!(tokio::time::sleep(limit));
+        poll_fn(|cx| {
+            loop {
+                if !sent {
+                    self.watcher.register(cx.waker());
+                    sent = self.sent.load(Ordering::Acquire);
+                    if sent {
+                        clock.as_mut().reset(Instant::now() + limit);
+                    }
+                }
+                ready!(clock.as_mut().poll(cx));
+                let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
+                if sent || (before == taken && !self.waits.load(Ordering::Relaxed)) {
+                    return Poll::Ready(());
+                }
+                clock.as_mut().reset(Instant::now() + limit);
             }
-            let idle = self.taken.load(Ordering::Relaxed) == taken;
-            if idle && !self.waits.load(Ordering::Relaxed) {
-                return;
-            }
-        }
-        tokio::time::sleep(limit).await;
+        })
+        .await;
     }
 }
 

@@ -9,12 +9,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::body::{Upload, UpstreamBody};
 use super::classify;
 use super::forward::unreserved;
-use super::headers::trace::NewTrace;
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
 use super::http2;
@@ -59,23 +57,17 @@ impl Proxy {
         }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
-        let bits = (self.bits)();
-        let trace = NewTrace {
-            trace_id: bits,
-            parent_id: u64::try_from(bits >> 64).unwrap_or(1),
-        };
         headers::request_for_upstream(
             &mut head.headers,
             ForUpstream {
                 fenced,
                 idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
-                peer: peer.ip,
+                peer: peer.forwarded.as_ref(),
                 identity: peer.identity.as_ref(),
                 scheme: if peer.tls.is_some() { "https" } else { "http" },
                 host: host.clone(),
                 version: head.version,
                 http2: upstream.h2,
-                trace,
                 via: &self.via,
                 trailers: body.trailers(),
             },
@@ -152,9 +144,9 @@ impl Proxy {
             .then(|| self.tunnel(&mut head, peer))
             .transpose()?
             .flatten();
-        let (sent, flow) = (CancellationToken::new(), Arc::new(Flow::default()));
+        let flow = Arc::new(Flow::default());
         let trailers = TrailerRules::of(&head.headers);
-        let body = upload.send_unfenced(trailers, sent.clone(), Arc::clone(&flow));
+        let body = upload.send_unfenced(trailers, Arc::clone(&flow));
         let mut request = self.upstream_request(upstream, head, body, peer, None, None);
         if let Some(opening) = &opening {
             opening.ask(request.headers_mut());
@@ -169,8 +161,9 @@ impl Proxy {
         // It may arrive at any time.
         hold.disarm();
         let answered = tokio::select! {
+            biased;
             answered = pending.response() => answered,
-            () = flow.silent(&sent, limit) => return Err(Refusal::TooSlow(limit)),
+            () = flow.silent(limit) => return Err(Refusal::TooSlow(limit)),
         };
         let response = answered?;
         let metrics = route.map_or(&live.table.unmatched_metrics, |route| &route.metrics);

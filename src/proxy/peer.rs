@@ -21,6 +21,8 @@ const SHOWN: usize = 8;
 pub(crate) struct Peer {
     /// `None` on a Unix socket.
     pub ip: Option<IpAddr>,
+    /// Its address as it is told to the upstream.
+    pub forwarded: Option<HeaderValue>,
     /// For log lines: the IP address, or `unix`.
     pub text: Arc<str>,
     /// What its TLS handshake told; `None`: it speaks plain HTTP.

@@ -152,6 +152,7 @@ mod tests {
         let ip: Option<IpAddr> = ip.map(|ip| ip.parse().expect("an address"));
         Peer {
             ip,
+            forwarded: None,
             text: "test".into(),
             tls: None,
             mutual: false,

@@ -19,6 +19,7 @@ use super::slots::Slot;
 use super::tls::{self, Io, Secured};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
+use crate::proxy::headers::forwarded_for;
 use crate::proxy::{ConnectionPlaces, Network, Peer, Proxy};
 use crate::worker;
 
@@ -210,6 +211,7 @@ fn peer(ip: Option<IpAddr>) -> Peer {
     let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
     Peer {
         ip,
+        forwarded: ip.and_then(forwarded_for),
         text,
         tls: None,
         mutual: false,

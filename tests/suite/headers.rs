@@ -135,11 +135,16 @@ async fn the_upstream_is_told_who_asked_and_what_was_decided() {
     assert!(chain.ends_with("127.0.0.1"), "{chain}");
     let via = seen.head.all("via").join(", ");
     assert!(via.starts_with("1.0 before, 1.1 "), "{via}");
-    let trace = seen.head.get("traceparent").expect("trace context goes on");
     assert_eq!(
-        trace.split('-').nth(1),
-        Some("4bf92f3577b34da6a3ce929d0e0e4736")
+        seen.head.get("traceparent"),
+        Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     );
+    // Without one, none is invented.
+    proxy
+        .send(put("/orders/7").token(8))
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.last().head.get("traceparent"), None);
 }
 
 #[tokio::test]

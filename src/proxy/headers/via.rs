@@ -5,10 +5,8 @@
 //! a loop every round would wait at the barrier for the round before, or pass with an equal token for
 //! ever: so what carries our name is refused before anything else is looked at.
 
-use std::sync::Arc;
-
 use http::header::VIA;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, HeaderValue, Version};
 
 use super::append;
 
@@ -16,9 +14,14 @@ use super::append;
 /// new name on every round (restarts, replicas behind one balancer) ends here.
 const MOST_MEMBERS: usize = 32;
 
-/// This process's name.
-#[derive(Clone, Debug)]
-pub struct Via(Arc<str>);
+/// This process's name, and the members that carry it. They live as long as the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Via {
+    name: &'static str,
+    http_10: &'static str,
+    http_11: &'static str,
+    http_2: &'static str,
+}
 
 /// Why a request is taken for one that goes round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +33,17 @@ pub enum Loop {
 }
 
 impl Via {
+    /// Takes a few bytes for good: a process has one name.
     #[must_use]
     pub fn new(bits: u32) -> Self {
-        Self(format!("fencepost-{bits:08x}").into())
+        let name = format!("fencepost-{bits:08x}").leak();
+        let member = |received| &*format!("{received} {name}").leak();
+        Self {
+            name,
+            http_10: member("1.0"),
+            http_11: member("1.1"),
+            http_2: member("2"),
+        }
     }
 
     /// Looks for this process in what a request has passed. The name is looked for anywhere, in either
@@ -45,7 +56,7 @@ impl Via {
         let mut members = 0;
         for line in headers.get_all(VIA) {
             let line = line.as_bytes();
-            let name = self.0.as_bytes();
+            let name = self.name.as_bytes();
             if line
                 .windows(name.len())
                 .any(|part| part.eq_ignore_ascii_case(name))
@@ -62,14 +73,12 @@ impl Via {
 
     /// Adds this process to what a message has passed. `version`: of the message as it came here.
     pub(super) fn append(&self, headers: &mut HeaderMap, version: Version) {
-        let received = match version {
-            Version::HTTP_09 => "0.9",
-            Version::HTTP_10 => "1.0",
-            Version::HTTP_2 => "2",
-            Version::HTTP_3 => "3",
-            _ => "1.1",
+        let member = match version {
+            Version::HTTP_10 => self.http_10,
+            Version::HTTP_2 => self.http_2,
+            _ => self.http_11,
         };
-        append(headers, VIA, &format!("{received} {}", self.0));
+        append(headers, VIA, HeaderValue::from_static(member));
     }
 }
 
@@ -95,7 +104,6 @@ fn count(line: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     fn checked(lines: &[&str]) -> Result<(), Loop> {
         let mut headers = HeaderMap::new();

@@ -8,6 +8,9 @@ use crate::wire::head::HeadError;
 use crate::wire::request::{RequestError, RequestReader};
 use crate::wire::spelling::Spelling;
 
+/// Room for the fields that are added on the way upstream.
+const OURS: usize = 8;
+
 /// The parts of the request whose `head` this reader has read.
 pub(super) fn parts(reader: &RequestReader, head: &Bytes) -> Result<Parts, RequestError> {
     let start = reader.start().ok_or(RequestError::StartLine)?;
@@ -23,7 +26,7 @@ pub(super) fn parts(reader: &RequestReader, head: &Bytes) -> Result<Parts, Reque
     };
     let fields = reader.fields();
     let too_many = |_| RequestError::from(HeadError::Fields(fields.len()));
-    let mut headers = HeaderMap::try_with_capacity(fields.len()).map_err(too_many)?;
+    let mut headers = HeaderMap::try_with_capacity(fields.len() + OURS).map_err(too_many)?;
     let mut spelling = Spelling::default();
     for field in fields {
         let spelled = &head[field.name.clone()];

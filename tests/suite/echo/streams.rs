@@ -208,7 +208,7 @@ async fn http_2_arrives_as_a_person_would_write_it() {
         .headers
         .iter()
         .filter(|(name, _)| {
-            !["Via", "Traceparent", "Idempotency-Key"].contains(&&**name)
+            !["Via", "Idempotency-Key"].contains(&&**name)
                 && !name.starts_with("X-F")
                 && name != "Host"
         })

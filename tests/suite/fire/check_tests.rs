@@ -95,7 +95,6 @@ fn dress(nonce: &str, token: u64) -> Vec<(&'static str, &'static str)> {
         ("Idempotency-Key", "k"),
         ("X-Forwarded-For", "127.0.0.1"),
         ("Via", "1.1 fencepost"),
-        ("traceparent", "00-1-1-01"),
     ]
 }
 

@@ -86,6 +86,9 @@ pub(super) fn write_trailers(trailers: Option<&HeaderMap>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Room for the fields that are added on the way to the client.
+const OURS: usize = 4;
+
 /// Where the fields of a head stand in its bytes.
 #[derive(Debug, Default)]
 pub(super) struct FieldPlaces(Vec<[usize; 4]>);
@@ -107,7 +110,7 @@ impl FieldPlaces {
 
     /// The fields, and how their names were spelled. `None`: not what was noted.
     fn fields(&self, bytes: &Bytes) -> Option<(HeaderMap, Spelling)> {
-        let mut headers = HeaderMap::with_capacity(self.0.len());
+        let mut headers = HeaderMap::with_capacity(self.0.len() + OURS);
         let mut spelling = Spelling::default();
         for [name, name_end, value, value_end] in &self.0 {
             let spelled = bytes.get(*name..*name_end)?;
