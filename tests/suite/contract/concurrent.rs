@@ -8,7 +8,7 @@ use fencepost::marks::{Ask, EpochRow, MarkStore};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::Mutex;
 
 use super::{Home, advance, ask, instance, mark_of, opening, own, spending, token};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
-use rand::{Rng as _, SeedableRng as _};
+use rand::{RngExt as _, SeedableRng as _};
 
 pub use super::fault::{Case, Fault, Kind, Point, Sky};
 use crate::support::path::Weather;

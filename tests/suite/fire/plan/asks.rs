@@ -1,7 +1,7 @@
 //! The requests of a history's clients: those that live their lives, and those that a fault brings
 //! along.
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use super::{

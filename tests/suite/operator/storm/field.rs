@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rand::Rng as _;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
