@@ -15,6 +15,7 @@ mod overrides;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -158,8 +159,12 @@ impl Invocation {
         Ok(Self { command, overrides })
     }
 
-    /// Does it.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    /// Does it. Boxed, so that the program reuses this crate's machine code and compiles none of its own.
+    pub fn run(self) -> Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>> {
+        Box::pin(self.execute())
+    }
+
+    async fn execute(self) -> anyhow::Result<ExitCode> {
         let Self {
             command,
             mut overrides,
