@@ -21,7 +21,7 @@ const IMAGE: &str = "localhost/fencepost-test/fencepost:tested";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of, below the project's directory; the rest is kept out by `.dockerignore`.
-const CONTEXT: [&str; 8] = [
+const CONTEXT: [&str; 9] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
@@ -29,6 +29,7 @@ const CONTEXT: [&str; 8] = [
     "LICENSE",
     "fuzz/Cargo.toml",
     "tests/model/Cargo.toml",
+    "vendor",
     "src",
 ];
 
