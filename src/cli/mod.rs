@@ -160,6 +160,7 @@ impl Invocation {
     }
 
     /// Does it. Boxed, so that the program reuses this crate's machine code and compiles none of its own.
+    #[must_use]
     pub fn run(self) -> Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>> {
         Box::pin(self.execute())
     }
