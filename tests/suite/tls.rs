@@ -214,6 +214,23 @@ async fn alpn_decides_what_is_spoken() {
     assert!(odd.connect(proxy.data()).await.is_err());
 }
 
+/// A client of the wrong version that never sends the body that it has announced keeps nothing.
+#[tokio::test]
+async fn a_refused_version_ends_its_connection_though_a_body_is_announced() {
+    let rig = Rig::new().await;
+    let proxy = Proxy::start(&rig.config()).await;
+    let client = rig.client().offering(&["h2"]);
+    let wire = soon("the handshake", client.wire(proxy.data())).await;
+    let mut wire = wire.expect("a handshake");
+    wire.send(b"PUT /orders/7 HTTP/1.1\r\nHost: app.test\r\nContent-Length: 10\r\n\r\nhello")
+        .await
+        .expect("taken");
+    let head = soon("the answer", wire.head()).await.expect("open");
+    assert_eq!(head.expect("an answer").word(1), "505");
+    let end = async { while wire.fill().await.expect("no error") {} };
+    soon("the end of the connection", end).await;
+}
+
 #[tokio::test]
 async fn reqwest_and_curl_get_in() {
     let rig = Rig::new().await;

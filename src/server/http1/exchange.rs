@@ -48,6 +48,8 @@ impl<S: Io + 'static> Connection<S> {
             let mut service = pin!(site.proxy.handle(request, site.peer));
             std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
         } else {
+            // Nobody reads its body.
+            drop(request);
             Some(site.proxy.refuse(RequestError::Version, site.peer))
         };
         match response {
@@ -218,6 +220,7 @@ impl<S: Io + 'static> Connection<S> {
         if let Some(limit) = limit_of(error) {
             site.metrics.limit(limit);
         }
+        self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
             head: self.input.begins(b"HEAD "),

@@ -160,6 +160,11 @@ impl Input {
         !self.closed && self.feed.as_ref().is_some_and(Feed::is_dropped)
     }
 
+    /// Nothing more is read: not even the body of a head that was taken, where it is refused after all.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
     /// Nothing more is read.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
