@@ -101,6 +101,12 @@ impl Http1Pending {
     }
 }
 
+/// A 101 to a request that can't be written any more.
+fn not_taken() -> Broke {
+    let why = "the upstream switched protocols, and did not take the request";
+    Broke::Midway(why.to_owned())
+}
+
 /// An exchange over one connection.
 struct Attempt {
     reader: AnswerReader,
@@ -164,8 +170,7 @@ impl Attempt {
         }
         if let Some(head) = self.switched {
             if self.unwritable {
-                let why = "the upstream switched protocols, and did not take the request";
-                return Poll::Ready(Err(Broke::Midway(why.to_owned())));
+                return Poll::Ready(Err(not_taken()));
             }
             if !outgoing.is_whole() {
                 return Poll::Pending;
@@ -175,7 +180,11 @@ impl Attempt {
         loop {
             if let Some(answer) = self.look(connection)? {
                 if answer.1 == Content::Through && !outgoing.is_whole() {
+                    if self.unwritable {
+                        return Poll::Ready(Err(not_taken()));
+                    }
                     self.switched = Some(answer.0);
+                    // The request has just been looked at, and wakes this.
                     return Poll::Pending;
                 }
                 return Poll::Ready(Ok(answer));

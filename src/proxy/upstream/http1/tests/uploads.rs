@@ -215,3 +215,27 @@ async fn what_an_upstream_says_before_it_closes_is_heard() {
     assert_eq!(whole(response).await, Some(b"no".to_vec()));
     assert_eq!(bench.pool.idle(), 0);
 }
+
+/// The upstream switches protocols, and takes no more of the request: there is nothing to wait for.
+#[tokio::test]
+async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end() {
+    let bench = Bench::new().await;
+    // More than the kernel takes.
+    let body = Received::Whole(Bytes::from(vec![b'x'; 64 << 20]));
+    let mut asked = put(Upload::unlimited(body));
+    let protocol = HeaderValue::from_static("x");
+    asked.headers_mut().insert("upgrade", protocol);
+    let served = async {
+        let mut socket = bench.accept().await;
+        read_until(&mut socket, b"\r\n\r\n").await;
+        // Both at once. The close resets, since bytes are left that nobody has read.
+        let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
+        assert_eq!(socket.try_write(answer).expect("room"), answer.len());
+    };
+    let pending = Http1Pending::new(Arc::clone(&bench.pool), asked);
+    // In a task of its own: another one's timer would have it look again.
+    let sent = tokio::spawn(pending.response());
+    let (response, ()) = tokio::join!(tokio::time::timeout(LONG, sent), served);
+    let response = response.expect("in time").expect("no panic");
+    assert!(matches!(response, Err(SendError::Broken(_))));
+}
