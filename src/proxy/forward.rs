@@ -1,8 +1,11 @@
-//! One exchange with the upstream, in a task of its own that owns the permit.
+//! One exchange with the upstream, in a future of its own that owns the permit.
 //!
-//! The task is not the request handler: a handler's future is dropped when its client leaves, and an
-//! exchange that has begun must be followed to its end. [`forward`] consumes the [`Permit`], so that
-//! nothing fenced can be sent without one, and nothing can be sent twice.
+//! A handler's future is dropped when its client leaves, and an exchange that has begun must be
+//! followed to its end. So the exchange runs in its handler's task only as long as its client waits
+//! for the answer's head. If the client leaves before, or the answer did not come whole with its
+//! head, the rest goes on in a spawned task ([`SpawnOnDrop`]): at the upstream's pace or the
+//! client's, and to its end in any case. [`forward`] consumes the [`Permit`], so that nothing fenced
+//! can be sent without one, and nothing can be sent twice.
 //!
 //! A request is sent only once it can go at once: over HTTP/2 a stream is reserved first. One that
 //! waits for it lets go as soon as a newer token is known, or its client has left. Nothing of it has
@@ -16,26 +19,31 @@
 mod client;
 mod cuts;
 mod ready;
+mod task;
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::client::Client;
 pub(super) use self::client::Followed;
+use self::client::{Client, Framing};
 use self::cuts::{Cut, Cuts, Failed, give_up, too_slow};
 use self::ready::Ready;
 pub(super) use self::ready::unreserved;
+use self::task::SpawnOnDrop;
 use super::admit::Gate;
-use super::body::UpstreamBody;
+use super::body::{BoxError, UpstreamBody};
 use super::conclusion::{Conclusion, Doubt, GrpcStatus};
 use super::headers;
 use super::headers::trailers::TrailerRules;
@@ -102,10 +110,20 @@ pub(crate) async fn forward<G: Send + 'static>(
     gate: &Gate,
     tasks: &TaskTracker,
 ) -> Result<Answered, Refusal> {
-    let (tx, head) = oneshot::channel();
-    tasks.spawn(follow(permit, exchange, gate.clone(), tx));
-    head.await
-        .unwrap_or_else(|_| Err(Refusal::Broken(Why::new("The exchange was aborted"))))
+    let (tx, mut head) = oneshot::channel();
+    let mut exchange = SpawnOnDrop::new(follow(permit, exchange, gate.clone(), tx), tasks);
+    poll_fn(|cx| {
+        let over = exchange.poll(cx).is_ready();
+        match head.try_recv() {
+            Ok(answered) => Poll::Ready(answered),
+            Err(TryRecvError::Empty) if !over => Poll::Pending,
+            Err(_) => {
+                let why = "The exchange was aborted";
+                Poll::Ready(Err(Refusal::Broken(Why::new(why))))
+            }
+        }
+    })
+    .await
 }
 
 /// The whole of an exchange: get ready, send, follow the response to its end.
@@ -207,11 +225,35 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
         .or_else(|| later.as_ref().and_then(last));
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
-    let (mut client, followed) = client::way(&body, memory);
-    let response = Response::from_parts(parts, ClientBody::followed(followed));
-    let _ = head.send(Ok(Answered { response, doubt }));
-    let mut whole = pump(&mut body, &trailers, &mut later, &mut client, &cuts).await;
-    let mut finish = std::pin::pin!(client.finish(whole));
+    let framing = Framing::of(&body);
+    let answered = |body| Answered {
+        response: Response::from_parts(parts, ClientBody::followed(body)),
+        doubt,
+    };
+    // While the client still uploads, it gets the answer as it comes.
+    let first = if sent.is_cancelled() {
+        first_frame(&mut body).await
+    } else {
+        Poll::Pending
+    };
+    let mut reading = Reading {
+        body: &mut body,
+        rules: &trailers,
+        later: &mut later,
+    };
+    let (mut whole, left) = match reading.at_once(first) {
+        Ok(frame) => {
+            let answered = answered(Followed::whole(framing, frame));
+            (true, Left::Answer(head, answered))
+        }
+        Err(first) => {
+            let (mut client, followed) = client::way(framing, memory);
+            let _ = head.send(Ok(answered(followed)));
+            let whole = reading.pump(first, &mut client, &cuts).await;
+            (whole, Left::Frames(client))
+        }
+    };
+    let mut finish = std::pin::pin!(left.finish(whole));
     let mut finished = false;
     let early = !sent.is_cancelled();
     if whole && early {
@@ -309,41 +351,91 @@ async fn upload_ends(
     }
 }
 
-/// Follows the response to its end; `false` if it broke or was cut.
-async fn pump(
-    body: &mut ResponseBody,
-    rules: &TrailerRules,
-    later: &mut Option<GrpcStatus>,
-    client: &mut Client,
-    cuts: &Cuts,
-) -> bool {
-    let cut = cuts.due();
-    let mut cut = std::pin::pin!(cut);
-    loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            _ = &mut cut => return false,
-        };
-        match frame {
-            None => return true,
-            Some(Err(_)) => return false,
-            Some(Ok(mut frame)) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    if let Some(status) = later {
-                        status.read(trailers);
-                    }
-                    rules.strip(trailers);
-                }
-                let last = body.is_end_stream();
-                if last {
-                    // Whole already: the rest is between the proxy and its client.
-                    client.keep_last(frame);
-                    return true;
-                }
-                tokio::select! {
-                    () = client.give(frame, &cuts.superseded) => {}
+/// What the client has not been handed yet.
+enum Left {
+    /// All of an answer that came whole with its head.
+    Answer(Head, Answered),
+    Frames(Client),
+}
+
+impl Left {
+    /// Hands it over, if the response is `whole`.
+    async fn finish(self, whole: bool) {
+        match self {
+            Self::Answer(head, answered) => {
+                let _ = head.send(Ok(answered));
+            }
+            Self::Frames(client) => client.finish(whole).await,
+        }
+    }
+}
+
+type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
+
+/// The first frame, if it is there already.
+async fn first_frame(body: &mut ResponseBody) -> Poll<NextFrame> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
+}
+
+/// A response that is being read.
+struct Reading<'a> {
+    body: &'a mut ResponseBody,
+    rules: &'a TrailerRules,
+    later: &'a mut Option<GrpcStatus>,
+}
+
+impl Reading<'_> {
+    /// All of a response that is whole with its `first` frame.
+    ///
+    /// # Errors
+    /// Yields the frame where it is not, or not yet known to be.
+    fn at_once(&mut self, first: Poll<NextFrame>) -> Result<Option<Frame<Bytes>>, Poll<NextFrame>> {
+        match first {
+            Poll::Ready(None) => Ok(None),
+            Poll::Ready(Some(Ok(mut frame))) if self.body.is_end_stream() => {
+                self.strip(&mut frame);
+                Ok(Some(frame))
+            }
+            first => Err(first),
+        }
+    }
+
+    /// Takes from trailers what the client is not to have.
+    fn strip(&mut self, frame: &mut Frame<Bytes>) {
+        if let Some(trailers) = frame.trailers_mut() {
+            if let Some(status) = self.later {
+                status.read(trailers);
+            }
+            self.rules.strip(trailers);
+        }
+    }
+
+    /// Follows the response to its end, from its `first` frame on; `false` if it broke or was cut.
+    async fn pump(&mut self, mut first: Poll<NextFrame>, client: &mut Client, cuts: &Cuts) -> bool {
+        let cut = cuts.due();
+        let mut cut = std::pin::pin!(cut);
+        loop {
+            let frame = match std::mem::replace(&mut first, Poll::Pending) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => tokio::select! {
+                    frame = self.body.frame() => frame,
                     _ = &mut cut => return false,
-                }
+                },
+            };
+            let mut frame = match frame {
+                None => return true,
+                Some(Err(_)) => return false,
+                Some(Ok(frame)) => frame,
+            };
+            self.strip(&mut frame);
+            if self.body.is_end_stream() {
+                // Whole already: the rest is between the proxy and its client.
+                client.keep_last(frame);
+                return true;
+            }
+            tokio::select! {
+                () = client.give(frame, &cuts.superseded) => {}
+                _ = &mut cut => return false,
             }
         }
     }

@@ -21,9 +21,26 @@ const KEPT_FOR_STALLED: usize = 1 << 20;
 /// reads at once.
 const WINDOW: usize = 2;
 
+/// How the upstream's body is framed.
+#[derive(Clone, Copy)]
+pub(super) struct Framing {
+    over: bool,
+    hint: SizeHint,
+}
+
+impl Framing {
+    /// Of a body of which nothing has been read.
+    pub(super) fn of(body: &impl Body) -> Self {
+        Self {
+            over: body.is_end_stream(),
+            hint: body.size_hint(),
+        }
+    }
+}
+
 /// Both ends of the way to the client: the one that the response is handed to, and the body that the
-/// client gets. `body`: the upstream's, of which nothing has been read.
-pub(super) fn way(body: &impl Body, memory: Share) -> (Client, Followed) {
+/// client gets.
+pub(super) fn way(framing: Framing, memory: Share) -> (Client, Followed) {
     let (frames, receiver) = mpsc::channel(WINDOW);
     let client = Client {
         frames: Some(frames),
@@ -31,9 +48,8 @@ pub(super) fn way(body: &impl Body, memory: Share) -> (Client, Followed) {
         memory,
     };
     let followed = Followed {
-        frames: receiver,
-        over: body.is_end_stream(),
-        hint: body.size_hint(),
+        source: Source::Exchange(receiver),
+        framing,
     };
     (client, followed)
 }
@@ -142,9 +158,24 @@ impl Client {
 
 /// The response's body as the client sees it: ends cleanly only if the upstream's did.
 pub(crate) struct Followed {
-    frames: mpsc::Receiver<Piece>,
-    over: bool,
-    hint: SizeHint,
+    source: Source,
+    framing: Framing,
+}
+
+enum Source {
+    /// All of it, or all that is left.
+    Whole(Option<Frame<Bytes>>),
+    Exchange(mpsc::Receiver<Piece>),
+}
+
+impl Followed {
+    /// The body of an exchange that is over: `frame` is all of it.
+    pub(super) fn whole(framing: Framing, frame: Option<Frame<Bytes>>) -> Self {
+        Self {
+            source: Source::Whole(frame),
+            framing,
+        }
+    }
 }
 
 impl Body for Followed {
@@ -155,33 +186,41 @@ impl Body for Followed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.over {
+        let Self { source, framing } = &mut *self;
+        if framing.over {
             return Poll::Ready(None);
         }
-        match self.frames.poll_recv(cx) {
+        let frames = match source {
+            Source::Whole(frame) => {
+                framing.over = true;
+                return Poll::Ready(frame.take().map(Ok));
+            }
+            Source::Exchange(frames) => frames,
+        };
+        match frames.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
             Poll::Ready(Some(Piece::Last(frame))) => {
-                self.over = true;
+                framing.over = true;
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Piece::End)) => {
-                self.over = true;
+                framing.over = true;
                 Poll::Ready(None)
             }
             Poll::Ready(None) => {
-                self.over = true;
+                framing.over = true;
                 Poll::Ready(Some(Err("the upstream's response is incomplete".into())))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over
+        self.framing.over
     }
 
     fn size_hint(&self) -> SizeHint {
         // Only at the start: hyper asks once, to frame the response as the upstream did.
-        self.hint
+        self.framing.hint
     }
 }

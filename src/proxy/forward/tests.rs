@@ -175,6 +175,87 @@ async fn an_upload_that_outlives_its_answer_is_cut_when_a_newer_token_has_waited
 }
 
 #[tokio::test]
+async fn an_exchange_goes_on_wherever_its_client_leaves_before_the_head_of_the_answer() {
+    // What the upstream has read or said when the client leaves, and whether the answer comes whole.
+    for (said, rest) in [
+        ("", "HTTP/1.1 204 No Content\r\n\r\n"),
+        ("HTTP/1.1 200", " OK\r\ncontent-length: 0\r\n\r\n"),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        ),
+        ("", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok"),
+    ] {
+        let bench = Bench::new().await;
+        let mut request = Box::pin(bench.forward(Upload::empty(), LONG));
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(said.as_bytes()).await.expect("written");
+            socket
+        };
+        let mut socket = tokio::select! {
+            _ = &mut request => unreachable!("there is no head yet"),
+            socket = upstream => socket,
+        };
+        drop(request);
+        assert_eq!(bench.in_flight(), (1, 0), "{rest:?}");
+        socket.write_all(rest.as_bytes()).await.expect("written");
+        drop(socket);
+        bench.ended().await;
+        let unknown = usize::from(rest.contains('9'));
+        assert_eq!(bench.in_flight(), (0, unknown), "{rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
+    let bench = Bench::new().await;
+    // Never polled, so that nothing has begun.
+    drop(bench.forward(Upload::empty(), LONG));
+    assert_eq!(bench.in_flight(), (0, 0));
+    let permit = bench.permit(5).await;
+    let exchange = bench.exchange(Upload::empty(), LONG);
+    let request = forward(permit, exchange, &bench.gate, &bench.tasks);
+    assert_eq!(bench.in_flight(), (1, 0));
+    drop(request);
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn an_answer_that_came_whole_has_ended_its_exchange() {
+    for (answer, content) in [
+        ("HTTP/1.1 204 No Content\r\n\r\n", ""),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "ok"),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "ok",
+        ),
+    ] {
+        let bench = Bench::new().await;
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(answer.as_bytes()).await.expect("written");
+            socket
+        };
+        let (answered, _socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        assert_eq!(bench.in_flight(), (0, 0), "{answer:?}");
+        assert!(bench.tasks.is_empty(), "{answer:?}");
+        let body = answered.expect("a head").into_body();
+        let exact = (!answer.contains("chunked")).then_some(content.len() as u64);
+        assert_eq!(
+            http_body::Body::size_hint(&body).exact(),
+            exact,
+            "{answer:?}"
+        );
+        let taken = body.collect().await.expect("whole").to_bytes();
+        assert_eq!(taken, content.as_bytes());
+    }
+}
+
+#[tokio::test]
 async fn a_whole_answer_settles_though_its_client_has_left() {
     let bench = Bench::new().await;
     let upstream = async {
