@@ -4,7 +4,7 @@
 //! 1. [`classify`]: refuse what is malformed or ambiguous; find the route, parse the token.
 //! 2. [`body`]: read the body up to `body.buffer`; derive the key.
 //! 3. [`admit`]: ask the marks, wait at the barrier: a permit, or a refusal.
-//! 4. [`forward`]: one exchange, in a task of its own that owns the permit.
+//! 4. [`forward`]: one exchange, in a future of its own that owns the permit and outlives its client.
 //! 5. [`respond`]: the one place that maps what became of it to HTTP.
 
 mod account;
