@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fence::{ResourceKey, Token};
 use crate::marks::InstanceId;
-use crate::marks::lease::{Identity, Lease};
+use crate::marks::lease::{Lease, Terms};
 use crate::marks::ledger::{Ending, Entered, Full, Ledger, Room, Ticket};
 use crate::marks::watch::Watch;
 
@@ -100,10 +100,9 @@ impl Barrier {
                     let held = ticket.held;
                     let permit = Permit {
                         ledger: Arc::clone(&self.ledger),
-                        cutoff,
                         key: key.clone(),
                         token,
-                        ticket: Some(ticket),
+                        given: Some((ticket, cutoff)),
                     };
                     // A request that has waited was counted before it did.
                     if place.is_none() && held > self.room.share {
@@ -155,10 +154,8 @@ impl Barrier {
         &self,
         key: &ResourceKey,
         token: Token,
-    ) -> Result<(Entered, CancellationToken), Refusal> {
-        let Identity {
-            generation, cutoff, ..
-        } = self.lease.identity();
+    ) -> Result<(Entered, Arc<CancellationToken>), Refusal> {
+        let Terms { generation, cutoff } = self.lease.terms();
         if !self.lease.holds(generation) || cutoff.is_cancelled() {
             return Err(Refusal::Lapsed);
         }
@@ -206,10 +203,10 @@ impl Drop for Place {
 #[must_use = "a permit keeps newer tokens waiting until it ends"]
 pub struct Permit {
     ledger: Arc<Ledger>,
-    cutoff: CancellationToken,
     key: ResourceKey,
     token: Token,
-    ticket: Option<Ticket>,
+    /// With what cuts the exchange. `None`: it has begun.
+    given: Option<(Ticket, Arc<CancellationToken>)>,
 }
 
 impl Permit {
@@ -226,36 +223,36 @@ impl Permit {
     /// The lease's generation that the permit was given under.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.ticket().generation
+        self.given().0.generation
     }
 
     /// Cancelled once a newer token is known: it waits until this permit ends.
     #[must_use]
-    pub fn superseded(&self) -> CancellationToken {
-        self.ticket().superseded.clone()
+    pub fn superseded(&self) -> &CancellationToken {
+        &self.given().0.superseded
     }
 
     /// Cancelled when the lease has been lapsed for so long that nothing more is to be sent.
     #[must_use]
-    pub fn cutoff(&self) -> CancellationToken {
-        self.cutoff.clone()
+    pub fn cutoff(&self) -> &CancellationToken {
+        &self.given().1
     }
 
-    fn ticket(&self) -> &Ticket {
-        let Some(ticket) = &self.ticket else {
+    fn given(&self) -> &(Ticket, Arc<CancellationToken>) {
+        let Some(given) = &self.given else {
             unreachable!("it is taken only where the permit ends")
         };
-        ticket
+        given
     }
 
     /// From here on a byte may go upstream.
     pub fn begin(mut self) -> Sending {
-        let Some(ticket) = self.ticket.take() else {
+        let Some((ticket, cutoff)) = self.given.take() else {
             unreachable!("only this and drop take it, and both end the permit")
         };
         Sending {
             ledger: Arc::clone(&self.ledger),
-            cutoff: self.cutoff.clone(),
+            cutoff,
             key: self.key.clone(),
             ticket,
             ending: Ending::Unknown,
@@ -265,7 +262,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
+        if let Some((ticket, _)) = self.given.take() {
             self.ledger.end(&self.key, &ticket, Ending::Settled);
         }
     }
@@ -276,7 +273,7 @@ impl Drop for Permit {
 #[must_use = "newer tokens wait until this ends"]
 pub struct Sending {
     ledger: Arc<Ledger>,
-    cutoff: CancellationToken,
+    cutoff: Arc<CancellationToken>,
     key: ResourceKey,
     ticket: Ticket,
     ending: Ending,
@@ -291,14 +288,14 @@ impl Sending {
 
     /// Cancelled once a newer token is known: from then on the exchange is to end within `barrier.drain`.
     #[must_use]
-    pub fn superseded(&self) -> CancellationToken {
-        self.ticket.superseded.clone()
+    pub fn superseded(&self) -> &CancellationToken {
+        &self.ticket.superseded
     }
 
     /// Cancelled when the lease has been lapsed for too long: the exchange is reset.
     #[must_use]
-    pub fn cutoff(&self) -> CancellationToken {
-        self.cutoff.clone()
+    pub fn cutoff(&self) -> &CancellationToken {
+        &self.cutoff
     }
 
     /// Nothing was sent, or the upstream's response has been received whole.

@@ -184,7 +184,7 @@ impl App {
         };
 
         // The request path.
-        let gate = Gate {
+        let gate = Arc::new(Gate {
             ledger: Arc::clone(&ledger),
             lane: lane.clone(),
             lease: Arc::clone(&lease),
@@ -200,12 +200,12 @@ impl App {
             ),
             metrics: Arc::clone(&metrics),
             timeout: settings.store.timeout,
-        };
+        });
         let tasks = TaskTracker::new();
         let tunnels = CancellationToken::new();
         let proxy = Arc::new(Proxy::new(ProxySetup {
             settings: Arc::clone(&settings),
-            gate: gate.clone(),
+            gate: Arc::clone(&gate),
             tasks: tasks.clone(),
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
@@ -221,7 +221,7 @@ impl App {
             let state = AdminState {
                 control: Arc::new(control::Core {
                     store: Arc::clone(&store),
-                    gate: gate.clone(),
+                    gate: Gate::clone(&gate),
                     watch: Arc::clone(&watch),
                 }),
                 metrics: Arc::clone(&metrics),

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::store::InstanceId;
+use crate::worker::PerWorker;
 
 /// A clock that never jumps, read as the time since some fixed moment.
 #[derive(Clone)]
@@ -87,6 +88,26 @@ pub struct Lease {
     renewals: AtomicI64,
     /// Short sections, never across an await.
     state: Mutex<State>,
+    /// Each worker's copy of what a permit is given under.
+    terms: PerWorker<Terms>,
+}
+
+/// What a permit is given under.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// See [`Identity::generation`].
+    pub generation: u64,
+    /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker only.
+    pub cutoff: Arc<CancellationToken>,
+}
+
+impl Terms {
+    fn of(identity: &Identity) -> Self {
+        Self {
+            generation: identity.generation,
+            cutoff: Arc::new(identity.cutoff.child_token()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -110,6 +131,11 @@ impl Lease {
     /// A lease that has not begun yet: the first [`Self::renewed`] begins it. Without a `term` it never ends by itself.
     #[must_use]
     pub fn new(clock: Clock, term: Option<Duration>, instance: InstanceId) -> Self {
+        let identity = Identity {
+            instance,
+            generation: 0,
+            cutoff: CancellationToken::new(),
+        };
         Self {
             clock,
             term,
@@ -119,12 +145,9 @@ impl Lease {
             generation: AtomicU64::new(0),
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
+            terms: PerWorker::new(|| Terms::of(&identity)),
             state: Mutex::new(State {
-                identity: Identity {
-                    instance,
-                    generation: 0,
-                    cutoff: CancellationToken::new(),
-                },
+                identity,
                 earlier: Vec::new(),
             }),
         }
@@ -205,6 +228,12 @@ impl Lease {
         self.state().identity.clone()
     }
 
+    /// What a permit may be given under now, if [`Self::holds`] says so of its generation afterwards.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        self.terms.own().clone()
+    }
+
     /// The number of a renewal (or a join) that is about to be sent. A watcher declares an instance dead if
     /// the counter still stands at the number that the watcher saw, so no number may come back: not after the store has
     /// lost this instance's row, and not for a statement whose answer was lost.
@@ -282,6 +311,8 @@ impl Lease {
         // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
         if state.identity.cutoff.is_cancelled() {
             state.identity.cutoff = CancellationToken::new();
+            self.terms
+                .change(|terms| *terms = Terms::of(&state.identity));
         }
         self.extend(sent);
     }
@@ -313,6 +344,9 @@ impl Lease {
         let old = std::mem::replace(&mut state.identity, new);
         let due = ended.saturating_add(self.cutoff);
         state.earlier.push((due, old.cutoff.clone()));
+        // Terms of one generation are good for nothing in another: no look that comes in between is given a permit.
+        self.terms
+            .change(|terms| *terms = Terms::of(&state.identity));
         // The generation first: whoever sees the new end must see the new generation too.
         self.generation.store(generation, Ordering::Release);
         self.extend(sent);
@@ -450,6 +484,32 @@ mod tests {
         lease.renewed(Duration::from_secs(69));
         assert!(before.is_cancelled());
         assert!(lease.valid() && !lease.identity().cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn the_terms_of_permits_end_and_change_with_the_lease() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        let first = lease.terms();
+        assert_eq!(first.generation, 0);
+        lease.identity().cutoff.cancel();
+        assert!(first.cutoff.is_cancelled());
+        assert!(lease.terms().cutoff.is_cancelled());
+        // It revives, and what begins now is not cut with what was.
+        now.store(1000, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(1));
+        let second = lease.terms();
+        assert!(!second.cutoff.is_cancelled());
+        let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(1));
+        assert_eq!(lease.terms().generation, 1);
+        old.cutoff.cancel();
+        assert!(second.cutoff.is_cancelled());
+        assert!(!lease.terms().cutoff.is_cancelled());
+        let third = lease.terms();
+        lease.revoke();
+        assert!(third.cutoff.is_cancelled());
     }
 
     #[test]

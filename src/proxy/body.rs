@@ -318,7 +318,7 @@ impl Upload {
             rest: self.rest,
             passed: 0,
             trailers,
-            pace: streamed.map(|rules| (pace(&rules), rules)),
+            pace: streamed.map(|rules| Box::new((pace(&rules), rules))),
             over,
             flow,
             cut: None,
@@ -348,7 +348,7 @@ pub(crate) struct UpstreamBody {
     passed: u64,
     trailers: TrailerRules,
     /// `None`: the whole body is here.
-    pace: Option<(Pace, BodyRules)>,
+    pace: Option<Box<(Pace, BodyRules)>>,
     /// Cancelled by the drop: nothing more of this body will be sent. `None`: not fenced.
     over: Option<CancellationToken>,
     /// Told of the drop, too. `None`: fenced.
@@ -386,7 +386,7 @@ impl UpstreamBody {
 
     /// Breaks off by an own limit.
     fn fail(&self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some((_, rules)) = &self.pace {
+        if let Some((_, rules)) = self.pace.as_deref() {
             rules.count(&error);
         }
         Poll::Ready(Some(Err(error)))
@@ -450,7 +450,7 @@ impl Body for UpstreamBody {
             Poll::Ready(Some(Ok(mut frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 this.passed += length as u64;
-                if let Some((pace, rules)) = &mut this.pace {
+                if let Some((pace, rules)) = this.pace.as_deref_mut() {
                     if !is_empty(&frame) {
                         pace.moved(length);
                     }
@@ -477,7 +477,7 @@ impl Body for UpstreamBody {
                     flow.waits();
                     flow.client_is_due()
                 });
-                let Some((pace, _)) = &mut this.pace else {
+                let Some((pace, _)) = this.pace.as_deref_mut() else {
                     return Poll::Pending;
                 };
                 let error = ready!(pace.wait(cx, due));

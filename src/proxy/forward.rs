@@ -107,11 +107,11 @@ type Head = oneshot::Sender<Result<Answered, Refusal>>;
 pub(crate) async fn forward<G: Send + 'static>(
     permit: Permit,
     exchange: Exchange<G>,
-    gate: &Gate,
+    gate: &Arc<Gate>,
     tasks: &TaskTracker,
 ) -> Result<Answered, Refusal> {
     let (tx, mut head) = oneshot::channel();
-    let mut exchange = SpawnOnDrop::new(follow(permit, exchange, gate.clone(), tx), tasks);
+    let mut exchange = SpawnOnDrop::new(follow(permit, exchange, Arc::clone(gate), tx), tasks);
     poll_fn(|cx| {
         let over = exchange.poll(cx).is_ready();
         match head.try_recv() {
@@ -131,7 +131,7 @@ pub(crate) async fn forward<G: Send + 'static>(
     clippy::too_many_lines,
     reason = "an exchange's life in one piece: what is dropped where decides when it counts as ended"
 )]
-async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: Head) {
+async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut head: Head) {
     let Exchange {
         request,
         opening,
@@ -165,11 +165,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     // However this ends, an upload that still runs ends before the settling starts: it is declared later, and so
     // dropped earlier, than the permit.
     let upload = cut.drop_guard();
-    let cuts = Cuts {
-        superseded: sending.superseded(),
-        cutoff: sending.cutoff(),
-        drain: limits.drain,
-    };
+    let cuts = Cuts::of(&sending, limits);
     let began = Instant::now();
     let (pending, hold) = reserved.send(request);
     let answered = tokio::select! {
@@ -192,12 +188,14 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
             }));
             let counted = (in_flight, held);
             let ours = (hold, upload);
-            return through(tunnel, sending, ours, &cuts, (&key, token), counted).await;
+            let through = through(tunnel, sending, ours, limits, (&key, token), counted);
+            // It is long, and few have one.
+            return Box::pin(through).await;
         }
         Ok(response) => response,
         Err(failed) => {
             drop(upload);
-            let refusal = match failed.give_up(hold, &cuts).await {
+            let refusal = match failed.give_up(hold, cuts).await {
                 Fate::WithoutEffect => {
                     sending.settled();
                     let given = match spend {
@@ -249,7 +247,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
         Err(first) => {
             let (mut client, followed) = client::way(framing, memory);
             let _ = head.send(Ok(answered(followed)));
-            let whole = reading.pump(first, &mut client, &cuts).await;
+            let whole = reading.pump(first, &mut client, cuts).await;
             (whole, Left::Frames(client))
         }
     };
@@ -257,7 +255,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
     let mut finished = false;
     let early = !sent.is_cancelled();
     if whole && early {
-        (whole, finished) = upload_ends(&sent, &cuts, limits, finish.as_mut()).await;
+        (whole, finished) = upload_ends(&sent, cuts, limits, finish.as_mut()).await;
     }
     let told = later.and_then(|status| status.doubt());
     let told = told.filter(|_| whole && doubt.is_none());
@@ -276,7 +274,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Gate, mut head: 
             hold.disarm();
         } else {
             // Nothing more is to arrive when the settling starts.
-            give_up(hold, &cuts).await;
+            give_up(hold, cuts).await;
         }
         drop(sending);
     }
@@ -302,11 +300,11 @@ async fn through(
     tunnel: Tunnel,
     sending: Sending,
     (hold, upload): (Hold, DropGuard),
-    cuts: &Cuts,
+    limits: Limits,
     (key, token): (&ResourceKey, Token),
     counted: impl Sized,
 ) {
-    match tunnel.run(cuts.at_once()).await {
+    match tunnel.run(Cuts::of(&sending, limits).at_once()).await {
         End::Upstream(rest) => {
             // The tunnel has been reset.
             hold.disarm();
@@ -315,7 +313,7 @@ async fn through(
             rest.finish().await;
         }
         End::Cut => {
-            if cuts.superseded.is_cancelled() {
+            if sending.superseded().is_cancelled() {
                 tracing::info!(
                     resource = key.as_str(),
                     token = token.to_string(),
@@ -334,7 +332,7 @@ async fn through(
 /// itself, and whether the client has its answer.
 async fn upload_ends(
     sent: &CancellationToken,
-    cuts: &Cuts,
+    cuts: Cuts<'_>,
     limits: Limits,
     mut finish: Pin<&mut impl Future<Output = ()>>,
 ) -> (bool, bool) {
@@ -411,7 +409,12 @@ impl Reading<'_> {
     }
 
     /// Follows the response to its end, from its `first` frame on; `false` if it broke or was cut.
-    async fn pump(&mut self, mut first: Poll<NextFrame>, client: &mut Client, cuts: &Cuts) -> bool {
+    async fn pump(
+        &mut self,
+        mut first: Poll<NextFrame>,
+        client: &mut Client,
+        cuts: Cuts<'_>,
+    ) -> bool {
         let cut = cuts.due();
         let mut cut = std::pin::pin!(cut);
         loop {
@@ -434,7 +437,7 @@ impl Reading<'_> {
                 return true;
             }
             tokio::select! {
-                () = client.give(frame, &cuts.superseded) => {}
+                () = client.give(frame, cuts.superseded) => {}
                 _ = &mut cut => return false,
             }
         }

@@ -37,8 +37,8 @@ mod table;
 mod tunnel;
 mod upstream;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::header::CONNECTION;
@@ -82,6 +82,7 @@ use crate::wire::{
     head::HeadLimits,
     request::{Kind, RequestError},
 };
+use crate::worker::PerWorker;
 
 /// How long a request that is shed waits for its answer. Many clients ask again at once: answered at once, they would
 /// take the time of those that are admitted (`benches/overload.sh`).
@@ -116,9 +117,9 @@ impl Live {
 
 /// The request path.
 pub struct Proxy {
-    /// Held only to copy the pointer out.
-    live: RwLock<Arc<Live>>,
-    gate: Gate,
+    /// Each worker's own pointer to it: no core waits for another one's count of those who use it.
+    live: PerWorker<Arc<Arc<Live>>>,
+    gate: Arc<Gate>,
     /// Exchanges and whatever else must finish though its client has left.
     tasks: TaskTracker,
     /// Ends tunnels when the process stops.
@@ -141,7 +142,7 @@ pub struct Proxy {
 /// What [`Proxy::new`] takes.
 pub(crate) struct ProxySetup {
     pub settings: Arc<Settings>,
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
@@ -170,8 +171,9 @@ impl Proxy {
         let limits = settings.limits;
         let places = Places::new(&limits, Arc::clone(&metrics));
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
+        let live = Arc::new(Live { table, upstream });
         Ok(Self {
-            live: RwLock::new(Arc::new(Live { table, upstream })),
+            live: PerWorker::new(|| Arc::new(Arc::clone(&live))),
             gate,
             tasks,
             stopping,
@@ -206,10 +208,9 @@ impl Proxy {
 
     /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
     pub(crate) fn reload(&self, live: Live) {
-        let old = {
-            let mut current = self.live.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, Arc::new(live))
-        };
+        let old = self.live();
+        let new = Arc::new(live);
+        self.live.change(|live| *live = Arc::new(Arc::clone(&new)));
         old.upstream.retire();
     }
 
@@ -223,8 +224,8 @@ impl Proxy {
         self.live().table.settings.tls.clone()
     }
 
-    fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    fn live(&self) -> Arc<Arc<Live>> {
+        Arc::clone(&self.live.own())
     }
 
     /// One request, whatever it is.

@@ -82,7 +82,7 @@ impl Proxy {
         about: About,
         place: Place,
     ) {
-        let (gate, route) = (self.gate.clone(), Arc::clone(route));
+        let (gate, route) = (Arc::clone(&self.gate), Arc::clone(route));
         let throttles = Arc::clone(&self.throttles);
         self.tasks.spawn(async move {
             // Checks that wait for the store are no more than the requests that may be in flight.

@@ -31,7 +31,7 @@ pub(super) struct OwnEpoch {
     pub(super) wanted: bool,
     /// Older epochs open elsewhere; none of them can be opened anew, so once empty it stays empty.
     pub(super) foreign: Vec<EpochRow>,
-    pub(super) superseded: CancellationToken,
+    pub(super) superseded: Arc<CancellationToken>,
     pub(super) used: Instant,
 }
 

@@ -1,8 +1,8 @@
 //! What the lane brings from the store: marks, epochs that were opened, those of others that are left, and
 //! eras.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -137,7 +137,7 @@ impl Ledger {
                 closing: false,
                 wanted: false,
                 foreign,
-                superseded: CancellationToken::new(),
+                superseded: Arc::new(CancellationToken::new()),
                 used: Instant::now(),
             });
             // Nobody can lower the mark below an open epoch, whatever the era.

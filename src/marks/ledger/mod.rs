@@ -107,7 +107,7 @@ pub struct Ticket {
     pub instance: InstanceId,
     pub generation: u64,
     /// Cancelled once a newer token is known.
-    pub superseded: CancellationToken,
+    pub superseded: Arc<CancellationToken>,
     /// How many requests of the resource have a permit or wait for one, this one included.
     pub held: usize,
 }
@@ -321,7 +321,7 @@ impl Ledger {
             opening: epoch.row.opening,
             instance: epoch.row.instance.clone(),
             generation: epoch.generation,
-            superseded: epoch.superseded.clone(),
+            superseded: Arc::clone(&epoch.superseded),
             held,
         })
     }

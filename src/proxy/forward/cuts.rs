@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use crate::barrier::Sending;
 use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{Fate, Hold, SendError};
 
@@ -16,7 +17,7 @@ pub(super) enum Failed {
 
 impl Failed {
     /// Makes sure that nothing more of the request arrives.
-    pub(super) async fn give_up(&self, hold: Hold, cuts: &Cuts) -> Fate {
+    pub(super) async fn give_up(&self, hold: Hold, cuts: Cuts<'_>) -> Fate {
         if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
             hold.disarm();
             return Fate::WithoutEffect;
@@ -45,7 +46,7 @@ impl Failed {
 }
 
 /// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
-pub(super) async fn give_up(hold: Hold, cuts: &Cuts) -> Fate {
+pub(super) async fn give_up(hold: Hold, cuts: Cuts<'_>) -> Fate {
     tokio::select! {
         biased;
         () = cuts.cutoff.cancelled() => Fate::Unknown,
@@ -61,13 +62,22 @@ pub(super) enum Cut {
 }
 
 /// When an exchange is cut short, whatever its peer does.
-pub(super) struct Cuts {
-    pub superseded: CancellationToken,
-    pub cutoff: CancellationToken,
+#[derive(Clone, Copy)]
+pub(super) struct Cuts<'a> {
+    pub superseded: &'a CancellationToken,
+    pub cutoff: &'a CancellationToken,
     pub drain: Duration,
 }
 
-impl Cuts {
+impl<'a> Cuts<'a> {
+    pub(super) fn of(sending: &'a Sending, limits: Limits) -> Self {
+        Self {
+            superseded: sending.superseded(),
+            cutoff: sending.cutoff(),
+            drain: limits.drain,
+        }
+    }
+
     /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for too long.
     pub(super) async fn due(&self) -> Cut {
         let drained = async {

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 struct Bench {
     rig: Rig,
-    gate: Gate,
+    gate: Arc<Gate>,
     tasks: TaskTracker,
     upstream: Arc<Upstream>,
     listener: TcpListener,
@@ -35,14 +35,14 @@ impl Bench {
         let metrics = Arc::new(Metrics::new(&[]));
         let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
         let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), ROOM);
-        let gate = Gate {
+        let gate = Arc::new(Gate {
             ledger: Arc::clone(&rig.ledger),
             lane: rig.lane.clone(),
             lease: Arc::clone(&rig.lease),
             barrier,
             metrics,
             timeout: LONG,
-        };
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its address");
         let settings = UpstreamSettings {

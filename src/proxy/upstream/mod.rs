@@ -38,6 +38,7 @@ use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::marks::lease::Lease;
 use crate::metrics::Metrics;
+use crate::worker::PerWorker;
 
 /// Why the upstream cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +103,7 @@ impl Reserved {
     pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
         match self {
             Self::Http1(pool) => {
-                let pending = Http1Pending::new(pool, request);
+                let pending = Box::new(Http1Pending::new(pool, request));
                 let hold = Hold::http1(pending.occupied());
                 (PendingResponse::Http1(pending), hold)
             }
@@ -122,6 +123,8 @@ pub(crate) struct Upstream {
     lease: Arc<Lease>,
     /// For requests with a permit: of the generation beside it. Short sections, never across an await.
     fenced: Mutex<(u64, Connections)>,
+    /// Each worker's copy of them.
+    own: PerWorker<(u64, Connections)>,
     /// For what is not fenced.
     plain: Connections,
 }
@@ -220,6 +223,7 @@ impl Upstream {
             host: settings.host.clone(),
             setup,
             lease: Arc::clone(lease),
+            own: PerWorker::new(|| (generation, fenced.clone())),
             fenced: Mutex::new((generation, fenced)),
             plain,
         })
@@ -244,12 +248,21 @@ impl Upstream {
     /// carry nothing new, so there are new ones; and a permit of the generation before gets none at
     /// all, since the sockets of the new one would let it write.
     fn fenced(&self, generation: u64) -> Result<Connections, ReserveError> {
+        {
+            let own = self.own.own();
+            // A permit of the generation before finds out below.
+            if own.0 == generation && self.lease.generation() == generation {
+                return Ok(own.1.clone());
+            }
+        }
         let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
         if fenced.0 > generation {
             return Err(ReserveError::Ended);
         }
         if fenced.0 < generation {
             let connections = self.setup.connections(Some((&self.lease, generation)));
+            self.own
+                .change(|own| *own = (generation, connections.clone()));
             let old = std::mem::replace(&mut *fenced, (generation, connections));
             old.1.retire();
         }

@@ -34,12 +34,9 @@ pub(crate) enum Fate {
 
 /// The response to come. Dropped, nothing more of the request is handed over.
 #[must_use = "a request is sent as its response is waited for"]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives in its caller's future, which takes no allocation"
-)]
 pub(crate) enum PendingResponse {
-    Http1(Http1Pending),
+    /// Apart, so that the futures around it are not moved with all that it has.
+    Http1(Box<Http1Pending>),
     Http2(Result<Http2Response, SendError>),
 }
 

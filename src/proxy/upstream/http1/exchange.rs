@@ -1,6 +1,7 @@
 //! One exchange, up to the head of its answer.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -62,42 +63,44 @@ impl Http1Pending {
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a
     /// fenced request.
     pub(in crate::proxy::upstream) async fn response(
-        self,
+        mut self: Box<Self>,
     ) -> Result<Response<Http1Body>, SendError> {
-        // Dropped behind the connection that is declared below: see the module's page.
-        let Self {
-            pool,
-            asked,
-            occupied,
-            mut outgoing,
-        } = self;
-        let idle = pool.take();
-        let mut reused = idle.is_some();
-        let mut connection = match idle {
-            Some(connection) => connection,
-            None => pool.open().await.map_err(SendError::NotSent)?,
+        // What `self` has is dropped behind the connection that is declared below: see the module's page.
+        let mut reused = true;
+        let mut connection = if let Some(connection) = self.pool.take() {
+            connection
+        } else {
+            reused = false;
+            self.open().await?
         };
         loop {
-            connection.occupy(occupied.as_ref());
-            let mut attempt = Attempt::new(asked, &connection);
-            let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, &mut outgoing)).await;
+            connection.occupy(self.occupied.as_ref());
+            let mut attempt = Attempt::new(self.asked, &connection);
+            let outgoing = &mut self.outgoing;
+            let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, outgoing)).await;
             match answered {
                 Ok((head, content)) => {
+                    let Self { pool, outgoing, .. } = *self;
                     return attempt.response(&pool, connection, outgoing, &head, content);
                 }
                 Err(Broke::Midway(why)) => return Err(SendError::Broken(why)),
                 Err(Broke::Unsent(why)) => {
                     // Without a goodbye: it would send what TLS may have kept of the request.
                     drop(connection);
-                    if !reused || !outgoing.is_untouched() {
+                    if !reused || !self.outgoing.is_untouched() {
                         return Err(SendError::NotSent(why));
                     }
                     // It was closed while it was idle.
                     reused = false;
-                    connection = pool.open().await.map_err(SendError::NotSent)?;
+                    connection = self.open().await?;
                 }
             }
         }
+    }
+
+    /// Most requests find a connection: only the others take room for this.
+    fn open(&self) -> Pin<Box<impl Future<Output = Result<Connection, SendError>>>> {
+        Box::pin(async { self.pool.open().await.map_err(SendError::NotSent) })
     }
 }
 
