@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fence::{ResourceKey, Token};
 use crate::marks::InstanceId;
-use crate::marks::lease::{Lease, Terms};
+use crate::marks::lease::{Lease, PermitTerms};
 use crate::marks::ledger::{Ending, Entered, Full, Ledger, Room, Ticket};
 use crate::marks::watch::Watch;
 
@@ -155,7 +155,7 @@ impl Barrier {
         key: &ResourceKey,
         token: Token,
     ) -> Result<(Entered, Arc<CancellationToken>), Refusal> {
-        let Terms { generation, cutoff } = self.lease.terms();
+        let PermitTerms { generation, cutoff } = self.lease.terms();
         if !self.lease.holds(generation) || cutoff.is_cancelled() {
             return Err(Refusal::Lapsed);
         }

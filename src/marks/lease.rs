@@ -89,19 +89,19 @@ pub struct Lease {
     /// Short sections, never across an await.
     state: Mutex<State>,
     /// Each worker's copy of what a permit is given under.
-    terms: PerWorker<Terms>,
+    terms: PerWorker<PermitTerms>,
 }
 
 /// What a permit is given under.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct PermitTerms {
     /// See [`Identity::generation`].
     pub generation: u64,
     /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker only.
     pub cutoff: Arc<CancellationToken>,
 }
 
-impl Terms {
+impl PermitTerms {
     fn of(identity: &Identity) -> Self {
         Self {
             generation: identity.generation,
@@ -145,7 +145,7 @@ impl Lease {
             generation: AtomicU64::new(0),
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
-            terms: PerWorker::new(|| Terms::of(&identity)),
+            terms: PerWorker::new(|| PermitTerms::of(&identity)),
             state: Mutex::new(State {
                 identity,
                 earlier: Vec::new(),
@@ -230,7 +230,7 @@ impl Lease {
 
     /// What a permit may be given under now, if [`Self::holds`] says so of its generation afterwards.
     #[must_use]
-    pub fn terms(&self) -> Terms {
+    pub fn terms(&self) -> PermitTerms {
         self.terms.own().clone()
     }
 
@@ -312,7 +312,7 @@ impl Lease {
         if state.identity.cutoff.is_cancelled() {
             state.identity.cutoff = CancellationToken::new();
             self.terms
-                .change(|terms| *terms = Terms::of(&state.identity));
+                .change(|terms| *terms = PermitTerms::of(&state.identity));
         }
         self.extend(sent);
     }
@@ -344,9 +344,9 @@ impl Lease {
         let old = std::mem::replace(&mut state.identity, new);
         let due = ended.saturating_add(self.cutoff);
         state.earlier.push((due, old.cutoff.clone()));
-        // Terms of one generation are good for nothing in another: no look that comes in between is given a permit.
+        // PermitTerms of one generation are good for nothing in another: no look that comes in between is given a permit.
         self.terms
-            .change(|terms| *terms = Terms::of(&state.identity));
+            .change(|terms| *terms = PermitTerms::of(&state.identity));
         // The generation first: whoever sees the new end must see the new generation too.
         self.generation.store(generation, Ordering::Release);
         self.extend(sent);

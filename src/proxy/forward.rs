@@ -37,7 +37,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub(super) use self::client::Followed;
-use self::client::{Client, Framing};
+use self::client::{AnswerFraming, Client};
 use self::cuts::{Cut, Cuts, Failed, give_up, too_slow};
 use self::ready::Ready;
 pub(super) use self::ready::unreserved;
@@ -223,7 +223,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
         .or_else(|| later.as_ref().and_then(last));
     let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
-    let framing = Framing::of(&body);
+    let framing = AnswerFraming::of(&body);
     let answered = |body| Answered {
         response: Response::from_parts(parts, ClientBody::followed(body)),
         doubt,
@@ -234,7 +234,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
     } else {
         Poll::Pending
     };
-    let mut reading = Reading {
+    let mut reading = Relay {
         body: &mut body,
         rules: &trailers,
         later: &mut later,
@@ -242,13 +242,13 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
     let (mut whole, left) = match reading.at_once(first) {
         Ok(frame) => {
             let answered = answered(Followed::whole(framing, frame));
-            (true, Left::Answer(head, answered))
+            (true, Remainder::Answer(head, answered))
         }
         Err(first) => {
             let (mut client, followed) = client::way(framing, memory);
             let _ = head.send(Ok(answered(followed)));
             let whole = reading.pump(first, &mut client, cuts).await;
-            (whole, Left::Frames(client))
+            (whole, Remainder::Frames(client))
         }
     };
     let mut finish = std::pin::pin!(left.finish(whole));
@@ -350,13 +350,13 @@ async fn upload_ends(
 }
 
 /// What the client has not been handed yet.
-enum Left {
+enum Remainder {
     /// All of an answer that came whole with its head.
     Answer(Head, Answered),
     Frames(Client),
 }
 
-impl Left {
+impl Remainder {
     /// Hands it over, if the response is `whole`.
     async fn finish(self, whole: bool) {
         match self {
@@ -376,13 +376,13 @@ async fn first_frame(body: &mut ResponseBody) -> Poll<NextFrame> {
 }
 
 /// A response that is being read.
-struct Reading<'a> {
+struct Relay<'a> {
     body: &'a mut ResponseBody,
     rules: &'a TrailerRules,
     later: &'a mut Option<GrpcStatus>,
 }
 
-impl Reading<'_> {
+impl Relay<'_> {
     /// All of a response that is whole with its `first` frame.
     ///
     /// # Errors

@@ -23,12 +23,12 @@ const WINDOW: usize = 2;
 
 /// How the upstream's body is framed.
 #[derive(Clone, Copy)]
-pub(super) struct Framing {
+pub(super) struct AnswerFraming {
     over: bool,
     hint: SizeHint,
 }
 
-impl Framing {
+impl AnswerFraming {
     /// Of a body of which nothing has been read.
     pub(super) fn of(body: &impl Body) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Framing {
 
 /// Both ends of the way to the client: the one that the response is handed to, and the body that the
 /// client gets.
-pub(super) fn way(framing: Framing, memory: Share) -> (Client, Followed) {
+pub(super) fn way(framing: AnswerFraming, memory: Share) -> (Client, Followed) {
     let (frames, receiver) = mpsc::channel(WINDOW);
     let client = Client {
         frames: Some(frames),
@@ -48,7 +48,7 @@ pub(super) fn way(framing: Framing, memory: Share) -> (Client, Followed) {
         memory,
     };
     let followed = Followed {
-        source: Source::Exchange(receiver),
+        source: FrameSource::Exchange(receiver),
         framing,
     };
     (client, followed)
@@ -158,11 +158,11 @@ impl Client {
 
 /// The response's body as the client sees it: ends cleanly only if the upstream's did.
 pub(crate) struct Followed {
-    source: Source,
-    framing: Framing,
+    source: FrameSource,
+    framing: AnswerFraming,
 }
 
-enum Source {
+enum FrameSource {
     /// All of it, or all that is left.
     Whole(Option<Frame<Bytes>>),
     Exchange(mpsc::Receiver<Piece>),
@@ -170,9 +170,9 @@ enum Source {
 
 impl Followed {
     /// The body of an exchange that is over: `frame` is all of it.
-    pub(super) fn whole(framing: Framing, frame: Option<Frame<Bytes>>) -> Self {
+    pub(super) fn whole(framing: AnswerFraming, frame: Option<Frame<Bytes>>) -> Self {
         Self {
-            source: Source::Whole(frame),
+            source: FrameSource::Whole(frame),
             framing,
         }
     }
@@ -191,11 +191,11 @@ impl Body for Followed {
             return Poll::Ready(None);
         }
         let frames = match source {
-            Source::Whole(frame) => {
+            FrameSource::Whole(frame) => {
                 framing.over = true;
                 return Poll::Ready(frame.take().map(Ok));
             }
-            Source::Exchange(frames) => frames,
+            FrameSource::Exchange(frames) => frames,
         };
         match frames.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
