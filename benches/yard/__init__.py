@@ -1,0 +1,1 @@
+"""The yardstick: measures fencepost beside other proxies. `benches/run.sh` is the way in."""

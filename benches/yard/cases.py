@@ -1,0 +1,184 @@
+"""The core: side by side with other proxies, on both stores, and what a user would build today."""
+
+from . import load, servers
+from .rounds import Cell, Marks, interleave, ratios
+
+PROXIES = ("bare", "nginx", "haproxy", "envoy", "bypass")
+FENCED = tuple(f"{kind}-{store}" for store in ("sqlite", "postgres") for kind in ("equal", "stale", "rising"))
+TODAY = ("nginx-auth", "envoy-authz")
+CONNECTIONS = (1, 64, 256)
+
+
+def wanted(quick):
+    """Name, method and connections of every cell: all of them, or those that the targets and the README need."""
+    names = PROXIES + FENCED + TODAY
+    if not quick:
+        found = [(name, method, many) for many in CONNECTIONS for method in ("GET", "POST") for name in names]
+        return found + [("pgbench", "upsert", many) for many in CONNECTIONS] + [("pgbench-prepared", "upsert", 1)]
+    found = [(name, "POST", 1) for name in ("bypass", "rising-postgres", "rising-sqlite")]
+    found += [("pgbench", "upsert", 1), ("pgbench-prepared", "upsert", 1)]
+    found += [(name, method, 64) for method in ("GET", "POST") for name in PROXIES]
+    found += [(name, "POST", 64) for name in FENCED + TODAY] + [("pgbench", "upsert", 64)]
+    found += [(name, method, 256) for method in ("GET", "POST") for name in ("nginx", "bypass")]
+    return found + [(name, "POST", 256) for name in ("rising-postgres", "rising-sqlite")]
+
+
+class Servers:
+    """Starts each server when the first cell asks for it."""
+
+    def __init__(self, yard):
+        self.yard, self.found = yard, {}
+
+    def __getitem__(self, name):
+        if name not in self.found:
+            self.found[name] = getattr(self, "start_" + name)()
+        return self.found[name]
+
+    def start_bare(self):
+        """The upstream of all."""
+        return servers.bare(self.yard.work)
+
+    def start_nginx(self):
+        """nginx, a plain proxy."""
+        return servers.nginx_proxy(self.yard.work, self["bare"])
+
+    def start_haproxy(self):
+        """HAProxy, a plain proxy."""
+        return servers.haproxy(self.yard.work, self["bare"])
+
+    def start_envoy(self):
+        """Envoy, a plain proxy."""
+        return servers.envoy(self.yard.work, self.yard.envoy, self["bare"])
+
+    def start_postgres(self):
+        """One cluster for all that need one."""
+        found = servers.Postgres(self.yard.work)
+        found.sql("CREATE DATABASE bare")
+        found.sql("CREATE TABLE bare (key text PRIMARY KEY, token bigint NOT NULL)", "bare")
+        return found
+
+    def start_sqlite(self):
+        """fencepost with its marks in a file, and its resources."""
+        folder = self.yard.work.directory("fencepost-sqlite")
+        found = servers.Fencepost(self.yard.work, self.yard.program, self["bare"], f'url: "sqlite:{folder}/marks.db"',
+                                  "fencepost")
+        found.marks = Marks(found)
+        return found
+
+    def start_shared(self):
+        """fencepost with its marks in Postgres."""
+        store = self["postgres"].database("fence")
+        found = servers.Fencepost(self.yard.work, self.yard.program, self["bare"], store, "fencepost-postgres")
+        found.marks = Marks(found)
+        return found
+
+    def start_service(self):
+        """The small service that a user would write, on the same cluster."""
+        store = self["postgres"]
+        store.sql("CREATE DATABASE today")
+        store.sql("CREATE TABLE marks (resource text PRIMARY KEY, token bigint NOT NULL)", "today")
+        return servers.service(self.yard.work, self.yard.service, store)
+
+    def cell(self, name, method, connections):
+        """The cell of this name, with its servers started."""
+        bare = self["bare"]
+        if name.startswith("pgbench"):
+            protocol = "prepared" if name.endswith("prepared") else "simple"
+            postgres = self["postgres"]
+
+            def run(work, clients, seconds):
+                return load.pgbench(work, postgres, clients, seconds, protocol)
+            return Cell(name, postgres, method, connections, run=run)
+        if name in TODAY:
+            service, also = self["service"], (self["service"], self["postgres"], bare)
+            if name not in self.found:
+                self.found[name] = servers.nginx_auth(self.yard.work, bare, service) if name == "nginx-auth" else \
+                    servers.envoy(self.yard.work, self.yard.envoy, bare, service, "envoy-authz")
+                self.found[name].marks = Tokens()
+            return Cell(name, self.found[name], method, connections, "today", self.found[name].marks, also)
+        kind, _, store = name.partition("-")
+        if store:
+            server = self["sqlite" if store == "sqlite" else "shared"]
+            also = (bare,) if store == "sqlite" else (self["postgres"], bare)
+            return Cell(name, server, method, connections, kind, server.marks, also)
+        server = self["sqlite" if name == "bypass" else name]
+        return Cell(name, server, method, connections, also=() if name == "bare" else (bare,))
+
+
+class Tokens:
+    """The newest token behind a service that is no fencepost: nothing is at rest there or not."""
+
+    def __init__(self):
+        self.token = 1000
+
+    def touch(self, _work):
+        """Nothing to do: each request is one transaction, whatever came before."""
+
+
+def core(yard):
+    """Measures the cells that --only leaves, and adds the rows of the targets."""
+    found = {}
+    for name, method, connections in wanted(yard.quick):
+        if yard.chosen(f"core {name} {method} {connections}"):
+            if name in TODAY and not yard.service:
+                yard.skipped.append(f"{name} {method} {connections}: {yard.why_no_service}")
+            elif name.startswith("envoy") and not yard.envoy:
+                yard.skipped.append(f"{name} {method} {connections}: Envoy is not there")
+            else:
+                found[name, method, connections] = yard.servers.cell(name, method, connections)
+    yard.cells += found.values()
+    interleave(yard.work, list(found.values()), yard.rounds, yard.seconds, yard.say)
+    compare(yard.verdicts, found)
+
+
+def compare(verdicts, found):
+    """The rows of the issue's table that come from these cells."""
+    def row(text, above, below, least=None, most=None, figure="rate", unit=""):
+        one, other = found.get(above), found.get(below)
+        if one and other:
+            verdicts.add(text, ratios(one, other, figure), least, most, unit, faults=one.faults + other.faults)
+        else:
+            verdicts.missing(text, "", least, most, unit)
+
+    for many, least in ((64, 1.0), (256, 0.95)):
+        for method in ("GET", "POST"):
+            row(f"bypass against nginx: {method}, {many} connections, requests/s",
+                ("bypass", method, many), ("nginx", method, many), least)
+    for method in ("GET", "POST"):
+        row(f"bypass against nginx: {method}, 64 connections, CPU per request", ("bypass", method, 64),
+            ("nginx", method, 64), most=1.1, figure=("cpu/fencepost", "cpu/nginx"))
+    for peer, least in (("haproxy", 1.0), ("envoy", 1.7)):
+        for method in ("GET", "POST"):
+            row(f"bypass against {peer}: {method}, 64 connections, requests/s", ("bypass", method, 64),
+                (peer, method, 64), least)
+    for store in ("sqlite", "postgres"):
+        row(f"equal tokens, {store}, against own bypass: POST, 64 connections", (f"equal-{store}", "POST", 64),
+            ("bypass", "POST", 64), 0.95)
+    for store, bounds in (("postgres", ((64, 0.7), (256, 0.8))), ("sqlite", ((64, 0.6), (256, 0.7)))):
+        for many, least in bounds:
+            row(f"rising tokens, {store}, against own bypass: POST, {many} connections",
+                (f"rising-{store}", "POST", many), ("bypass", "POST", many), least)
+    row("stale tokens, sqlite, against own bypass: POST, 64 connections", ("stale-sqlite", "POST", 64),
+        ("bypass", "POST", 64))
+    row("stale tokens, postgres, against own bypass: POST, 64 connections", ("stale-postgres", "POST", 64),
+        ("bypass", "POST", 64))
+    for name in TODAY:
+        row(f"rising tokens, postgres, against {name} with a service over Postgres: POST, 64 connections",
+            ("rising-postgres", "POST", 64), (name, "POST", 64))
+    added(verdicts, found)
+
+
+def added(verdicts, found):
+    """One connection: what a rising token adds to the median latency, in bare upserts."""
+    for store, protocol, most in (("postgres", "", 1.3), ("postgres", "-prepared", None), ("sqlite", "", None)):
+        text = (f"one connection, rising, {store}: median latency added, in bare upserts of pgbench "
+                f"({'prepared' if protocol else 'simple protocol'})")
+        parts = [found.get(key) for key in ((f"rising-{store}", "POST", 1), ("bypass", "POST", 1),
+                                            ("pgbench" + protocol, "upsert", 1))]
+        if None in parts:
+            verdicts.missing(text, "", most=most)
+            continue
+        slow, plain, bare = (part.values("p50") for part in parts)
+        note = f"{parts[0].median('p50'):.0f} − {parts[1].median('p50'):.0f} µs against {parts[2].median('p50'):.0f} µs"
+        verdicts.add(text, [(a - b) / c for a, b, c in zip(slow, plain, bare)], most=most, unit=" ×", note=note,
+                     faults=sum((part.faults for part in parts), []))

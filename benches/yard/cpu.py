@@ -1,0 +1,90 @@
+"""What a process and its children use: CPU from /proc/PID/stat, memory from /proc/PID/status and smaps_rollup.
+
+The kernel scales utime and stime so that their sum is the exact run time; it is told in ticks of 10 ms. Children that
+have ended and were waited for count by their parent's cutime and cstime.
+"""
+
+import os
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid):
+    """The fields of /proc/PID/stat behind the name, which may have spaces and brackets."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def tree(root):
+    """The process and all that descend from it."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                parents.setdefault(int(_stat(name)[1]), []).append(int(name))
+            except OSError:
+                pass
+    found, new = [], [root]
+    while new:
+        pid = new.pop()
+        found.append(pid)
+        new += parents.get(pid, [])
+    return found
+
+
+def seconds(root):
+    """CPU seconds that the tree has used so far."""
+    ticks = 0
+    for pid in tree(root):
+        try:
+            ticks += sum(int(field) for field in _stat(pid)[11:15])
+        except OSError:
+            pass
+    return ticks / TICK
+
+
+def _status(pid, field):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _sum(root, look):
+    total = 0
+    for pid in tree(root):
+        try:
+            total += look(pid)
+        except OSError:
+            pass
+    return total
+
+
+def peak(root):
+    """The sum of the peaks of resident memory (VmHWM), in bytes. Pages that processes share count for each."""
+    return _sum(root, lambda pid: _status(pid, "VmHWM"))
+
+
+def resident(root):
+    """Resident memory (VmRSS) now, in bytes. Pages that processes share count for each."""
+    return _sum(root, lambda pid: _status(pid, "VmRSS"))
+
+
+def proportional(root):
+    """Resident memory now, in bytes, with shared pages divided among those that share them."""
+    def look(pid):
+        with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    return _sum(root, look)
+
+
+def reset_peak(root):
+    """Lets VmHWM start again from what is resident now. Returns whether that was allowed."""
+    try:
+        for pid in tree(root):
+            with open(f"/proc/{pid}/clear_refs", "w", encoding="utf-8") as file:
+                file.write("5")
+    except OSError:
+        return False
+    return True

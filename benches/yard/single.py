@@ -1,0 +1,167 @@
+"""What one request costs besides time: commits per rising token, hand-over between proxies, resident memory."""
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+
+from . import cpu, load, servers
+from .processes import text_of
+
+MIB = 1 << 20
+# A backend of Postgres tells its counters when it is idle: within 10 s, and a second.
+TOLD = 11.5
+
+
+class Client:
+    """One kept-alive connection, and requests one after the other."""
+
+    def __init__(self, server):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.connection.connect()
+
+    def send(self, path, token, body=b"x", method="POST"):
+        """Sends a request, and returns the status and the seconds it took."""
+        began = time.perf_counter()
+        self.connection.request(method, path, body, {"X-Fencing-Token": str(token)})
+        answer = self.connection.getresponse()
+        answer.read()
+        return answer.status, time.perf_counter() - began
+
+
+def flushes(postgres):
+    """How often the cluster has flushed its log of changes to the disk."""
+    return int(postgres.sql("SELECT wal_sync FROM pg_stat_wal"))
+
+
+def per_token(flushed, background, tokens):
+    """Commits per token in each of the parts, less those of the heartbeats."""
+    return [(count - idle) / many for count, idle, many in zip(flushed, background, tokens)]
+
+
+def commits(yard):
+    """Commits per rising token, one at a time, over 10,000 resources."""
+    text = "commits per rising token, one at a time: WAL flushes of Postgres"
+    server, postgres = yard.servers["shared"], yard.servers["postgres"]
+    server.marks.touch(yard.work)
+    time.sleep(TOLD)
+    first = flushes(postgres)
+    began = time.monotonic()
+    time.sleep(TOLD)
+    second, idle = flushes(postgres), time.monotonic() - began
+    began = time.monotonic()
+    sent = _one_at_a_time(yard, server)
+    time.sleep(TOLD)
+    third, busy = flushes(postgres), time.monotonic() - began
+    background = (second - first) / idle
+    value = (third - second - background * busy) / sent["requests"]
+    yard.verdicts.add(text, [value], most=1.05, faults=_faults(sent), note=f"{third - second} flushes for "
+                      f"{sent['requests']} tokens; {background:.1f} a second when idle are taken off")
+    text = "commits per rising token, one at a time: fsyncs of SQLite"
+    if not shutil.which("strace"):
+        yard.verdicts.missing(text, "strace is not installed", most=1.05)
+        return
+    server = yard.servers["sqlite"]
+    server.marks.touch(yard.work)
+    idle, seconds, _ = _synced(yard, server, lambda: time.sleep(3))
+    if idle is None:
+        yard.verdicts.missing(text, "strace may not attach to a process here", most=1.05)
+        return
+    background = idle / seconds
+    synced, seconds, sent = _synced(yard, server, lambda: _one_at_a_time(yard, server))
+    value = (synced - background * seconds) / sent["requests"]
+    yard.verdicts.add(text, [value], most=1.05, faults=_faults(sent), note=f"{synced} calls for {sent['requests']} "
+                      f"tokens under strace; {background:.1f} a second when idle are taken off")
+
+
+def _one_at_a_time(yard, server):
+    server.marks.token += 1_000_000
+    return load.wrk(yard.work, server.url, "POST", 1, yard.seconds, server.marks.token, 1, "/item/")
+
+
+def _faults(sent):
+    wrong = sent["refused"] + sent["broken"]
+    return [f"{wrong} of the requests were refused or broke"] if wrong else []
+
+
+def _synced(yard, server, act):
+    """How many fsyncs the process made meanwhile, and in how many seconds."""
+    path = os.path.join(yard.work.path, "strace")
+    tracer = subprocess.Popen(["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", path, "-p", str(server.process.pid)],
+                              stderr=subprocess.PIPE, text=True)
+    try:
+        # Its first line says that it is attached, or why not.
+        said = tracer.stderr.readline()
+        if "attached" not in said:
+            return None, 0, None
+        began = time.monotonic()
+        made = act()
+        seconds = time.monotonic() - began
+    finally:
+        tracer.send_signal(signal.SIGINT)
+        tracer.wait()
+    return len(re.findall(r"^\d+ +f(?:data)?sync\(", text_of(path), re.MULTILINE)), seconds, made
+
+
+def handover(yard):
+    """A resource goes to and fro between two proxies: each request has a newer token and comes to the other one."""
+    postgres, bare, rounds = yard.servers["postgres"], yard.servers["bare"], 200
+    store = postgres.database("hand")
+    pair = [servers.Fencepost(yard.work, yard.program, bare, store, f"fencepost-hand-{n}") for n in (1, 2)]
+    clients = [Client(server) for server in pair]
+
+    def transactions():
+        return int(postgres.sql("SELECT xact_commit FROM pg_stat_database WHERE datname = 'hand'"))
+
+    statuses, took = set(), []
+    for token in range(1, 51):
+        statuses.add(clients[token % 2].send("/item/hand", token)[0])
+    time.sleep(TOLD)
+    first, began = transactions(), time.monotonic()
+    time.sleep(TOLD)
+    second, idle = transactions(), time.monotonic() - began
+    began = time.monotonic()
+    for token in range(51, 51 + rounds):
+        status, seconds = clients[token % 2].send("/item/hand", token)
+        statuses.add(status)
+        took.append(1e3 * seconds)
+    time.sleep(TOLD)
+    third, busy = transactions(), time.monotonic() - began
+    background = (second - first) / idle
+    faults = [f"answers {sorted(statuses)}"] if statuses != {200} else []
+    parts = [statistics.median(took[at:at + rounds // 5]) for at in range(0, rounds, rounds // 5)]
+    yard.verdicts.add("hand-over of a resource between two proxies: latency of the request", parts, most=2, unit=" ms",
+                      faults=faults, note=f"medians of fifths of {rounds}")
+    yard.verdicts.add("hand-over of a resource between two proxies: transactions",
+                      [(third - second - background * busy) / rounds], most=4, faults=faults,
+                      note=f"{background:.1f} a second of both proxies when idle are taken off")
+    for server in pair:
+        yard.work.end(server.process)
+
+
+def memory(yard):
+    """Resident memory of a fresh process: idle, with 256 connections, and with rising tokens over 10,000 resources."""
+    bare, work = yard.servers["bare"], yard.work
+    for name in ("sqlite", "postgres"):
+        if name == "sqlite":
+            store = f'url: "sqlite:{work.directory("fencepost-memory")}/marks.db"'
+        else:
+            store = yard.servers["postgres"].database("memory")
+        server = servers.Fencepost(work, yard.program, bare, store, f"fencepost-memory-{name}")
+        time.sleep(3)
+        pid = server.process.pid
+        yard.verdicts.add(f"resident, idle, {name}", [cpu.resident(pid) / MIB], most=10, unit=" MiB")
+        sent = [load.wrk(work, server.url, method, 256, yard.seconds) for method in ("GET", "POST")]
+        yard.verdicts.add(f"resident at most, 256 connections, bypass, {name}", [cpu.peak(pid) / MIB], most=30,
+                          unit=" MiB", faults=sum(map(_faults, sent), []))
+        token = 1
+        for _ in range(2):
+            sent = load.wrk(work, server.url, "POST", 256, yard.seconds, token, 1, "/item/")
+            token += 1_000_000
+        yard.verdicts.add(f"resident at most, 256 connections, rising over 10,000 resources, {name}",
+                          [cpu.peak(pid) / MIB], unit=" MiB")
+        work.end(server.process)
