@@ -77,7 +77,9 @@ class Servers:
         store = self["postgres"]
         store.sql("CREATE DATABASE today")
         store.sql("CREATE TABLE marks (resource text PRIMARY KEY, token bigint NOT NULL)", "today")
-        return servers.service(self.yard.work, self.yard.service, store)
+        found = servers.service(self.yard.work, self.yard.service, store)
+        found.marks = Tokens()
+        return found
 
     def cell(self, name, method, connections):
         """The cell of this name, with its servers started."""
@@ -94,7 +96,8 @@ class Servers:
             if name not in self.found:
                 self.found[name] = servers.nginx_auth(self.yard.work, bare, service) if name == "nginx-auth" else \
                     servers.envoy(self.yard.work, self.yard.envoy, bare, service, "envoy-authz")
-                self.found[name].marks = Tokens()
+                # One service behind both, and so one newest token.
+                self.found[name].marks = service.marks
             return Cell(name, self.found[name], method, connections, "today", self.found[name].marks, also)
         kind, _, store = name.partition("-")
         if store:

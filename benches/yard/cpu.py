@@ -71,6 +71,11 @@ def resident(root):
     return _sum(root, lambda pid: _status(pid, "VmRSS"))
 
 
+def anonymous(root):
+    """Resident memory now that is no page of a file (RssAnon), in bytes."""
+    return _sum(root, lambda pid: _status(pid, "RssAnon"))
+
+
 def proportional(root):
     """Resident memory now, in bytes, with shared pages divided among those that share them."""
     def look(pid):

@@ -8,8 +8,8 @@ MIB = 1 << 20
 ABOUT = """Rates, latencies and CPU are medians over the rounds, with the least and the greatest in brackets. The rounds are
 interleaved: each measures every cell once. A target is a ratio of two cells of the same round. Everything shares the
 machine: wrk, the proxy, the upstream, the store. CPU per request is utime + stime of the process tree over the requests
-of the run; memory is the sum of VmHWM over the tree in that run. Every proxy gets the same bytes, with a token, which
-only fencepost reads."""
+of the run. Memory is VmHWM of that run; where there are several processes, what is resident in the middle of the run, with
+shared pages counted once (PSS). Every proxy gets the same bytes, with a token, which only fencepost reads."""
 
 
 def _number(value):
@@ -46,7 +46,7 @@ def _cells(cells):
              "wrong |", "|---|---|---|---|---|---|---|---|---|"]
     for cell in cells:
         used = ", ".join(f"{name} {_spread(cell.values(f'cpu/{name}'))}" for name in cell.roots)
-        peak = ", ".join(f"{name} {_number(max(cell.values(f'peak/{name}')) / MIB)}" for name in cell.roots)
+        peak = ", ".join(f"{name} {_number(max(cell.values(f'memory/{name}')) / MIB)}" for name in cell.roots)
         lines.append(f"| {cell.name} | {cell.method} | {cell.connections} | {_spread(cell.values('rate'))} | "
                      f"{_number(cell.median('p50'))} | {_number(cell.median('p99'))} | {used} | {peak} | "
                      f"{len(cell.faults) or ''} |")
@@ -57,7 +57,7 @@ def markdown(head, yard):
     """The whole report."""
     lines = ["# What fencepost costs", "", f"Written by `{head['command']}`; `benches/run.sh` writes it again.", "",
              "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in head.items()]
+    lines += [f"| {name} | {str(value).replace('|', chr(92) + '|')} |" for name, value in head.items()]
     lines += ["", ABOUT, "", "## Targets", ""] + _targets(yard.verdicts.rows)
     measured = [cell for cell in yard.cells if cell.samples]
     if measured:

@@ -5,6 +5,7 @@ reason: it is shown, and no target is met by it.
 """
 
 import statistics
+import threading
 import time
 
 from . import cpu, load
@@ -23,13 +24,13 @@ class Marks:
 
     def touch(self, work):
         """Sends the newest token to each resource until its epoch is open and nothing is written any more."""
-        for _ in range(20):
+        for seconds in (1, 1, 2, 2, 4, 4, 8, 8, 16, 16):
             before = self.server.counts()[1]
-            sent = load.wrk(work, self.server.url, "POST", 64, 1, self.token, 0, "/item/", body=1)
+            sent = load.wrk(work, self.server.url, "POST", 64, seconds, self.token, 0, "/item/", body=1)
             written = self.server.counts()[1] - before
             if sent["requests"] > 2 * load.KEYS and written < sent["requests"] / 200:
                 return
-        raise Failed(f"{self.server.name}: its resources did not come to rest within 20 s")
+        raise Failed(f"{self.server.name}: its resources did not come to rest within a minute")
 
 
 class Cell:
@@ -41,7 +42,7 @@ class Cell:
         self.roots = dict(server.roots)
         for other in also:
             self.roots.update(other.roots)
-        self.samples = []
+        self.samples, self.lost = [], []
 
     @property
     def title(self):
@@ -69,15 +70,21 @@ class Cell:
             load.wrk(work, self.server.url, self.method, self.connections, 1, **self.arguments())
         counts = self.server.counts() if hasattr(self.server, "counts") else None
         reset = all([cpu.reset_peak(root) for root in self.roots.values()])
+        shared = {}
+        look = threading.Timer(seconds / 2, lambda: shared.update(
+            (name, cpu.proportional(root)) for name, root in self.roots.items() if len(cpu.tree(root)) > 1))
         before = {name: cpu.seconds(root) for name, root in self.roots.items()}
+        look.start()
         if self.run:
             found = self.run(work, self.connections, seconds)
         else:
             found = load.wrk(work, self.server.url, self.method, self.connections, seconds, **self.arguments())
         used = {name: cpu.seconds(root) - before[name] for name, root in self.roots.items()}
         found["cpu"] = {name: 1e6 * used[name] / max(found["requests"], 1) for name in used}
-        found["peak"] = {name: cpu.peak(root) for name, root in self.roots.items()}
-        found["peak_of_this_run"] = reset
+        look.join()
+        # Processes that share pages would count them several times: of those it is what is resident under load.
+        found["memory"] = {name: shared.get(name) or cpu.peak(root) for name, root in self.roots.items()}
+        found["peak_is_of_this_run"] = reset
         found["at"] = time.strftime("%H:%M:%S", time.gmtime())
         found["invalid"] = self.wrong(found, counts)
         self.samples.append(found)
@@ -122,16 +129,21 @@ class Cell:
 
     @property
     def faults(self):
-        """What was wrong in any sample."""
-        return [f"{self.title}: round {number}: {'; '.join(sample['invalid'])}"
+        """What was wrong in any sample, and what ended the measurement of the cell."""
+        return self.lost + [f"{self.title}: round {number}: {'; '.join(sample['invalid'])}"
                 for number, sample in enumerate(self.samples, 1) if sample["invalid"]]
 
 
 def interleave(work, cells, rounds, seconds, say):
-    """Measures every cell once per round. Each round has the same order."""
+    """Measures every cell once per round. Each round has the same order. A cell that fails is not tried again."""
     for number in range(1, rounds + 1):
-        for cell in cells:
-            found = cell.sample(work, seconds)
+        for cell in [cell for cell in cells if not cell.lost]:
+            try:
+                found = cell.sample(work, seconds)
+            except Failed as problem:
+                cell.lost.append(f"{cell.title}: round {number}: {problem}")
+                say(cell.lost[-1])
+                continue
             say(f"round {number}: {cell.title:34} {found['rate']:8.0f}/s  p50 {found['p50']:7.0f} µs  "
                 + "  ".join(f"{name} {value:.1f} µs" for name, value in found["cpu"].items())
                 + ("  INVALID: " + "; ".join(found["invalid"]) if found["invalid"] else ""))

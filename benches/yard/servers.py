@@ -128,9 +128,8 @@ def envoy(work, program, upstream, service=None, name="envoy", tls=None, http2=F
         clusters.append(("service", service.port, False))
         filters = """{ name: envoy.filters.http.ext_authz, typed_config: {
               "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz,
-              http_service: {
-                server_uri: { uri: "http://service", cluster: service, timeout: 10s },
-                authorization_request: { allowed_headers: { patterns: [{ exact: x-fencing-token }] } } } } }
+              allowed_headers: { patterns: [{ exact: x-fencing-token }] },
+              http_service: { server_uri: { uri: "http://service", cluster: service, timeout: 10s } } } }
           - """ + filters
     transport = ""
     if tls:
