@@ -45,7 +45,7 @@ class Yard:
         self.rounds, self.seconds = options.rounds, options.seconds
         self.why_no_service = "the small service (benches/today) was not built"
         self.work, self.servers = Work(), cases.Servers(self)
-        self.verdicts, self.cells, self.tables, self.skipped = Verdicts(), [], [], []
+        self.verdicts, self.cells, self.tables, self.skipped = Verdicts(bool(options.only)), [], [], []
         self.load_before = os.getloadavg()
 
     def chosen(self, text):

@@ -190,7 +190,7 @@ def overload(yard, places=64, times=16, seconds=8):
             loaded = load(places * times, pause)
             found[manner].append((plain["admitted"], loaded["admitted"], loaded["refused"],
                                   loaded["admitted"] / plain["admitted"], plain["other"] + loaded["other"]))
-    rows = [(manner, float(places), float(places * times), *(statistics.median(part) for part in zip(*samples)))
+    rows = [(manner, places, places * times, *(statistics.median(part) for part in zip(*samples)))
             for manner, samples in found.items()]
     yard.tables.append(("Overload", "Requests admitted, without overload and with sixteen times as many clients as places. "
                         "A rude client asks again at once, a polite one after a tenth of a second.",

@@ -1,7 +1,7 @@
 """The core: side by side with other proxies, on both stores, and what a user would build today."""
 
 from . import load, servers
-from .rounds import Cell, Marks, interleave, ratios
+from .rounds import Cell, Marks, Tokens, interleave, ratios
 
 PROXIES = ("bare", "nginx", "haproxy", "envoy", "bypass")
 FENCED = tuple(f"{kind}-{store}" for store in ("sqlite", "postgres") for kind in ("equal", "stale", "rising"))
@@ -106,16 +106,6 @@ class Servers:
             return Cell(name, server, method, connections, kind, server.marks, also)
         server = self["sqlite" if name == "bypass" else name]
         return Cell(name, server, method, connections, also=() if name == "bare" else (bare,))
-
-
-class Tokens:
-    """The newest token behind a service that is no fencepost: nothing is at rest there or not."""
-
-    def __init__(self):
-        self.token = 1000
-
-    def touch(self, _work):
-        """Nothing to do: each request is one transaction, whatever came before."""
 
 
 def core(yard):

@@ -11,13 +11,14 @@ from .rounds import Marks
 from .single import Client
 
 MIB = 1 << 20
+MARKS = (10_000, 1_000_000, 10_000_000)
 UNBOUNDED = "limits: { new_resources: none }"
 
 
 def _row(server, sent, *first):
     """A row of a table: what it is about, rate, latencies, CPU and memory, and what was wrong."""
     return (*first, sent["rate"], sent["p50"], sent["p99"], 1e6 * sent["used"] / max(sent["requests"], 1),
-            cpu.peak(server.process.pid) / MIB, float(sent["refused"] + sent["broken"]))
+            cpu.peak(server.process.pid) / MIB, sent["refused"] + sent["broken"])
 
 
 COLUMNS = ("requests/s", "p50, µs", "p99, µs", "CPU per request, µs", "peak memory, MiB", "refused or broken")
@@ -33,8 +34,7 @@ def _send(yard, server, method="POST", connections=64, seconds=None, **more):
 
 
 def _rising(yard, server, connections=64, **more):
-    server.marks.token += 1_000_000
-    return _send(yard, server, "POST", connections, token=server.marks.token, step=1, prefix="/item/", **more)
+    return _send(yard, server, "POST", connections, token=server.marks.rise(), step=1, prefix="/item/", **more)
 
 
 def _fresh(yard, store, name, more=UNBOUNDED):
@@ -61,7 +61,7 @@ def marks(yard):
     """Rising tokens over 10,000 resources, with so many marks in the store."""
     rows = []
     for kind in ("sqlite", "postgres"):
-        for count in (10_000, 1_000_000, 10_000_000):
+        for count in MARKS:
             name = f"marks-{kind}-{count}"
             if kind == "sqlite":
                 where = f"{yard.work.directory(name)}/marks.db"
@@ -203,23 +203,23 @@ def proxies(yard):
     pair[1].marks = pair[0].marks
     for kind in ("equal", "rising"):
         for many in (1, 2):
-            pair[0].marks.token += 1_000_000
+            first = pair[0].marks.rise() if kind == "rising" else pair[0].marks.token
             for server in pair[:many] if kind == "equal" else ():
                 Marks.touch(_at(server, pair[0].marks.token), yard.work)
             sent = {}
 
-            def run(server, number, kind=kind, sent=sent, many=many):
+            def run(server, number, kind=kind, sent=sent, many=many, first=first):
                 prefix = "/item/" if kind == "equal" else f"/item/p{number}-"
-                sent[number] = _send(yard, server, "POST", 64 // many, token=server.marks.token,
+                sent[number] = _send(yard, server, "POST", 64 // many, token=first,
                                      step=int(kind == "rising"), prefix=prefix)
             threads = [threading.Thread(target=run, args=(server, n)) for n, server in enumerate(pair[:many])]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            rows.append((kind, float(many), sum(one["rate"] for one in sent.values()),
+            rows.append((kind, many, sum(one["rate"] for one in sent.values()),
                          statistics.fmean(one["p50"] for one in sent.values()),
-                         float(sum(one["refused"] + one["broken"] for one in sent.values()))))
+                         sum(one["refused"] + one["broken"] for one in sent.values())))
     yard.tables.append(("Two proxies on one database", "POST, 64 connections in all. Equal tokens for the same 10,000 "
                         "resources; rising ones for resources of each proxy's own.",
                         ("tokens", "proxies", "requests/s in all", "p50, µs", "refused or broken"), rows))
@@ -238,14 +238,12 @@ def hot(yard):
     rows = []
     for kind in ("sqlite", "shared"):
         server = yard.servers[kind]
-        server.marks.token += 1_000_000
+        server.marks.rise()
         for many in (1, 64, 256):
             equal = _send(yard, server, "POST", many, token=server.marks.token, prefix="/item/hot", keys=2)
             rows.append(_row(server, equal, server.name, "equal", many))
-        server.marks.token += 1
-        rows.append(_row(server, _send(yard, server, "POST", 1, token=server.marks.token, step=1, prefix="/item/hot",
+        rows.append(_row(server, _send(yard, server, "POST", 1, token=server.marks.rise(), step=1, prefix="/item/hot",
                                        keys=1), server.name, "rising", 1))
-        server.marks.token += 1_000_000
     yard.tables.append(("One hot key", "POST to one resource (two where there are two threads). Rising tokens at one "
                         "connection: each waits for the answer to the one before.",
                         ("proxy", "tokens", "connections", *COLUMNS), rows))

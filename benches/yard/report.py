@@ -15,6 +15,8 @@ shared pages counted once (PSS). Every proxy gets the same bytes, with a token, 
 def _number(value):
     if value is None:
         return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
     size = abs(value)
     return f"{value:,.0f}" if size >= 1000 else f"{value:.0f}" if size >= 100 else \
         f"{value:.1f}" if size >= 10 else f"{value:.2f}"

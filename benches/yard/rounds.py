@@ -16,11 +16,28 @@ EXPECTED = {"open": {"unfenced"}, "equal": {"current"}, "stale": {"stale"}, "ris
 LEAP = 1_000_000
 
 
-class Marks:
-    """The newest token that this fencepost's resources have. Every case uses the same resources."""
+class Tokens:
+    """A token that none of the resources has been sent a newer one than. Every case uses the same resources."""
+
+    def __init__(self):
+        self.token = 1000
+
+    def rise(self):
+        """The first token of a run whose tokens rise; afterwards `token` is beyond all of them."""
+        first = self.token + 1
+        self.token += LEAP
+        return first
+
+    def touch(self, _work):
+        """Nothing to do behind a service that is no fencepost: each request is one transaction."""
+
+
+class Marks(Tokens):
+    """The tokens of a fencepost's resources."""
 
     def __init__(self, server):
-        self.server, self.token = server, 1000
+        super().__init__()
+        self.server = server
 
     def touch(self, work):
         """Sends the newest token to each resource until its epoch is open and nothing is written any more."""
@@ -56,8 +73,7 @@ class Cell:
         if kind == "stale":
             token -= 1
         elif kind in ("rising", "today"):
-            self.marks.token += LEAP
-            token, step = token + 1, 1
+            token, step = self.marks.rise(), 1
         return {"token": token, "step": step, "prefix": "/item/" if self.marks else "/open/"}
 
     def sample(self, work, seconds):

@@ -99,8 +99,7 @@ def commits(yard):
 
 
 def _one_at_a_time(yard, server, prefix, keys):
-    server.marks.token += 1_000_000
-    return load.wrk(yard.work, server.url, "POST", 1, max(5, yard.seconds), server.marks.token, 1, prefix, keys)
+    return load.wrk(yard.work, server.url, "POST", 1, max(5, yard.seconds), server.marks.rise(), 1, prefix, keys)
 
 
 def _faults(sent):

@@ -6,8 +6,8 @@ import statistics
 class Verdicts:
     """The rows of the first table."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, partial=False):
+        self.rows, self.partial = [], partial
 
     def add(self, figure, values, least=None, most=None, unit="", note="", faults=()):
         """A figure with its values over the rounds, and the bound that its median has to keep."""
@@ -25,7 +25,9 @@ class Verdicts:
         self.rows.append(row)
 
     def missing(self, figure, why, least=None, most=None, unit=""):
-        """A row that cannot be measured, with the reason."""
+        """A row that cannot be measured, with the reason. Without one it was left out, by --only for instance."""
+        if not why and self.partial:
+            return
         self.add(figure, [], least, most, unit, why)
 
 
