@@ -17,11 +17,12 @@ cd "$(dirname "$0")/.."
 
 missing=
 for pair in nginx-light:nginx haproxy:haproxy wrk:wrk postgresql:initdb strace:strace nghttp2-client:h2load \
-    openssl:openssl util-linux:setpriv python3-venv:python3; do
+    openssl:openssl util-linux:setpriv; do
     program=${pair#*:}
     [ "$program" != initdb ] || program=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)
     command -v "${program:-initdb}" >/dev/null || [ -x "/usr/sbin/$program" ] || missing="$missing ${pair%%:*}"
 done
+python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 if [ -n "$missing" ] && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     # Services of the machine are not started by this.
     mkdir -p target/bench

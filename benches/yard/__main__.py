@@ -82,9 +82,9 @@ def read(arguments):
 
 
 def names(quick):
-    """What --only can choose."""
-    found = [name for name, also, _ in SECTIONS if name != "core" and (also or not quick)]
-    return [f"core {name} {method} {many}" for name, method, many in cases.wanted(quick)] + found
+    """What --only can choose: the cells of the core, and the other sections."""
+    found = [f"core {name} {method} {many}" for name, method, many in cases.wanted(quick)]
+    return found, [name for name, also, _ in SECTIONS if name != "core" and (also or not quick)]
 
 
 def measure(yard):
@@ -92,8 +92,8 @@ def measure(yard):
     for name, also_quick, run in SECTIONS:
         if yard.quick and not also_quick:
             continue
-        if not (yard.chosen(name) or yard.only.startswith(name)
-                or name == "core" and any(map(yard.chosen, names(yard.quick)))):
+        if not (yard.chosen(name) or (yard.only or "").startswith(name)
+                or name == "core" and any(map(yard.chosen, names(yard.quick)[0]))):
             continue
         yard.say(f"{name}:")
         try:
@@ -107,7 +107,7 @@ def main(arguments):
     """Measures, and writes the report."""
     options = read(arguments)
     if options.list:
-        print("\n".join(names(options.quick)))
+        print("\n".join(sum(names(options.quick), [])))
         return 0
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

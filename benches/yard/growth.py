@@ -95,8 +95,9 @@ def _statements(yard, postgres, server, many):
     seconds, server.marks.token = 15, server.marks.token + 1
     fill = dict(token=server.marks.token, prefix="/item/", keys=many, body=1)
     opened = 0
-    for _ in range(20):
-        load.wrk(yard.work, server.url, "POST", 64, 10, **fill)
+    # A run begins with the first key: it has to be long enough for all of them. An epoch is open for a minute.
+    for lasts in (max(3, many // 4000),) * 3:
+        load.wrk(yard.work, server.url, "POST", 64, lasts, **fill)
         opened = server.metrics()["fencepost_open_epochs"]
         if opened >= many:
             break

@@ -9,7 +9,8 @@ ABOUT = """Rates, latencies and CPU are medians over the rounds, with the least 
 interleaved: each measures every cell once. A target is a ratio of two cells of the same round. Everything shares the
 machine: wrk, the proxy, the upstream, the store. CPU per request is utime + stime of the process tree over the requests
 of the run. Memory is VmHWM of that run; where there are several processes, what is resident in the middle of the run, with
-shared pages counted once (PSS). Every proxy gets the same bytes, with a token, which only fencepost reads."""
+shared pages counted once (PSS). Every proxy gets the same bytes, with a token, which only fencepost reads.
+For HTTP/2 (h2load) the column p50 has the mean and p99 the slowest."""
 
 
 def _number(value):

@@ -66,7 +66,8 @@ def http2(yard):
 
     def cell(name, server, method, many, run, kind="plain", marks=None):
         if yard.chosen(f"http2 {name} {method} {many}"):
-            cells.append(Cell(name, server, method, many, kind, marks, (bare,), run))
+            behind = upstream if name.endswith("to h2") else bare
+            cells.append(Cell(name, server, method, many, kind, marks, (behind,), run))
 
     both = servers.Fencepost(work, yard.program, upstream, f'url: "sqlite:{folder}/marks.db"', "fencepost-http2",
                              scheme="h2c")

@@ -85,7 +85,7 @@ use crate::wire::{
 use crate::worker::PerWorker;
 
 /// How long a request that is shed waits for its answer. Many clients ask again at once: answered at once, they would
-/// take the time of those that are admitted (`benches/overload.sh`).
+/// take the time of those that are admitted (`benches/run.sh --only overload`).
 const SHED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the request path cannot be set up.
