@@ -41,6 +41,7 @@ class Yard:
 
     def __init__(self, options):
         self.program, self.envoy, self.service = options.binary, options.envoy, options.service
+        self.other_build = options.other_build
         self.quick, self.only = options.quick, options.only
         self.rounds, self.seconds = options.rounds, options.seconds
         self.why_no_service = "the small service (benches/today) was not built"
@@ -74,6 +75,7 @@ def read(arguments):
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or 5
     options.seconds = options.seconds or (2 if options.quick else 5)
+    options.other_build = bool(options.binary)
     options.binary = os.path.abspath(options.binary or os.path.join(TOP, "target/release/fencepost"))
     for name in ("envoy", "service"):
         path = getattr(options, name)

@@ -3,7 +3,8 @@
 from . import load, servers
 from .rounds import Cell, Marks, Tokens, interleave, ratios
 
-PROXIES = ("bare", "nginx", "haproxy", "envoy", "bypass")
+# What is compared stands close together, so that both have the same machine.
+PROXIES = ("bare", "haproxy", "nginx", "bypass", "envoy")
 FENCED = tuple(f"{kind}-{store}" for store in ("sqlite", "postgres") for kind in ("equal", "stale", "rising"))
 TODAY = ("nginx-auth", "envoy-authz")
 CONNECTIONS = (1, 64, 256)
@@ -13,9 +14,12 @@ def wanted(quick):
     """Name, method and connections of every cell: all of them, or those that the targets and the README need."""
     names = PROXIES + FENCED + TODAY
     if not quick:
-        found = [(name, method, many) for many in CONNECTIONS for method in ("GET", "POST") for name in names]
-        return found + [("pgbench", "upsert", many) for many in CONNECTIONS] + [("pgbench-prepared", "upsert", 1)]
-    found = [(name, "POST", 1) for name in ("bypass", "rising-postgres", "rising-sqlite")]
+        found = []
+        for many in CONNECTIONS:
+            found += [(name, method, many) for method in ("GET", "POST") for name in names]
+            found += [("pgbench", "upsert", many)] + [("pgbench-prepared", "upsert", many)] * (many == 1)
+        return found
+    found = [("rising-sqlite", "POST", 1), ("bypass", "POST", 1), ("rising-postgres", "POST", 1)]
     found += [("pgbench", "upsert", 1), ("pgbench-prepared", "upsert", 1)]
     found += [(name, method, 64) for method in ("GET", "POST") for name in PROXIES]
     found += [(name, "POST", 64) for name in FENCED + TODAY] + [("pgbench", "upsert", 64)]

@@ -5,6 +5,7 @@ have ended and were waited for count by their parent's cutime and cstime.
 """
 
 import os
+import time
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -41,6 +42,25 @@ def seconds(root):
         except OSError:
             pass
     return ticks / TICK
+
+
+class Others:
+    """How much of the machine other programs take meanwhile: a run beside them says little about the machine alone."""
+
+    def __init__(self):
+        self.began, self.busy, self.own = time.monotonic(), self._busy(), seconds(os.getpid())
+
+    @staticmethod
+    def _busy():
+        """CPU seconds of everything: user, nice, system, interrupts, and what the hypervisor gave to other machines."""
+        with open("/proc/stat", encoding="utf-8") as file:
+            fields = [int(field) for field in file.readline().split()[1:]]
+        return sum(fields[:3] + fields[5:8]) / TICK
+
+    def share(self):
+        """The part of all cores that neither this program nor its children had since the start."""
+        busy, own = self._busy() - self.busy, seconds(os.getpid()) - self.own
+        return max(0.0, busy - own) / (time.monotonic() - self.began) / os.cpu_count()
 
 
 def _status(pid, field):

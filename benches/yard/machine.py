@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import re
+import statistics
 import subprocess
 import time
 
@@ -25,6 +26,14 @@ def _processor():
     return found.group(1) if found else platform.machine()
 
 
+def _others(yard):
+    """How quiet the machine was. Each row of a noisy run is doubtful, met or not."""
+    shares = [sample["others"] for cell in yard.cells for sample in cell.samples]
+    if not shares:
+        return "not measured"
+    return f"median {statistics.median(shares):.0%}, at most {max(shares):.0%} of all cores"
+
+
 def describe(yard, postgres, arguments):
     """Everything that a reader needs to judge the figures."""
     with open(yard.program, "rb") as file:
@@ -43,9 +52,12 @@ def describe(yard, postgres, arguments):
         "rounds": yard.rounds, "seconds": yard.seconds,
         "machine": f"{os.cpu_count()} cores of {_processor()}, {memory:.0f} GiB",
         "system": f"{system}, Linux {platform.release()}",
+        "CPU that other programs took during the samples": _others(yard),
         "load before the run": "{:.2f} {:.2f} {:.2f}".format(*yard.load_before),
         "load after the run": "{:.2f} {:.2f} {:.2f}".format(*os.getloadavg()),
-        "fencepost": f"{_first_line([yard.program, '--version'])}, commit {commit}, SHA-256 {digest[:16]}",
+        "fencepost": f"{_first_line([yard.program, '--version'])}, SHA-256 {digest[:16]}, "
+                     + ("a build of its own" if yard.other_build else f"release build of commit {commit}"),
+        "benches": f"commit {commit}",
         "nginx": _first_line(["nginx", "-v"], r"nginx/(\S+)"),
         "haproxy": _first_line(["haproxy", "-v"], r"version (\S+)"),
         "envoy": _first_line([yard.envoy, "--version"], r"/(\d+\.\d+\.\d+)/") if yard.envoy else "not there",

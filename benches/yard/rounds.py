@@ -94,6 +94,7 @@ class Cell:
         look = threading.Timer(seconds / 2, lambda: shared.update(
             (name, cpu.proportional(root)) for name, root in self.roots.items() if len(cpu.tree(root)) > 1))
         before = {name: cpu.seconds(root) for name, root in self.roots.items()}
+        others = cpu.Others()
         look.start()
         if self.run:
             found = self.run(work, self.connections, seconds)
@@ -101,6 +102,7 @@ class Cell:
             found = load.wrk(work, self.server.url, self.method, self.connections, seconds, **self.arguments())
         used = {name: cpu.seconds(root) - before[name] for name, root in self.roots.items()}
         found["cpu"] = {name: 1e6 * used[name] / max(found["requests"], 1) for name in used}
+        found["others"] = others.share()
         look.join()
         # Processes that share pages would count them several times: of those it is what is resident under load.
         found["memory"] = {name: shared.get(name) or cpu.peak(root) for name, root in self.roots.items()}
