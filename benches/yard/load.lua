@@ -1,11 +1,11 @@
--- What wrk sends: the same bytes to every proxy, so that making them costs the same everywhere. Thread i of n takes the
--- keys that are i modulo n, one after the other, so that no two threads meet. After each pass over its keys the token
--- grows by STEP: 0 keeps it.
+-- What wrk sends: the same bytes to every proxy, so that making them costs the same everywhere.
+-- Thread i of n takes the keys that are i modulo n, one after the other, so that no two threads
+-- meet. After each pass over its keys the token grows by STEP: 0 keeps it.
 --
 --   wrk -t N … -s load.lua URL -- METHOD PREFIX KEYS THREADS TOKEN STEP BODY
 --
--- A key is sent again only after all the others of its thread: with rising tokens no request is overtaken by its
--- successor, unless it takes longer than the whole pass. Prints one line of JSON.
+-- A key is sent again only after all the others of its thread: with rising tokens no request is
+-- overtaken by its successor, unless it takes longer than the whole pass. Prints one line of JSON.
 local threads = 0
 
 function setup(thread)

@@ -49,18 +49,23 @@ def describe(yard, postgres, arguments):
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": "benches/run.sh" + "".join(" " + word for word in arguments),
-        "rounds": yard.rounds, "seconds": yard.seconds,
+        "rounds": yard.rounds,
+        "seconds": yard.seconds,
         "machine": f"{os.cpu_count()} cores of {_processor()}, {memory:.0f} GiB",
         "system": f"{system}, Linux {platform.release()}",
         "CPU that other programs took during the samples": _others(yard),
         "load before the run": "{:.2f} {:.2f} {:.2f}".format(*yard.load_before),
         "load after the run": "{:.2f} {:.2f} {:.2f}".format(*os.getloadavg()),
         "fencepost": f"{_first_line([yard.program, '--version'])}, SHA-256 {digest[:16]}, "
-                     + ("a build of its own" if yard.other_build else f"release build of commit {commit}"),
+        + ("a build of its own" if yard.other_build else f"release build of commit {commit}"),
         "benches": f"commit {commit}",
         "nginx": _first_line(["nginx", "-v"], r"nginx/(\S+)"),
         "haproxy": _first_line(["haproxy", "-v"], r"version (\S+)"),
-        "envoy": _first_line([yard.envoy, "--version"], r"/(\d+\.\d+\.\d+)/") if yard.envoy else "not there",
+        "envoy": (
+            _first_line([yard.envoy, "--version"], r"/(\d+\.\d+\.\d+)/")
+            if yard.envoy
+            else "not there"
+        ),
         "postgres": _first_line([postgres("postgres"), "--version"], r"PostgreSQL\) (.*)"),
         "pgbench": _first_line([postgres("pgbench"), "--version"], r"PostgreSQL\) (\S+)"),
         "wrk": _first_line(["wrk", "-v"], r"wrk (.*?) Copyright"),

@@ -1,6 +1,8 @@
-"""Starts and stops what is measured: one temporary directory, unprivileged users, an end by process id.
+"""Starts and stops what is measured: one temporary directory, unprivileged users, an end by process
+id.
 
-A child gets SIGTERM when this program dies in any way (`setpriv --pdeathsig`), so a killed run leaves nothing behind.
+A child gets SIGTERM when this program dies in any way (`setpriv --pdeathsig`), so a killed run
+leaves nothing behind.
 """
 
 import os
@@ -54,7 +56,9 @@ class Process:
 
     def wait_for(self, pattern, seconds=30):
         """The match of a pattern in its log, once it is there."""
-        return self.until(lambda: re.search(pattern, text_of(self.log)), f"/{pattern}/ in its log", seconds)
+        return self.until(
+            lambda: re.search(pattern, text_of(self.log)), f"/{pattern}/ in its log", seconds
+        )
 
     def until(self, true, what, seconds=30):
         """What `true` returns, as soon as that is something."""
@@ -63,15 +67,21 @@ class Process:
             if found := true():
                 return found
             if self.child.poll() is not None or time.monotonic() > end:
-                how = "still runs" if self.child.poll() is None else f"ended with {self.child.returncode}"
+                how = (
+                    "still runs"
+                    if self.child.poll() is None
+                    else f"ended with {self.child.returncode}"
+                )
                 raise Failed(f"{self.name} {how}, without {what}:\n{text_of(self.log)[-2000:]}")
             time.sleep(0.05)
 
     def listens(self, port):
         """Waits until the port takes a connection."""
+
         def open_now():
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", port)) == 0
+
         self.until(open_now, f"a listener on port {port}")
 
 
@@ -112,30 +122,47 @@ class Work:
         return copy
 
     def as_user(self, command, user="nobody"):
-        """The command as that user (None: as this program's). It gets SIGTERM when this program dies."""
+        """The command as that user (None: as this program's). It gets SIGTERM when this program
+        dies.
+        """
         before = ["setpriv", "--pdeathsig", "TERM"]
         if self.root and user:
             before += ["--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups"]
         return before + ["--"] + command
 
     def start(self, name, command, user="nobody", environment=None):
-        """Starts a program in a process group of its own, so that Ctrl-C reaches this program only."""
+        """Starts a program in a session of its own, so that Ctrl-C reaches this program only."""
         log = os.path.join(self.path, f"{name}.log")
         with open(log, "wb") as out:
-            child = subprocess.Popen(self.as_user(command, user), stdout=out, stderr=subprocess.STDOUT,
-                                     stdin=subprocess.DEVNULL, cwd=self.path, start_new_session=True,
-                                     env={**os.environ, "HOME": self.path, **(environment or {})})
+            child = subprocess.Popen(
+                self.as_user(command, user),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=self.path,
+                start_new_session=True,
+                env={**os.environ, "HOME": self.path, **(environment or {})},
+            )
         process = Process(name, child, log)
         self.running.append(process)
         return process
 
     def run(self, command, user="nobody", seconds=600):
         """Runs a program to its end, and returns what it printed."""
-        ended = subprocess.run(self.as_user(command, user), capture_output=True, text=True, cwd=self.path,
-                               stdin=subprocess.DEVNULL, timeout=seconds, check=False,
-                               env={**os.environ, "HOME": self.path})
+        ended = subprocess.run(
+            self.as_user(command, user),
+            capture_output=True,
+            text=True,
+            cwd=self.path,
+            stdin=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "HOME": self.path},
+        )
         if ended.returncode:
-            raise Failed(f"{' '.join(command[:6])} … ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+            raise Failed(
+                f"{' '.join(command[:6])} … ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}"
+            )
         return ended.stdout
 
     def end(self, process, how=signal.SIGTERM):
@@ -148,5 +175,7 @@ class Work:
         while self.running:
             process = self.running.pop()
             # SIGINT is Postgres' fast shutdown; with SIGTERM it waits for its clients.
-            process.stop(signal.SIGINT if process.name.startswith("postgres") else signal.SIGTERM, 30)
+            process.stop(
+                signal.SIGINT if process.name.startswith("postgres") else signal.SIGTERM, 30
+            )
         shutil.rmtree(self.path, ignore_errors=True)

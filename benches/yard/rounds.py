@@ -1,7 +1,7 @@
 """Interleaved rounds over cells (A B C A B C), and what each sample has to satisfy to count.
 
-A sample with an unexpected status, a broken connection or an unexpected outcome is marked invalid and keeps its
-reason: it is shown, and no target is met by it.
+A sample with an unexpected status, a broken connection or an unexpected outcome is marked invalid
+and keeps its reason: it is shown, and no target is met by it.
 """
 
 import statistics
@@ -11,13 +11,16 @@ import time
 from . import cpu, load
 from .processes import Failed
 
-# Outcomes that fencepost may count during a cell of each kind. A request whose client (wrk) ended is no fault.
+# Outcomes that fencepost may count during a cell of each kind. A request whose client (wrk) ended
+# is no fault.
 EXPECTED = {"open": {"unfenced"}, "equal": {"current"}, "stale": {"stale"}, "rising": {"advanced"}}
 LEAP = 1_000_000
 
 
 class Tokens:
-    """A token that none of the resources has been sent a newer one than. Every case uses the same resources."""
+    """A token that none of the resources has been sent a newer one than. Every case uses the same
+    resources.
+    """
 
     def __init__(self):
         self.token = 1000
@@ -40,13 +43,16 @@ class Marks(Tokens):
         self.server, self.rested = server, None
 
     def touch(self, work):
-        """Sends the newest token to each resource until its epoch is open and nothing is written any more. An epoch stays
-        open for a minute without requests."""
+        """Sends the newest token to each resource until its epoch is open and nothing is written
+        any more. An epoch stays open for a minute without requests.
+        """
         if self.rested and self.rested[0] == self.token and time.monotonic() - self.rested[1] < 40:
             return
         for seconds in (1, 1, 2, 2, 4, 4, 8, 8, 16, 16):
             before = self.server.counts()[1]
-            sent = load.wrk(work, self.server.url, "POST", 64, seconds, self.token, 0, "/item/", body=1)
+            sent = load.wrk(
+                work, self.server.url, "POST", 64, seconds, self.token, 0, "/item/", body=1
+            )
             written = self.server.counts()[1] - before
             if sent["requests"] > 2 * load.KEYS and written < sent["requests"] / 200:
                 self.rested = (self.token, time.monotonic())
@@ -57,7 +63,9 @@ class Marks(Tokens):
 class Cell:
     """One thing to measure: a server, a method, a number of connections, and what is sent."""
 
-    def __init__(self, name, server, method, connections, kind="plain", marks=None, also=(), run=None):
+    def __init__(
+        self, name, server, method, connections, kind="plain", marks=None, also=(), run=None
+    ):
         self.name, self.server, self.method, self.connections = name, server, method, connections
         self.kind, self.marks, self.run = kind, marks, run
         self.roots = dict(server.roots)
@@ -81,7 +89,9 @@ class Cell:
         return {"token": token, "step": step, "prefix": "/item/" if self.marks else "/open/"}
 
     def sample(self, work, seconds):
-        """One run: rates, latencies, CPU per request and peak memory of each process, and what was wrong."""
+        """One run: rates, latencies, CPU per request and peak memory of each process, and what was
+        wrong.
+        """
         if self.kind in ("equal", "stale"):
             self.marks.touch(work)
         elif self.kind in ("rising", "today"):
@@ -91,21 +101,32 @@ class Cell:
         counts = self.server.counts() if hasattr(self.server, "counts") else None
         reset = all([cpu.reset_peak(root) for root in self.roots.values()])
         shared = {}
-        look = threading.Timer(seconds / 2, lambda: shared.update(
-            (name, cpu.proportional(root)) for name, root in self.roots.items() if len(cpu.tree(root)) > 1))
+        look = threading.Timer(
+            seconds / 2,
+            lambda: shared.update(
+                (name, cpu.proportional(root))
+                for name, root in self.roots.items()
+                if len(cpu.tree(root)) > 1
+            ),
+        )
         before = {name: cpu.seconds(root) for name, root in self.roots.items()}
         others = cpu.Others()
         look.start()
         if self.run:
             found = self.run(work, self.connections, seconds)
         else:
-            found = load.wrk(work, self.server.url, self.method, self.connections, seconds, **self.arguments())
+            found = load.wrk(
+                work, self.server.url, self.method, self.connections, seconds, **self.arguments()
+            )
         used = {name: cpu.seconds(root) - before[name] for name, root in self.roots.items()}
         found["cpu"] = {name: 1e6 * used[name] / max(found["requests"], 1) for name in used}
         found["others"] = others.share()
         look.join()
-        # Processes that share pages would count them several times: of those it is what is resident under load.
-        found["memory"] = {name: shared.get(name) or cpu.peak(root) for name, root in self.roots.items()}
+        # Processes that share pages would count them several times: of those it is what is resident
+        # under load.
+        found["memory"] = {
+            name: shared.get(name) or cpu.peak(root) for name, root in self.roots.items()
+        }
         found["peak_is_of_this_run"] = reset
         found["at"] = time.strftime("%H:%M:%S", time.gmtime())
         found["invalid"] = self.wrong(found, counts)
@@ -131,17 +152,26 @@ class Cell:
             # What was under way when the load ended is answered to nobody.
             under_way = self.connections * (16 if self.run else 1)
             if not found["requests"] <= counted <= found["requests"] + under_way:
-                wrong.append(f"fencepost counted {counted:.0f} of {found['requests']} requests as {'/'.join(good)}")
-            strange = {name: int(count) for name, count in outcomes.items()
-                       if count and name not in good | {"client-gone"}}
+                wrong.append(
+                    f"fencepost counted {counted:.0f} of {found['requests']} requests as {'/'.join(good)}"
+                )
+            strange = {
+                name: int(count)
+                for name, count in outcomes.items()
+                if count and name not in good | {"client-gone"}
+            }
             if strange:
                 wrong.append(f"outcomes {strange}")
             if self.kind in ("equal", "stale") and found["written"] > 0.01:
-                wrong.append(f"{found['written']:.3f} resources written per request: epochs were not at rest")
+                wrong.append(
+                    f"{found['written']:.3f} resources written per request: epochs were not at rest"
+                )
         return wrong
 
     def values(self, figure):
-        """A figure of each sample: a key of it, or a path as in `cpu/nginx`. Invalid samples count as well."""
+        """A figure of each sample: a key of it, or a path as in `cpu/nginx`. Invalid samples count
+        as well.
+        """
         key, _, inner = figure.partition("/")
         return [sample[key][inner] if inner else sample[key] for sample in self.samples]
 
@@ -152,12 +182,17 @@ class Cell:
     @property
     def faults(self):
         """What was wrong in any sample, and what ended the measurement of the cell."""
-        return self.lost + [f"{self.title}: round {number}: {'; '.join(sample['invalid'])}"
-                for number, sample in enumerate(self.samples, 1) if sample["invalid"]]
+        return self.lost + [
+            f"{self.title}: round {number}: {'; '.join(sample['invalid'])}"
+            for number, sample in enumerate(self.samples, 1)
+            if sample["invalid"]
+        ]
 
 
 def interleave(work, cells, rounds, seconds, say):
-    """Measures every cell once per round. Each round has the same order. A cell that fails is not tried again."""
+    """Measures every cell once per round. Each round has the same order. A cell that fails is not
+    tried again.
+    """
     for number in range(1, rounds + 1):
         for cell in [cell for cell in cells if not cell.lost]:
             try:
@@ -166,9 +201,11 @@ def interleave(work, cells, rounds, seconds, say):
                 cell.lost.append(f"{cell.title}: round {number}: {problem}")
                 say(cell.lost[-1])
                 continue
-            say(f"round {number}: {cell.title:34} {found['rate']:8.0f}/s  p50 {found['p50']:7.0f} µs  "
+            say(
+                f"round {number}: {cell.title:34} {found['rate']:8.0f}/s  p50 {found['p50']:7.0f} µs  "
                 + "  ".join(f"{name} {value:.1f} µs" for name, value in found["cpu"].items())
-                + ("  INVALID: " + "; ".join(found["invalid"]) if found["invalid"] else ""))
+                + ("  INVALID: " + "; ".join(found["invalid"]) if found["invalid"] else "")
+            )
 
 
 def ratios(above, below, figure="rate"):

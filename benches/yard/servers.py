@@ -1,4 +1,6 @@
-"""The servers: each function writes a configuration, starts the program on the loopback and returns where it listens."""
+"""The servers: each function writes a configuration, starts the program on the loopback, and returns
+where it listens.
+"""
 
 import os
 import re
@@ -11,7 +13,7 @@ WORKERS = 2
 
 
 class Server:
-    """A server under measurement: its address, and the roots of its process trees by what they are."""
+    """A server under measurement: its address, and the roots of its process trees by name."""
 
     def __init__(self, name, port, roots, process=None):
         self.name, self.port, self.roots, self.process = name, port, roots, process
@@ -50,9 +52,14 @@ http {{
 
 
 def bare(work, name="upstream", http2=False):
-    """The upstream: answers every request with two bytes. One worker: the proxies need the rest of the machine."""
-    return nginx(work, name, f"""    listen PORT{" http2" if http2 else ""};
-    location / {{ return 200 "ok"; }}""", workers=1)
+    """The upstream: answers every request with two bytes. One worker leaves room to the proxies."""
+    return nginx(
+        work,
+        name,
+        f"""    listen PORT{" http2" if http2 else ""};
+    location / {{ return 200 "ok"; }}""",
+        workers=1,
+    )
 
 
 PROXY = """    location / {
@@ -64,8 +71,10 @@ PROXY = """    location / {
 
 def upstream_block(port, name="upstream"):
     """nginx' pool of kept-alive connections."""
-    return (f"  upstream {name} {{ server 127.0.0.1:{port}; keepalive 512; "
-            "keepalive_requests 1000000000; }")
+    return (
+        f"  upstream {name} {{ server 127.0.0.1:{port}; keepalive 512; "
+        "keepalive_requests 1000000000; }"
+    )
 
 
 def nginx_proxy(work, upstream, tls=None, http2=False):
@@ -98,7 +107,9 @@ def haproxy(work, upstream, tls=None):
     """HAProxy as a plain reverse proxy, with any idle connection used again."""
     port = free_port()
     name = "haproxy-tls" if tls else "haproxy"
-    config = work.file(f"{name}.cfg", f"""global
+    config = work.file(
+        f"{name}.cfg",
+        f"""global
     nbthread {WORKERS}
     maxconn 8192
 defaults
@@ -112,18 +123,21 @@ frontend front
     default_backend back
 backend back
     server upstream 127.0.0.1:{upstream.port}
-""")
+""",
+    )
     process = work.start(name, ["haproxy", "-db", "-f", config])
     process.listens(port)
     return Server(name, port, {name: process.pid}, process)
 
 
 def envoy(work, program, upstream, service=None, name="envoy", tls=None, http2=False):
-    """Envoy as a plain reverse proxy; with a service, one that it asks about each request (ext_authz)."""
+    """Envoy as a plain reverse proxy. It asks a service about each request (ext_authz), if given."""
     port = free_port()
     clusters = [("upstream", upstream.port, http2)]
-    filters = '{ name: envoy.filters.http.router, typed_config: { "@type": type.googleapis.com/' \
-              "envoy.extensions.filters.http.router.v3.Router } }"
+    filters = (
+        '{ name: envoy.filters.http.router, typed_config: { "@type": type.googleapis.com/'
+        "envoy.extensions.filters.http.router.v3.Router } }"
+    )
     if service:
         clusters.append(("service", service.port, False))
         filters = """{ name: envoy.filters.http.ext_authz, typed_config: {
@@ -156,24 +170,40 @@ def envoy(work, program, upstream, service=None, name="envoy", tls=None, http2=F
             routes: [{{ match: {{ prefix: "/" }}, route: {{ cluster: upstream }} }}] }}] }}
           http_filters:
           - {filters}{transport}
-  clusters:""" + "".join(f"""
+  clusters:""" + "".join(
+        f"""
   - name: {cluster}
     type: STATIC
     connect_timeout: 5s{options if speaks else ""}
     load_assignment: {{ cluster_name: {cluster}, endpoints: [{{ lb_endpoints: [{{ endpoint: {{ address:
-      {{ socket_address: {{ address: 127.0.0.1, port_value: {to} }} }} }} }}] }}] }}""" for cluster, to, speaks in clusters)
+      {{ socket_address: {{ address: 127.0.0.1, port_value: {to} }} }} }} }}] }}] }}"""
+        for cluster, to, speaks in clusters
+    )
     config = work.file(f"{name}.yaml", text + "\n")
-    process = work.start(name, [work.program(program), "-c", config, "--concurrency", str(WORKERS),
-                                "--disable-hot-restart", "--log-level", "warn"])
+    process = work.start(
+        name,
+        [
+            work.program(program),
+            "-c",
+            config,
+            "--concurrency",
+            str(WORKERS),
+            "--disable-hot-restart",
+            "--log-level",
+            "warn",
+        ],
+    )
     process.listens(port)
     return Server(name, port, {name: process.pid}, process)
 
 
 class Fencepost(Server):
-    """fencepost with its default settings and three kinds of paths: /open (bypassed), /item (fenced), the rest (none)."""
+    """fencepost with its default settings: /open is bypassed, /item is fenced."""
 
     def __init__(self, work, program, upstream, store, name="fencepost", more="", scheme="http"):
-        config = work.file(f"{name}.yaml", f"""listen: 127.0.0.1:0
+        config = work.file(
+            f"{name}.yaml",
+            f"""listen: 127.0.0.1:0
 upstream: {{ url: "{scheme}://127.0.0.1:{upstream.port}" }}
 store: {{ {store} }}
 admin: {{ listen: "127.0.0.1:0" }}
@@ -181,7 +211,8 @@ log: {{ format: json }}
 routes:
   - {{ path: "/open/{{id}}", name: open, mode: bypass }}
   - {{ path: "/item/{{id}}", name: item, resource: "order:{{id}}" }}
-{more}""")
+{more}""",
+        )
         self.config, self.program = config, work.program(program)
         process = work.start(name, [self.program, "serve", "--config", config])
         process.wait_for('"listening"')
@@ -193,25 +224,36 @@ routes:
         """Every sample of /metrics, by its name and labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
-        return {name: float(value) for name, _, value in
-                (line.rpartition(" ") for line in lines if line and not line.startswith("#"))}
+        return {
+            name: float(value)
+            for name, _, value in (
+                line.rpartition(" ") for line in lines if line and not line.startswith("#")
+            )
+        }
 
     def counts(self):
-        """Requests of the fenced route by outcome, and how many resources were written to the store."""
+        """Requests of both routes by outcome, and how many resources were written to the store."""
         found = self.metrics()
         outcomes = {}
         for name, value in found.items():
-            if name.startswith("fencepost_requests_total") and re.search(r'route="(item|open)"', name):
+            if name.startswith("fencepost_requests_total") and re.search(
+                r'route="(item|open)"', name
+            ):
                 outcome = re.search(r'outcome="([^"]+)"', name).group(1)
                 outcomes[outcome] = outcomes.get(outcome, 0) + value
         return outcomes, found.get("fencepost_store_batch_size_sum", 0)
 
 
 class Postgres(Server):
-    """A cluster of its own: fsync on, and every setting at its default except those that are written here."""
+    """A cluster of its own: fsync on, and every setting at its default except those below."""
 
-    SETTINGS = ("listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "max_wal_size = '4GB'",
-                "max_connections = 400", "log_min_messages = warning")
+    SETTINGS = (
+        "listen_addresses = '127.0.0.1'",
+        "unix_socket_directories = ''",
+        "max_wal_size = '4GB'",
+        "max_connections = 400",
+        "log_min_messages = warning",
+    )
 
     def __init__(self, work, name="postgres", more=()):
         self.work = work
@@ -228,9 +270,18 @@ class Postgres(Server):
     @staticmethod
     def tool(name):
         """A program of Postgres: Debian keeps those of the server out of PATH."""
-        folders = sorted((f"/usr/lib/postgresql/{v}/bin" for v in os.listdir("/usr/lib/postgresql")
-                          if v.isdigit()), key=lambda p: int(p.split("/")[-2])) \
-            if os.path.isdir("/usr/lib/postgresql") else []
+        folders = (
+            sorted(
+                (
+                    f"/usr/lib/postgresql/{v}/bin"
+                    for v in os.listdir("/usr/lib/postgresql")
+                    if v.isdigit()
+                ),
+                key=lambda p: int(p.split("/")[-2]),
+            )
+            if os.path.isdir("/usr/lib/postgresql")
+            else []
+        )
         path = folders[-1] if folders else None
         found = shutil.which(name, path=path) or shutil.which(name)
         if not found:
@@ -246,8 +297,24 @@ class Postgres(Server):
 
     def sql(self, text, database="postgres"):
         """What a query prints, unaligned and without headers."""
-        return self.work.run([self.tool("psql"), "-qtAX", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p",
-                              str(self.port), "-U", "postgres", "-d", database, "-c", text]).strip()
+        return self.work.run(
+            [
+                self.tool("psql"),
+                "-qtAX",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(self.port),
+                "-U",
+                "postgres",
+                "-d",
+                database,
+                "-c",
+                text,
+            ]
+        ).strip()
 
     def database(self, name):
         """Makes a database; what fencepost's `store` says to use it."""
@@ -258,7 +325,13 @@ class Postgres(Server):
 def service(work, program, postgres, database="today"):
     """The small service behind nginx-auth and envoy-authz (benches/today)."""
     port = free_port()
-    process = work.start("service", [work.program(program), f"127.0.0.1:{port}",
-                                     f"postgres://postgres@127.0.0.1:{postgres.port}/{database}"])
+    process = work.start(
+        "service",
+        [
+            work.program(program),
+            f"127.0.0.1:{port}",
+            f"postgres://postgres@127.0.0.1:{postgres.port}/{database}",
+        ],
+    )
     process.listens(port)
     return Server("service", port, {"service": process.pid}, process)

@@ -1,4 +1,6 @@
-"""What one request costs besides time: commits per rising token, hand-over between proxies, resident memory."""
+"""What one request costs besides time: commits per rising token, hand-over between proxies,
+resident memory.
+"""
 
 import os
 import re
@@ -26,8 +28,10 @@ class Client:
 
     def send(self, path, token, body=b"x", method="POST"):
         """Sends a request, and returns the status and the seconds it took."""
-        head = (f"{method} {path} HTTP/1.1\r\nHost: bench.local\r\nX-Fencing-Token: {token}\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n").encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: bench.local\r\nX-Fencing-Token: {token}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode()
         began = time.perf_counter()
         # A small request is one segment, as other clients send it.
         if len(body) < 65536:
@@ -61,14 +65,18 @@ def flushes(postgres):
 
 
 # What comes one at a time: its name, and the keys.
-ONE_AT_A_TIME = (("10,000 resources in turn", "/item/", load.KEYS), ("one resource", "/item/one", 1))
+ONE_AT_A_TIME = (
+    ("10,000 resources in turn", "/item/", load.KEYS),
+    ("one resource", "/item/one", 1),
+)
 
 
 def commits(yard):
     """Commits per rising token, one at a time."""
     server, postgres = yard.servers["shared"], yard.servers["postgres"]
     server.marks.touch(yard.work)
-    # The touched epochs are closed a minute later, in commits of their own: this has to be over by then.
+    # The touched epochs are closed a minute later, in commits of their own: this has to be over by
+    # then.
     time.sleep(TOLD)
     before, began = flushes(postgres), time.monotonic()
     time.sleep(TOLD)
@@ -80,26 +88,41 @@ def commits(yard):
         time.sleep(TOLD)
         after = flushes(postgres)
         idle = background * (time.monotonic() - began)
-        yard.verdicts.add(f"commits per rising token, one at a time, {what}: WAL flushes of Postgres",
-                          [(after - before - idle) / sent["requests"]], most=1.05, faults=_faults(sent),
-                          note=f"{after - before} flushes, {idle:.0f} of them when idle, for {sent['requests']} tokens")
+        yard.verdicts.add(
+            f"commits per rising token, one at a time, {what}: WAL flushes of Postgres",
+            [(after - before - idle) / sent["requests"]],
+            most=1.05,
+            faults=_faults(sent),
+            note=f"{after - before} flushes, {idle:.0f} of them when idle, for {sent['requests']} tokens",
+        )
     server = yard.servers["sqlite"]
     server.marks.touch(yard.work)
     idle, seconds, _ = _synced(yard, server, lambda: time.sleep(4))
     for what, prefix, keys in ONE_AT_A_TIME:
         text = f"commits per rising token, one at a time, {what}: fsyncs of SQLite"
         if idle is None:
-            yard.verdicts.missing(text, "strace is not installed, or may not attach to a process here", most=1.05)
+            yard.verdicts.missing(
+                text, "strace is not installed, or may not attach to a process here", most=1.05
+            )
             continue
-        synced, took, sent = _synced(yard, server, lambda p=prefix, k=keys: _one_at_a_time(yard, server, p, k))
+        synced, took, sent = _synced(
+            yard, server, lambda p=prefix, k=keys: _one_at_a_time(yard, server, p, k)
+        )
         beside = idle / seconds * took
-        yard.verdicts.add(text, [(synced - beside) / sent["requests"]], most=1.05, faults=_faults(sent),
-                          note=f"{synced} calls, {beside:.0f} of them when idle, for {sent['requests']} tokens, "
-                               "under strace")
+        yard.verdicts.add(
+            text,
+            [(synced - beside) / sent["requests"]],
+            most=1.05,
+            faults=_faults(sent),
+            note=f"{synced} calls, {beside:.0f} of them when idle, for {sent['requests']} tokens, "
+            "under strace",
+        )
 
 
 def _one_at_a_time(yard, server, prefix, keys):
-    return load.wrk(yard.work, server.url, "POST", 1, max(5, yard.seconds), server.marks.rise(), 1, prefix, keys)
+    return load.wrk(
+        yard.work, server.url, "POST", 1, max(5, yard.seconds), server.marks.rise(), 1, prefix, keys
+    )
 
 
 def _faults(sent):
@@ -112,8 +135,11 @@ def _synced(yard, server, act):
     if not shutil.which("strace"):
         return None, 0, None
     path = os.path.join(yard.work.path, "strace")
-    tracer = subprocess.Popen(["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", path, "-p", str(server.process.pid)],
-                              stderr=subprocess.PIPE, text=True)
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-e", "trace=fsync,fdatasync", "-o", path, "-p", str(server.process.pid)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         # Its first line says that it is attached, or why not.
         said = tracer.stderr.readline()
@@ -129,10 +155,15 @@ def _synced(yard, server, act):
 
 
 def handover(yard):
-    """A resource goes to and fro between two proxies: each request has a newer token and comes to the other one."""
+    """A resource goes to and fro between two proxies: each request has a newer token and comes to
+    the other one.
+    """
     postgres, bare, rounds = yard.servers["postgres"], yard.servers["bare"], 200
     store = postgres.database("hand")
-    pair = [servers.Fencepost(yard.work, yard.program, bare, store, f"fencepost-hand-{n}") for n in (1, 2)]
+    pair = [
+        servers.Fencepost(yard.work, yard.program, bare, store, f"fencepost-hand-{n}")
+        for n in (1, 2)
+    ]
     clients = [Client(server) for server in pair]
 
     def transactions():
@@ -154,18 +185,30 @@ def handover(yard):
     third, busy = transactions(), time.monotonic() - began
     background = (second - first) / idle
     faults = [f"answers {sorted(statuses)}"] if statuses != {200} else []
-    parts = [statistics.median(took[at:at + rounds // 5]) for at in range(0, rounds, rounds // 5)]
-    yard.verdicts.add("hand-over of a resource between two proxies: latency of the request", parts, most=2, unit=" ms",
-                      faults=faults, note=f"medians of fifths of {rounds}")
-    yard.verdicts.add("hand-over of a resource between two proxies: transactions",
-                      [(third - second - background * busy) / rounds], most=4, faults=faults,
-                      note=f"{background:.1f} a second of both proxies when idle are taken off")
+    parts = [statistics.median(took[at : at + rounds // 5]) for at in range(0, rounds, rounds // 5)]
+    yard.verdicts.add(
+        "hand-over of a resource between two proxies: latency of the request",
+        parts,
+        most=2,
+        unit=" ms",
+        faults=faults,
+        note=f"medians of fifths of {rounds}",
+    )
+    yard.verdicts.add(
+        "hand-over of a resource between two proxies: transactions",
+        [(third - second - background * busy) / rounds],
+        most=4,
+        faults=faults,
+        note=f"{background:.1f} a second of both proxies when idle are taken off",
+    )
     for server in pair:
         yard.work.end(server.process)
 
 
 def memory(yard):
-    """Resident memory of a fresh process: idle, with 256 connections, and with rising tokens over 10,000 resources."""
+    """Resident memory of a fresh process: idle, with 256 connections, and with rising tokens over
+    10,000 resources.
+    """
     bare, work = yard.servers["bare"], yard.work
     for name in ("sqlite", "postgres"):
         if name == "sqlite":
@@ -175,15 +218,28 @@ def memory(yard):
         server = servers.Fencepost(work, yard.program, bare, store, f"fencepost-memory-{name}")
         time.sleep(3)
         pid = server.process.pid
-        yard.verdicts.add(f"resident, idle, {name}", [cpu.resident(pid) / MIB], most=10, unit=" MiB",
-                          note=f"{cpu.anonymous(pid) / MIB:.1f} MiB without the pages of the program's file")
+        yard.verdicts.add(
+            f"resident, idle, {name}",
+            [cpu.resident(pid) / MIB],
+            most=10,
+            unit=" MiB",
+            note=f"{cpu.anonymous(pid) / MIB:.1f} MiB without the pages of the program's file",
+        )
         sent = [load.wrk(work, server.url, method, 256, yard.seconds) for method in ("GET", "POST")]
-        yard.verdicts.add(f"resident at most, 256 connections, bypass, {name}", [cpu.peak(pid) / MIB], most=30,
-                          unit=" MiB", faults=sum(map(_faults, sent), []))
+        yard.verdicts.add(
+            f"resident at most, 256 connections, bypass, {name}",
+            [cpu.peak(pid) / MIB],
+            most=30,
+            unit=" MiB",
+            faults=sum(map(_faults, sent), []),
+        )
         token = 1
         for _ in range(2):
             sent = load.wrk(work, server.url, "POST", 256, yard.seconds, token, 1, "/item/")
             token += 1_000_000
-        yard.verdicts.add(f"resident at most, 256 connections, rising over 10,000 resources, {name}",
-                          [cpu.peak(pid) / MIB], unit=" MiB")
+        yard.verdicts.add(
+            f"resident at most, 256 connections, rising over 10,000 resources, {name}",
+            [cpu.peak(pid) / MIB],
+            unit=" MiB",
+        )
         work.end(server.process)

@@ -1,4 +1,6 @@
-"""Cases that run other programs of the project: the long form of tests/suite/load.rs, and the demo after a cold build."""
+"""Cases that run other programs of the project: the long form of tests/suite/load.rs, and the demo
+after a cold build.
+"""
 
 import os
 import re
@@ -15,35 +17,65 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 def _cargo(words, environment, seconds):
     """Runs cargo in the project. What it printed, and the seconds it took."""
     began = time.monotonic()
-    ended = subprocess.run(["cargo", *words], cwd=TOP, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
-                           capture_output=True, text=True, check=False, timeout=seconds)
+    ended = subprocess.run(
+        ["cargo", *words],
+        cwd=TOP,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
     if ended.returncode:
-        raise Failed(f"cargo {words[0]} ended with {ended.returncode}:\n{(ended.stdout + ended.stderr)[-3000:]}")
+        raise Failed(
+            f"cargo {words[0]} ended with {ended.returncode}:\n{(ended.stdout + ended.stderr)[-3000:]}"
+        )
     return ended.stdout + ended.stderr, time.monotonic() - began
 
 
 def edge(yard):
-    """10,000 idle connections, slow clients by the thousand, bodies of 1 GiB, streams opened to be reset, slowhttptest and
-    h2load for a minute each. A healthy client sends a fenced request every 100 ms meanwhile. About ten minutes, 2 GB of
-    memory for the clients."""
+    """10,000 idle connections, slow clients by the thousand, bodies of 1 GiB, streams opened to be
+    reset, slowhttptest and h2load for a minute each. A healthy client sends a fenced request every
+    100 ms meanwhile. About ten minutes, 2 GB of memory for the clients.
+    """
     for tool in ("slowhttptest", "h2load"):
         if not shutil.which(tool):
             yard.skipped.append(f"edge: {tool} is not installed")
-    said, _ = _cargo(["test", "--locked", "--test", "suite", "--", "--test-threads=1", "--nocapture", "load::"],
-                     {"FENCEPOST_MUTANT": yard.program, "FENCEPOST_LONG": "1"}, 3600)
-    lines = re.findall(r"(?:^test load::[a-z0-9_:]+ \.\.\. )?((?:load:|skipped).*)", said, re.MULTILINE)
+    said, _ = _cargo(
+        ["test", "--locked", "--test", "suite", "--", "--test-threads=1", "--nocapture", "load::"],
+        {"FENCEPOST_MUTANT": yard.program, "FENCEPOST_LONG": "1"},
+        3600,
+    )
+    lines = re.findall(
+        r"(?:^test load::[a-z0-9_:]+ \.\.\. )?((?:load:|skipped).*)", said, re.MULTILINE
+    )
     if not lines:
         raise Failed("the suite printed no figures")
-    yard.tables.append(("Hostile load", "The long form of tests/suite/load.rs: all requests of the healthy client have to "
-                        "be served.", ("load",), [(re.sub(r"^load: *", "", line),) for line in lines]))
+    yard.tables.append(
+        (
+            "Hostile load",
+            "The long form of tests/suite/load.rs: all requests of the healthy client have to "
+            "be served.",
+            ("load",),
+            [(re.sub(r"^load: *", "", line),) for line in lines],
+        )
+    )
 
 
 def demo(yard):
     """`cargo run --release -- demo` from an empty target directory."""
     folder = tempfile.mkdtemp(prefix="yard-demo-")
     try:
-        _, seconds = _cargo(["run", "--locked", "--release", "--", "demo"], {"CARGO_TARGET_DIR": folder}, 3600)
-        yard.verdicts.add("`cargo run --release -- demo`, cold, crates downloaded before", [seconds], most=210, unit=" s",
-                          note=f"on {os.cpu_count()} cores")
+        _, seconds = _cargo(
+            ["run", "--locked", "--release", "--", "demo"], {"CARGO_TARGET_DIR": folder}, 3600
+        )
+        yard.verdicts.add(
+            "`cargo run --release -- demo`, cold, crates downloaded before",
+            [seconds],
+            most=210,
+            unit=" s",
+            note=f"on {os.cpu_count()} cores",
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,6 @@
-"""The targets, and whether they are met: medians of ratios within one run, with the least and the greatest."""
+"""The targets, and whether they are met: medians of ratios within one run, with the least and the
+greatest.
+"""
 
 import statistics
 
@@ -11,12 +13,22 @@ class Verdicts:
 
     def add(self, figure, values, least=None, most=None, unit="", note="", faults=()):
         """A figure with its values over the rounds, and the bound that its median has to keep."""
-        row = {"figure": figure, "target": _target(least, most, unit), "unit": unit, "note": note,
-               "faults": list(faults), "values": list(values)}
+        row = {
+            "figure": figure,
+            "target": _target(least, most, unit),
+            "unit": unit,
+            "note": note,
+            "faults": list(faults),
+            "values": list(values),
+        }
         if values:
             middle = statistics.median(values)
             row.update(value=middle, least=min(values), greatest=max(values))
-            row["met"] = (least is None or middle >= least) and (most is None or middle <= most) and not faults
+            row["met"] = (
+                (least is None or middle >= least)
+                and (most is None or middle <= most)
+                and not faults
+            )
             if faults:
                 row["note"] = (note + " invalid samples: see below").strip()
         else:
@@ -25,7 +37,9 @@ class Verdicts:
         self.rows.append(row)
 
     def missing(self, figure, why, least=None, most=None, unit=""):
-        """A row that cannot be measured, with the reason. Without one it was left out, by --only for instance."""
+        """A row that cannot be measured, with the reason. Without one it was left out, by --only
+        for instance.
+        """
         if not why and self.partial:
             return
         self.add(figure, [], least, most, unit, why)

@@ -2,7 +2,8 @@
 
     python3 benches/yard/upstream.py SECONDS [BYTES]
 
-Prints its port. HTTP/1.1 with Content-Length bodies, as the load generators send them. BYTES: how long an answer is.
+Prints its port. HTTP/1.1 with Content-Length bodies, as the load generators send them. BYTES: how
+long an answer is.
 """
 
 import asyncio

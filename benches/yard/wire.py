@@ -16,24 +16,62 @@ class Certificate:
 
     def __init__(self, work):
         folder = work.directory("tls")
-        self.chain, self.key, self.both = (os.path.join(folder, name) for name in ("cert.pem", "key.pem", "both.pem"))
-        work.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
-                  "-subj", "/CN=bench.local", "-addext", "subjectAltName=DNS:bench.local", "-keyout", self.key,
-                  "-out", self.chain])
+        self.chain, self.key, self.both = (
+            os.path.join(folder, name) for name in ("cert.pem", "key.pem", "both.pem")
+        )
+        work.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "30",
+                "-subj",
+                "/CN=bench.local",
+                "-addext",
+                "subjectAltName=DNS:bench.local",
+                "-keyout",
+                self.key,
+                "-out",
+                self.chain,
+            ]
+        )
         work.run(["sh", "-c", f"cat {self.chain} {self.key} > {self.both}"])
 
 
 def h2load(url, method, prefix="/open/", marks=None):
     """A run of h2load for a cell: HTTP/2 without TLS, so many connections with 16 streams each."""
+
     def run(work, connections, seconds):
         token = marks.token if marks else 1000
         paths = work.file("paths", "".join(f"{url}{prefix}{key}\n" for key in range(load.KEYS)))
         body = work.file("body", "x" * load.BODY)
-        command = ["h2load", "-t", str(min(2, connections)), "-c", str(connections), "-m", str(STREAMS), "-D", str(seconds),
-                   "-H", f"x-fencing-token: {token}", "-i", paths]
+        command = [
+            "h2load",
+            "-t",
+            str(min(2, connections)),
+            "-c",
+            str(connections),
+            "-m",
+            str(STREAMS),
+            "-D",
+            str(seconds),
+            "-H",
+            f"x-fencing-token: {token}",
+            "-i",
+            paths,
+        ]
         said = work.run(command + (["-d", body] if method == "POST" else []), seconds=seconds + 60)
-        done = re.search(r"requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored, "
-                         r"(\d+) timeout", said)
+        done = re.search(
+            r"requests: \d+ total, \d+ started, (\d+) done, \d+ succeeded, \d+ failed, (\d+) errored, "
+            r"(\d+) timeout",
+            said,
+        )
         codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", said)
         times = re.search(r"time for request: +(\S+) +(\S+) +(\S+)", said)
         rate = re.search(r"finished in \S+, ([\d.]+) req/s", said)
@@ -42,9 +80,19 @@ def h2load(url, method, prefix="/open/", marks=None):
         answered = sum(int(code) for code in codes.groups())
         # Of latencies it tells the mean and the extremes only: the mean stands for the median.
         mean, most = _micros(times.group(3)), _micros(times.group(2))
-        return {"requests": answered, "seconds": float(seconds), "rate": answered / seconds, "p50": mean, "p99": most,
-                "slowest": most, "mean": mean, "refused": int(codes.group(3)) + int(codes.group(4)),
-                "broken": int(done.group(2)) + int(done.group(3)), "bytes": 0}
+        return {
+            "requests": answered,
+            "seconds": float(seconds),
+            "rate": answered / seconds,
+            "p50": mean,
+            "p99": most,
+            "slowest": most,
+            "mean": mean,
+            "refused": int(codes.group(3)) + int(codes.group(4)),
+            "broken": int(done.group(2)) + int(done.group(3)),
+            "bytes": 0,
+        }
+
     return run
 
 
@@ -69,21 +117,43 @@ def http2(yard):
             behind = upstream if name.endswith("to h2") else bare
             cells.append(Cell(name, server, method, many, kind, marks, (behind,), run))
 
-    both = servers.Fencepost(work, yard.program, upstream, f'url: "sqlite:{folder}/marks.db"', "fencepost-http2",
-                             scheme="h2c")
+    both = servers.Fencepost(
+        work,
+        yard.program,
+        upstream,
+        f'url: "sqlite:{folder}/marks.db"',
+        "fencepost-http2",
+        scheme="h2c",
+    )
     one = yard.servers["sqlite"]
-    peers = [("bypass, h2 to h1", one), ("bypass, h2 to h2", both),
-             ("nginx, h2 to h1", servers.nginx_proxy(work, bare, http2=True))]
+    peers = [
+        ("bypass, h2 to h1", one),
+        ("bypass, h2 to h2", both),
+        ("nginx, h2 to h1", servers.nginx_proxy(work, bare, http2=True)),
+    ]
     if yard.envoy:
-        peers += [("envoy, h2 to h1", yard.servers["envoy"]),
-                  ("envoy, h2 to h2", servers.envoy(work, yard.envoy, upstream, name="envoy-http2", http2=True))]
+        peers += [
+            ("envoy, h2 to h1", yard.servers["envoy"]),
+            (
+                "envoy, h2 to h2",
+                servers.envoy(work, yard.envoy, upstream, name="envoy-http2", http2=True),
+            ),
+        ]
     for method in ("GET", "POST"):
         for many in (1, 16):
             for name, server in peers:
                 cell(name, server, method, many, h2load(server.url, method))
     both.marks = Marks(both)
     for name, server in (("equal, h2 to h1", one), ("equal, h2 to h2", both)):
-        cell(name, server, "POST", 16, h2load(server.url, "POST", "/item/", server.marks), "equal", server.marks)
+        cell(
+            name,
+            server,
+            "POST",
+            16,
+            h2load(server.url, "POST", "/item/", server.marks),
+            "equal",
+            server.marks,
+        )
     cell("bypass, h1 to h2", both, "POST", 64, None)
     yard.cells += cells
     interleave(work, cells, yard.rounds, yard.seconds, yard.say)
@@ -94,18 +164,31 @@ def tls(yard):
     work, bare = yard.work, yard.servers["bare"]
     certificate = Certificate(work)
     folder = work.directory("fencepost-tls")
-    fence = servers.Fencepost(work, yard.program, bare, f'url: "sqlite:{folder}/marks.db"', "fencepost-tls",
-                              f"tls: {{ cert_file: {certificate.chain}, key_file: {certificate.key} }}")
+    fence = servers.Fencepost(
+        work,
+        yard.program,
+        bare,
+        f'url: "sqlite:{folder}/marks.db"',
+        "fencepost-tls",
+        f"tls: {{ cert_file: {certificate.chain}, key_file: {certificate.key} }}",
+    )
     fence.url = fence.url.replace("http:", "https:")
     fence.marks = Marks(fence)
-    peers = [("nginx, TLS", servers.nginx_proxy(work, bare, certificate)),
-             ("haproxy, TLS", servers.haproxy(work, bare, certificate))]
+    peers = [
+        ("nginx, TLS", servers.nginx_proxy(work, bare, certificate)),
+        ("haproxy, TLS", servers.haproxy(work, bare, certificate)),
+    ]
     if yard.envoy:
-        peers.append(("envoy, TLS", servers.envoy(work, yard.envoy, bare, name="envoy-tls", tls=certificate)))
+        peers.append(
+            ("envoy, TLS", servers.envoy(work, yard.envoy, bare, name="envoy-tls", tls=certificate))
+        )
     for _, server in peers:
         server.url = server.url.replace("http:", "https:")
-    cells = [Cell(name, server, method, 64, also=(bare,)) for method in ("GET", "POST")
-             for name, server in peers + [("bypass, TLS", fence)]]
+    cells = [
+        Cell(name, server, method, 64, also=(bare,))
+        for method in ("GET", "POST")
+        for name, server in peers + [("bypass, TLS", fence)]
+    ]
     cells.append(Cell("equal-sqlite, TLS", fence, "POST", 64, "equal", fence.marks, (bare,)))
     cells = [cell for cell in cells if yard.chosen(f"tls {cell.title}")]
     yard.cells += cells

@@ -1,8 +1,9 @@
-//! The service that a user would write today: nginx (`auth_request`) or Envoy (`ext_authz`) asks it about each request.
-//! It checks the token and advances the mark in one Postgres transaction, and answers 200 or 403.
+//! The service that a user would write today: nginx (`auth_request`) or Envoy (`ext_authz`) asks it
+//! about each request. It checks the token and advances the mark in one Postgres transaction, and
+//! answers 200 or 403.
 //!
-//! It does not fence: a request that has passed may still arrive after one with a newer token. The yardstick measures
-//! what even that costs.
+//! It does not fence: a request that has passed may still arrive after one with a newer token. The
+//! yardstick measures what even that costs.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -35,26 +36,40 @@ impl Pool {
             let statement = client.prepare(ADVANCE).await?;
             idle.push((client, statement));
         }
-        Ok(Self { permits: Semaphore::new(CONNECTIONS), idle: Mutex::new(idle) })
+        Ok(Self {
+            permits: Semaphore::new(CONNECTIONS),
+            idle: Mutex::new(idle),
+        })
     }
 
     /// Whether the token is not older than the resource's mark, which is raised to it.
     async fn advance(&self, resource: &str, token: i64) -> Result<bool, Failure> {
         let _permit = self.permits.acquire().await?;
-        let (client, statement) = self.idle.lock().expect("no panic").pop().expect("one per permit");
+        let (client, statement) = self
+            .idle
+            .lock()
+            .expect("no panic")
+            .pop()
+            .expect("one per permit");
         let found = client.query_opt(&statement, &[&resource, &token]).await;
-        self.idle.lock().expect("no panic").push((client, statement));
+        self.idle
+            .lock()
+            .expect("no panic")
+            .push((client, statement));
         Ok(found?.is_some())
     }
 }
 
-/// The resource and the token of a head: nginx names the path in a header, Envoy asks with the path itself.
+/// The resource and the token of a head: nginx names the path in a header, Envoy asks with the path
+/// itself.
 fn read(head: &str) -> Option<(&str, i64)> {
     let mut lines = head.split("\r\n");
     let mut resource = lines.next()?.split(' ').nth(1)?;
     let mut token = None;
     for line in lines {
-        let Some((name, value)) = line.split_once(": ") else { continue };
+        let Some((name, value)) = line.split_once(": ") else {
+            continue;
+        };
         if name.eq_ignore_ascii_case("x-original-uri") {
             resource = value;
         } else if name.eq_ignore_ascii_case("x-fencing-token") {
@@ -90,7 +105,9 @@ async fn serve(mut stream: TcpStream, pool: Arc<Pool>) -> Result<(), Failure> {
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().collect();
-    let [_, address, dsn] = words.as_slice() else { return Err("usage: today ADDRESS DSN".into()) };
+    let [_, address, dsn] = words.as_slice() else {
+        return Err("usage: today ADDRESS DSN".into());
+    };
     let pool = Arc::new(Pool::connect(dsn).await?);
     let listener = TcpListener::bind(address).await?;
     loop {
