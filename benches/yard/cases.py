@@ -12,24 +12,41 @@ TODAY = ("nginx-auth", "envoy-authz")
 CONNECTIONS = (1, 64, 256)
 
 
-def wanted(quick):
-    """Name, method and connections of every cell: all of them, or those that the targets and the
-    README need.
+def wanted(quick, many):
+    """Name, method and connections of every cell with so many connections: all of them, or those
+    that the targets and README need.
+
+    Resources have to come to rest before equal and stale tokens, so these come first. POST of
+    the proxies stands between equal and rising tokens, which are compared with it.
     """
-    names = PROXIES + FENCED + TODAY
-    if not quick:
-        found = []
-        for many in CONNECTIONS:
-            found += [(name, method, many) for method in ("GET", "POST") for name in names]
-            found += [("pgbench", "upsert", many)] + [("pgbench-prepared", "upsert", many)] * (
-                many == 1
-            )
-        return found
-    found = [("rising-sqlite", "POST", 1), ("bypass", "POST", 1), ("rising-postgres", "POST", 1)]
-    found += [("pgbench", "upsert", 1), ("pgbench-prepared", "upsert", 1)]
-    found += [(name, method, 64) for method in ("GET", "POST") for name in PROXIES]
-    found += [(name, "POST", 64) for name in FENCED + TODAY] + [("pgbench", "upsert", 64)]
-    found += [(name, method, 256) for method in ("GET", "POST") for name in ("nginx", "bypass")]
+    calm = [name for name in FENCED if not name.startswith("rising")]
+    rising = [name for name in FENCED if name.startswith("rising")]
+    found = [(name, "GET", many) for name in calm]
+    found += [(name, "POST", many) for name in (*calm, *PROXIES, *rising)]
+    found += [("pgbench", "upsert", many)]
+    if many == 1:
+        found += [("pgbench-prepared", "upsert", many)]
+    found += [(name, "GET", many) for name in (*rising, *PROXIES)]
+    found += [(name, method, many) for name in TODAY for method in ("GET", "POST")]
+    needed = _needed(many)
+    return [cell for cell in found if cell in needed or not quick]
+
+
+def _needed(many):
+    """The cells of the targets and of README's table."""
+    if many == 1:
+        return [
+            ("bypass", "POST", 1),
+            ("rising-sqlite", "POST", 1),
+            ("rising-postgres", "POST", 1),
+            ("pgbench", "upsert", 1),
+            ("pgbench-prepared", "upsert", 1),
+        ]
+    if many == 64:
+        found = [(name, method, 64) for method in ("GET", "POST") for name in PROXIES]
+        found += [(name, "POST", 64) for name in FENCED + TODAY]
+        return found + [("pgbench", "upsert", 64)]
+    found = [(name, method, 256) for method in ("GET", "POST") for name in ("nginx", "bypass")]
     return found + [(name, "POST", 256) for name in ("rising-postgres", "rising-sqlite")]
 
 
@@ -133,98 +150,72 @@ class Servers:
         return Cell(name, server, method, connections, also=() if name == "bare" else (bare,))
 
 
-def core(yard):
-    """Measures the cells that --only leaves, and adds the rows of the targets."""
-    found = {}
-    for name, method, connections in wanted(yard.quick):
-        if yard.chosen(f"core {name} {method} {connections}"):
+def core(many):
+    """The section with so many connections: it measures the cells that --only leaves, and adds the
+    rows of the targets.
+    """
+
+    def run(yard):
+        found, needed = {}, _needed(many)
+        for name, method, _ in wanted(yard.quick, many):
+            if not yard.chosen(f"core-{many} {name} {method}"):
+                continue
             if name in TODAY and not yard.service:
-                yard.skipped.append(f"{name} {method} {connections}: {yard.why_no_service}")
+                yard.skipped.append(f"{name} {method} {many}: {yard.why_no_service}")
             elif name.startswith("envoy") and not yard.envoy:
-                yard.skipped.append(f"{name} {method} {connections}: Envoy is not there")
+                yard.skipped.append(f"{name} {method} {many}: Envoy is not there")
             else:
-                found[name, method, connections] = yard.servers.cell(name, method, connections)
-    yard.cells += found.values()
-    interleave(yard.work, list(found.values()), yard.rounds, yard.seconds, yard.say)
-    compare(yard.verdicts, found)
+                cell = found[name, method, many] = yard.servers.cell(name, method, many)
+                if (name, method, many) not in needed:
+                    cell.seconds = min(1, yard.seconds)
+        yard.cells += found.values()
+        interleave(yard.work, list(found.values()), yard.rounds, yard.seconds, yard.say)
+        compare(yard.verdicts, found, many)
+
+    return run
 
 
-def compare(verdicts, found):
-    """The rows of the issue's table that come from these cells."""
+def compare(verdicts, found, many):
+    """The rows of the targets that come from cells with so many connections."""
 
-    def row(text, above, below, least=None, most=None, figure="rate", unit=""):
-        one, other = found.get(above), found.get(below)
+    def row(text, above, below, least=None, most=None, figure="rate"):
+        method = "GET" if text.endswith("GET") else "POST"
+        one, other = found.get((above, method, many)), found.get((below, method, many))
+        text = f"{text}, {many} connections"
+        if figure == "rate":
+            text += ", requests/s"
         if one and other:
-            verdicts.add(
-                text,
-                ratios(one, other, figure),
-                least,
-                most,
-                unit,
-                faults=one.faults + other.faults,
-            )
+            faults = one.faults + other.faults
+            verdicts.add(text, ratios(one, other, figure), least, most, faults=faults)
         else:
-            verdicts.missing(text, "", least, most, unit)
+            verdicts.missing(text, "", least, most)
 
-    for many, least in ((64, 1.0), (256, 0.95)):
-        for method in ("GET", "POST"):
-            row(
-                f"bypass against nginx: {method}, {many} connections, requests/s",
-                ("bypass", method, many),
-                ("nginx", method, many),
-                least,
-            )
+    if many == 1:
+        added(verdicts, found)
+        return
     for method in ("GET", "POST"):
-        row(
-            f"bypass against nginx: {method}, 64 connections, CPU per request",
-            ("bypass", method, 64),
-            ("nginx", method, 64),
-            most=1.1,
-            figure=("cpu/fencepost", "cpu/nginx"),
-        )
-    for peer, least in (("haproxy", 1.0), ("envoy", 1.7)):
+        least = 1.0 if many == 64 else 0.95
+        row(f"bypass against nginx: {method}", "bypass", "nginx", least)
+    if many == 64:
+        used = ("cpu/fencepost", "cpu/nginx")
         for method in ("GET", "POST"):
-            row(
-                f"bypass against {peer}: {method}, 64 connections, requests/s",
-                ("bypass", method, 64),
-                (peer, method, 64),
-                least,
-            )
-    for store in ("sqlite", "postgres"):
-        row(
-            f"equal tokens, {store}, against own bypass: POST, 64 connections",
-            (f"equal-{store}", "POST", 64),
-            ("bypass", "POST", 64),
-            0.95,
-        )
-    for store, bounds in (
-        ("postgres", ((64, 0.7), (256, 0.8))),
-        ("sqlite", ((64, 0.6), (256, 0.7))),
-    ):
-        for many, least in bounds:
-            row(
-                f"rising tokens, {store}, against own bypass: POST, {many} connections",
-                (f"rising-{store}", "POST", many),
-                ("bypass", "POST", many),
-                least,
-            )
-    row(
-        "stale tokens, sqlite, against own bypass: POST, 64 connections",
-        ("stale-sqlite", "POST", 64),
-        ("bypass", "POST", 64),
-    )
-    row(
-        "stale tokens, postgres, against own bypass: POST, 64 connections",
-        ("stale-postgres", "POST", 64),
-        ("bypass", "POST", 64),
-    )
-    for name in TODAY:
-        row(
-            f"rising tokens, postgres, against {name} with a service over Postgres: POST, 64 connections",
-            ("rising-postgres", "POST", 64),
-            (name, "POST", 64),
-        )
-    added(verdicts, found)
+            text = f"CPU per request, bypass against nginx: {method}"
+            row(text, "bypass", "nginx", most=1.1, figure=used)
+        for peer, least in (("haproxy", 1.0), ("envoy", 1.7)):
+            for method in ("GET", "POST"):
+                row(f"bypass against {peer}: {method}", "bypass", peer, least)
+        for store in ("sqlite", "postgres"):
+            text = f"equal tokens, {store}, against own bypass: POST"
+            row(text, f"equal-{store}", "bypass", 0.95)
+    for store, least in (("postgres", {64: 0.7, 256: 0.8}), ("sqlite", {64: 0.6, 256: 0.7})):
+        text = f"rising tokens, {store}, against own bypass: POST"
+        row(text, f"rising-{store}", "bypass", least[many])
+    if many == 64:
+        for store in ("sqlite", "postgres"):
+            row(f"stale tokens, {store}, against own bypass: POST", f"stale-{store}", "bypass")
+        for name in TODAY:
+            text = f"rising tokens, postgres, against {name} with a service over Postgres: POST"
+            row(text, "rising-postgres", name)
 
 
 def added(verdicts, found):

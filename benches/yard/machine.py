@@ -26,18 +26,27 @@ def _processor():
     return found.group(1) if found else platform.machine()
 
 
-def _others(yard):
+def others(cells):
     """How quiet the machine was. Each row of a noisy run is doubtful, met or not."""
-    shares = [sample["others"] for cell in yard.cells for sample in cell.samples]
+    shares = [sample["others"] for cell in cells for sample in cell.samples]
     if not shares:
         return "not measured"
-    return f"median {statistics.median(shares):.0%}, at most {max(shares):.0%} of all cores"
+    return f"{statistics.median(shares):.0%}, at most {max(shares):.0%}"
 
 
-def describe(yard, postgres, arguments):
-    """Everything that a reader needs to judge the figures."""
-    with open(yard.program, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+def digest(program):
+    """The first digits of a program's SHA-256."""
+    with open(program, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def now():
+    """The date, as reports have it."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+
+
+def describe(yard, postgres):
+    """What a reader needs to judge the figures and is the same for all sections."""
     with open("/proc/meminfo", encoding="utf-8") as file:
         memory = int(re.search(r"MemTotal:\s+(\d+)", file.read()).group(1)) / (1 << 20)
     top = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -47,16 +56,9 @@ def describe(yard, postgres, arguments):
         with open("/etc/os-release", encoding="utf-8") as file:
             system = re.search(r'PRETTY_NAME="?([^"\n]*)', file.read()).group(1)
     return {
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "command": "benches/run.sh" + "".join(" " + word for word in arguments),
-        "rounds": yard.rounds,
-        "seconds": yard.seconds,
         "machine": f"{os.cpu_count()} cores of {_processor()}, {memory:.0f} GiB",
         "system": f"{system}, Linux {platform.release()}",
-        "CPU that other programs took during the samples": _others(yard),
-        "load before the run": "{:.2f} {:.2f} {:.2f}".format(*yard.load_before),
-        "load after the run": "{:.2f} {:.2f} {:.2f}".format(*os.getloadavg()),
-        "fencepost": f"{_first_line([yard.program, '--version'])}, SHA-256 {digest[:16]}, "
+        "fencepost": f"{_first_line([yard.program, '--version'])}, "
         + ("a build of its own" if yard.other_build else f"release build of commit {commit}"),
         "benches": f"commit {commit}",
         "nginx": _first_line(["nginx", "-v"], r"nginx/(\S+)"),

@@ -67,6 +67,8 @@ class Cell:
         self, name, server, method, connections, kind="plain", marks=None, also=(), run=None
     ):
         self.name, self.server, self.method, self.connections = name, server, method, connections
+        # Seconds of a sample where the cell has no target: the run's own, unless set.
+        self.seconds = None
         self.kind, self.marks, self.run = kind, marks, run
         self.roots = dict(server.roots)
         for other in also:
@@ -88,16 +90,27 @@ class Cell:
             token, step = self.marks.rise(), 1
         return {"token": token, "step": step, "prefix": "/item/" if self.marks else "/open/"}
 
+    def warm(self, work):
+        """A second of the load that is measured next. Nothing of it counts."""
+        if self.run:
+            self.run(work, self.connections, 1)
+        else:
+            load.wrk(work, self.server.url, self.method, self.connections, 1, **self.arguments())
+
     def sample(self, work, seconds):
         """One run: rates, latencies, CPU per request and peak memory of each process, and what was
         wrong.
         """
+        # The first second of a cell is no sample: connections, caches and pages come into being.
         if self.kind in ("equal", "stale"):
             self.marks.touch(work)
+        elif self.kind == "plain":
+            if not self.samples:
+                self.warm(work)
         elif self.kind in ("rising", "today"):
             if not self.samples:
                 self.marks.touch(work)
-            load.wrk(work, self.server.url, self.method, self.connections, 1, **self.arguments())
+            self.warm(work)
         counts = self.server.counts() if hasattr(self.server, "counts") else None
         reset = all([cpu.reset_peak(root) for root in self.roots.values()])
         shared = {}
@@ -175,6 +188,17 @@ class Cell:
         key, _, inner = figure.partition("/")
         return [sample[key][inner] if inner else sample[key] for sample in self.samples]
 
+    def record(self):
+        """What the results file keeps."""
+        return {
+            "case": self.name,
+            "method": self.method,
+            "connections": self.connections,
+            "roots": list(self.roots),
+            "samples": self.samples,
+            "faults": self.faults,
+        }
+
     def median(self, figure):
         """The median over the samples."""
         return statistics.median(self.values(figure))
@@ -196,7 +220,7 @@ def interleave(work, cells, rounds, seconds, say):
     for number in range(1, rounds + 1):
         for cell in [cell for cell in cells if not cell.lost]:
             try:
-                found = cell.sample(work, seconds)
+                found = cell.sample(work, cell.seconds or seconds)
             except Failed as problem:
                 cell.lost.append(f"{cell.title}: round {number}: {problem}")
                 say(cell.lost[-1])

@@ -9,7 +9,8 @@ import urllib.request
 
 from .processes import Failed, free_port
 
-WORKERS = 2
+# One for each core, as fencepost has it: 2 where the targets hold.
+WORKERS = len(os.sched_getaffinity(0))
 
 
 class Server:
@@ -20,7 +21,12 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
 
 
-def nginx(work, name, inside, workers=WORKERS, outside=""):
+def bound(cores, command):
+    """The command on these cores only, or on all of them."""
+    return ["taskset", "-c", cores, *command] if cores else command
+
+
+def nginx(work, name, inside, workers=WORKERS, outside="", cores=None):
     """An nginx whose server block is `inside`, where `PORT` stands for its port."""
     port = free_port()
     folder = work.directory(name)
@@ -46,7 +52,8 @@ http {{
 }}
 """
     config = work.file(f"{name}.conf", text)
-    process = work.start(name, ["nginx", "-e", f"{folder}/start.log", "-c", config])
+    command = ["nginx", "-e", f"{folder}/start.log", "-c", config]
+    process = work.start(name, bound(cores, command))
     process.listens(port)
     return Server(name, port, {name: process.pid}, process)
 
@@ -200,7 +207,17 @@ def envoy(work, program, upstream, service=None, name="envoy", tls=None, http2=F
 class Fencepost(Server):
     """fencepost with its default settings: /open is bypassed, /item is fenced."""
 
-    def __init__(self, work, program, upstream, store, name="fencepost", more="", scheme="http"):
+    def __init__(
+        self,
+        work,
+        program,
+        upstream,
+        store,
+        name="fencepost",
+        more="",
+        scheme="http",
+        cores=None,
+    ):
         config = work.file(
             f"{name}.yaml",
             f"""listen: 127.0.0.1:0
@@ -214,7 +231,8 @@ routes:
 {more}""",
         )
         self.config, self.program = config, work.program(program)
-        process = work.start(name, [self.program, "serve", "--config", config])
+        command = [self.program, "serve", "--config", config]
+        process = work.start(name, bound(cores, command))
         process.wait_for('"listening"')
         said = process.wait_for(r'"data":"127\.0\.0\.1:(\d+)"')
         super().__init__(name, int(said.group(1)), {name: process.pid}, process)

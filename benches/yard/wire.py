@@ -156,7 +156,7 @@ def http2(yard):
         )
     cell("bypass, h1 to h2", both, "POST", 64, None)
     yard.cells += cells
-    interleave(work, cells, yard.rounds, yard.seconds, yard.say)
+    interleave(work, cells, yard.rounds, min(1, yard.seconds), yard.say)
 
 
 def tls(yard):
@@ -192,4 +192,4 @@ def tls(yard):
     cells.append(Cell("equal-sqlite, TLS", fence, "POST", 64, "equal", fence.marks, (bare,)))
     cells = [cell for cell in cells if yard.chosen(f"tls {cell.title}")]
     yard.cells += cells
-    interleave(work, cells, yard.rounds, yard.seconds, yard.say)
+    interleave(work, cells, yard.rounds, min(1, yard.seconds), yard.say)
