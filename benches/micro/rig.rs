@@ -1,0 +1,143 @@
+//! One instance over SQLite in a temporary directory: lease, epochs in memory, writer, barrier.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost::barrier::Barrier;
+use fencepost::fence::{ResourceKey, Token, TokenFormat};
+use fencepost::marks::growth::{Growth, Rates};
+use fencepost::marks::lane::{Answer, Lane, LaneHandle, LaneSetup, Meters, Want};
+use fencepost::marks::lease::{Clock, Lease};
+use fencepost::marks::ledger::{Ledger, Room};
+use fencepost::marks::reckoning::Reckoning;
+use fencepost::marks::sqlite::SqliteStore;
+use fencepost::marks::watch::Watch;
+use fencepost::marks::{InstanceId, MarkStore, Terms};
+use fencepost::metrics::Metrics;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const SETTLE: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(10);
+
+pub struct Rig {
+    runtime: Runtime,
+    writer: LaneHandle,
+    barrier: Barrier,
+    /// A resource whose epoch is open with [`Self::OPEN`].
+    open: ResourceKey,
+    /// What [`Self::rise`] has sent last.
+    risen: u64,
+    _folder: TempDir,
+}
+
+impl Rig {
+    const OPEN: u64 = 5;
+
+    pub fn new() -> Self {
+        // All of it on this thread, as far as it is ours: SQLite works on a thread of its own.
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let folder = TempDir::new().expect("a directory");
+        let (writer, barrier) = runtime.block_on(start(&folder));
+        let open = ResourceKey::new("order:open").expect("a key");
+        let answer = runtime.block_on(writer.ask(&open, token(Self::OPEN), Want::Open));
+        assert!(matches!(answer, Ok(Answer::Granted { .. })));
+        Self {
+            runtime,
+            writer,
+            barrier,
+            open,
+            risen: 0,
+            _folder: folder,
+        }
+    }
+
+    /// A permit for an equal token, begun and settled.
+    pub fn permit(&self) {
+        self.runtime.block_on(async {
+            let deadline = Instant::now() + WAIT;
+            let entered = self
+                .barrier
+                .enter(&self.open, token(Self::OPEN), deadline)
+                .await;
+            entered.expect("a permit").begin().settled();
+        });
+    }
+
+    /// A newer token for each of so many resources, all at once.
+    pub fn rise(&mut self, resources: u64) {
+        self.risen += 1;
+        let newer = token(self.risen);
+        self.runtime.block_on(async {
+            let mut asked = JoinSet::new();
+            for number in 0..resources {
+                let writer = self.writer.clone();
+                let key = ResourceKey::new(format!("order:{number}")).expect("a key");
+                asked.spawn(async move { writer.ask(&key, newer, Want::Open).await });
+            }
+            for answer in asked.join_all().await {
+                assert!(matches!(answer, Ok(Answer::Granted { advanced: true })));
+            }
+        });
+    }
+}
+
+fn token(number: u64) -> Token {
+    let digits = number.to_string();
+    TokenFormat::Decimal
+        .parse(digits.as_bytes())
+        .expect("a token")
+}
+
+async fn start(folder: &TempDir) -> (LaneHandle, Barrier) {
+    let path = folder.path().join("marks.db");
+    let store = SqliteStore::open(path, WAIT, true, "bench").await;
+    let store: Arc<dyn MarkStore> = Arc::new(store.expect("a store"));
+    let reckoning = Reckoning::alone(SETTLE);
+    let instance = InstanceId::from_bits(1);
+    let lease = Lease::new(Clock::boottime(), None, instance.clone());
+    let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
+    let watch = Arc::new(Watch::new(reckoning));
+    let handles = Metrics::new(&[]).store_handles();
+    let (drained_to, drained) = mpsc::unbounded_channel();
+    let ledger = Arc::new(Ledger::new(
+        1_000_000,
+        SETTLE,
+        Duration::ZERO,
+        drained_to,
+        handles.open_epochs,
+        handles.unknown_outcomes,
+    ));
+    let (task, writer) = Lane::new(LaneSetup {
+        store: Arc::clone(&store),
+        ledger: Arc::clone(&ledger),
+        lease: Arc::clone(&lease),
+        watch: Arc::clone(&watch),
+        meters: Meters {
+            new_resources: handles.new_resources,
+            batch_size: handles.batch_size,
+            commit_seconds: handles.commit_seconds,
+            errors: handles.errors,
+            regressions: handles.regressions,
+            up: handles.up,
+            trouble: Arc::default(),
+        },
+        growth: Arc::new(Growth::new(Rates::default())),
+        drained,
+    });
+    tokio::spawn(task.run());
+    let sent = lease.clock().now();
+    let era = store.join(&instance, &Terms::default()).await;
+    ledger.adopt(era.expect("joined"));
+    lease.renewed(sent);
+    let room = Room {
+        queue: 1024,
+        share: 1024,
+        waiting: 1024,
+    };
+    (writer, Barrier::new(ledger, lease, watch, room))
+}
