@@ -57,6 +57,7 @@ mod operator;
 mod overload;
 mod path;
 mod pods;
+mod quoted;
 mod reads;
 mod real;
 mod reckoning;
