@@ -247,6 +247,8 @@ def main(arguments):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     shown = [word for word in arguments if not word.startswith(("--envoy=", "--service="))]
+    # Where things lie on this machine is nobody's concern.
+    shown = [os.path.basename(word) if word.startswith("/") else word for word in shown]
     plan = planned(options, results)
     yard = Yard(options)
     try:

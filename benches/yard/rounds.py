@@ -110,7 +110,7 @@ class Cell:
         elif self.kind in ("rising", "today"):
             if not self.samples:
                 self.marks.touch(work)
-            self.warm(work)
+                self.warm(work)
         counts = self.server.counts() if hasattr(self.server, "counts") else None
         reset = all([cpu.reset_peak(root) for root in self.roots.values()])
         shared = {}

@@ -1,7 +1,7 @@
 //! Many clients, slow clients, long bodies: the memory stays bounded, and a client that behaves is served throughout.
 //!
 //! Short by default. `FENCEPOST_LONG=1` plays the long form: 10,000 idle connections, 1 GiB bodies, a minute of each
-//! attack (`benches/run.sh --only edge` does that with the release build). What is measured is printed.
+//! attack (`FENCEPOST_LONG=1 benches/run.sh --only edge` does that with the release build). What is measured is printed.
 
 mod plain;
 mod tools;
