@@ -59,15 +59,32 @@ http {{
     return Server(name, port, {name: process.pid}, process)
 
 
-def bare(work, name="upstream", http2=False):
+def bare(work):
     """The upstream: answers every request with two bytes. One worker leaves room to the proxies."""
-    return nginx(
-        work,
-        name,
-        f"""    listen PORT{" http2" if http2 else ""};
-    location / {{ return 200 "ok"; }}""",
-        workers=1,
-    )
+    inside = """    listen PORT;
+    location / { return 200 "ok"; }"""
+    return nginx(work, "upstream", inside, workers=1)
+
+
+def bare_http2(work):
+    """The upstream that speaks HTTP/2. It reads bodies, by passing the request on without: nginx
+    takes bodies that it throws away for a flood, and closes the connection after some thousand.
+    """
+    inner = os.path.join(work.directory("upstream-http2"), "inner")
+    inside = """    listen PORT http2;
+    location / {
+      proxy_pass http://inner;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_pass_request_body off;
+      proxy_set_header Content-Length "";
+    }"""
+    outside = f"""  upstream inner {{ server unix:{inner}; keepalive 256; keepalive_requests 1000000000; }}
+  server {{
+    listen unix:{inner};
+    location / {{ return 200 "ok"; }}
+  }}"""
+    return nginx(work, "upstream-http2", inside, workers=1, outside=outside)
 
 
 PROXY = """    location / {

@@ -108,7 +108,7 @@ def http2(yard):
         return
     work, bare = yard.work, yard.servers["bare"]
     # nginx takes HTTP/2 without TLS on a listener of its own only.
-    upstream = servers.bare(work, "upstream-http2", http2=True)
+    upstream = servers.bare_http2(work)
     folder = work.directory("fencepost-http2")
     cells = []
 
