@@ -52,7 +52,7 @@ fn barrier(bencher: Bencher) {
     bencher.bench_local(|| rig.permit());
 }
 
-/// One rising token through the group-commit writer and SQLite, with its fsync.
+/// One rising token through the group-commit writer and the store, with its fsync.
 #[divan::bench]
 fn writer(bencher: Bencher) {
     let mut rig = Rig::new();

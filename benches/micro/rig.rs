@@ -1,4 +1,4 @@
-//! One instance over SQLite in a temporary directory: lease, epochs in memory, writer, barrier.
+//! One instance over `SQLite` in a temporary directory: lease, epochs in memory, writer, barrier.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -37,7 +37,7 @@ SECTIONS = (
     ("commits", 80, 80, single.commits),
     ("handover", 40, 40, single.handover),
     ("memory", 25, 25, single.memory),
-    ("scaling", 160, 0, scaling.scaling),
+    ("scaling", 105, 0, scaling.scaling),
     ("growth-marks", 240, 0, growth.marks),
     ("growth-epochs", 180, 0, epochs.epochs),
     ("growth-connections", 70, 0, growth.connections),
@@ -45,12 +45,12 @@ SECTIONS = (
     ("growth-proxies", 20, 0, growth.proxies),
     ("growth-hot", 20, 0, growth.hot),
     ("growth-slow-commit", 30, 0, growth.slow),
-    ("http2", 170, 0, wire.http2),
+    ("http2", 120, 0, wire.http2),
     ("tls", 70, 0, wire.tls),
     ("bounds", 90, 0, bounds.memory),
-    ("overload", 70, 0, bounds.overload),
+    ("overload", 45, 0, bounds.overload),
     ("edge", 80, 0, suite.edge),
-    ("demo", 240, 0, suite.demo),
+    ("demo", 220, 0, suite.demo),
 )
 ORDER = [name for name, *_ in SECTIONS]
 

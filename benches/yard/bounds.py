@@ -247,7 +247,7 @@ def overload(yard, places=64, times=16, seconds=4):
 
     load(places, 0)
     found = {"rude": [], "polite": []}
-    for _ in range(yard.rounds):
+    for _ in range(min(3, yard.rounds)):
         plain = load(places, 0)
         for manner, pause in (("rude", 0), ("polite", 100)):
             loaded = load(places * times, pause)

@@ -46,7 +46,7 @@ def scaling(yard):
     ordered = sorted(cells, key=lambda key: (key[0] == "rising", key[0], key[1], key[2]))
     found = [cells[key] for key in ordered]
     yard.cells += found
-    interleave(work, found, yard.rounds, yard.seconds, yard.say)
+    interleave(work, found, yard.rounds, min(1, yard.seconds), yard.say)
     for kind, method in (("nginx", "GET"), ("nginx", "POST")) + KINDS:
         for size, _ in sizes[1:]:
             one, more = cells[kind, method, 1], cells[kind, method, size]
