@@ -4,12 +4,10 @@
 #   benches/instructions.sh              every part
 #   benches/instructions.sh token key    these
 #
-# Prints a table. Each part runs MORE and FEW times; the difference divided by that of the counts
+# Prints a table. Each part runs few times and many; the difference divided by that of the counts
 # leaves out the start of the program. Parts that use a store vary a little: threads and fsyncs.
 set -eu
 cd "$(dirname "$0")/.."
-few=${FEW:-200}
-more=${MORE:-1200}
 command -v valgrind >/dev/null || {
     echo "benches/instructions.sh: valgrind is not installed (Debian: apt-get install valgrind)" >&2
     exit 1
@@ -35,6 +33,10 @@ count() {
 echo '| part | instructions |'
 echo '|---|---|'
 for part in "$@"; do
+    case $part in
+        writer*) few=20 more=120 ;;
+        *) few=200 more=1200 ;;
+    esac
     low=$(count "$part" "$few")
     high=$(count "$part" "$more")
     echo "| $part | $(((high - low) / (more - few))) |"
