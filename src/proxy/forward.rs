@@ -350,6 +350,10 @@ async fn upload_ends(
 }
 
 /// What the client has not been handed yet.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for an exchange, and mostly it is the large one"
+)]
 enum Remainder {
     /// All of an answer that came whole with its head.
     Answer(Head, Answered),

@@ -103,8 +103,9 @@ fn list(conflicts: &[RouteConflict]) -> String {
 }
 
 /// What a reload replaces.
+#[derive(Clone)]
 pub(crate) struct Live {
-    table: Table,
+    table: Arc<Table>,
     upstream: Arc<Upstream>,
 }
 
@@ -118,7 +119,7 @@ impl Live {
 /// The request path.
 pub struct Proxy {
     /// Each worker's own pointer to it: no core waits for another one's count of those who use it.
-    live: PerWorker<Arc<Arc<Live>>>,
+    live: PerWorker<Arc<Live>>,
     gate: Arc<Gate>,
     /// Exchanges and whatever else must finish though its client has left.
     tasks: TaskTracker,
@@ -171,9 +172,10 @@ impl Proxy {
         let limits = settings.limits;
         let places = Places::new(&limits, Arc::clone(&metrics));
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
-        let live = Arc::new(Live { table, upstream });
+        let table = Arc::new(table);
+        let live = Live { table, upstream };
         Ok(Self {
-            live: PerWorker::new(|| Arc::new(Arc::clone(&live))),
+            live: PerWorker::new(|| Arc::new(live.clone())),
             gate,
             tasks,
             stopping,
@@ -202,15 +204,14 @@ impl Proxy {
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Live, ProxyError> {
         let (lease, metrics) = (&self.gate.lease, &self.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
-        let table = Table::new(settings, metrics).map_err(ProxyError::Routes)?;
+        let table = Arc::new(Table::new(settings, metrics).map_err(ProxyError::Routes)?);
         Ok(Live { table, upstream })
     }
 
     /// Takes new settings for the requests that come from now on. What is in flight keeps its own.
-    pub(crate) fn reload(&self, live: Live) {
+    pub(crate) fn reload(&self, live: &Live) {
         let old = self.live();
-        let new = Arc::new(live);
-        self.live.change(|live| *live = Arc::new(Arc::clone(&new)));
+        self.live.change(|own| *own = Arc::new(live.clone()));
         old.upstream.retire();
     }
 
@@ -224,7 +225,7 @@ impl Proxy {
         self.live().table.settings.tls.clone()
     }
 
-    fn live(&self) -> Arc<Arc<Live>> {
+    fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.own())
     }
 
