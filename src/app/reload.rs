@@ -132,7 +132,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
         let live = live.map_err(|error| told(&error))?;
         let recorded = parts.routes.record(&*parts.store, &table).await;
         recorded.map_err(|error| told(&error))?;
-        parts.proxy.reload(live);
+        parts.proxy.reload(&live);
         parts.routes.serve(table);
         Ok(())
     };

@@ -15,6 +15,7 @@ use super::Listener;
 use super::idle::IdleConnections;
 use super::slots::{Place, Slot, Slots};
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::Network;
 
 /// The pause after an accept that found no descriptor: any one that is closed, here or elsewhere in the
 /// process, ends the want, and nothing tells.
@@ -22,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How often somebody is asked to make room while a client waits. One that is asked mostly has gone by
 /// then.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How many times that is done for a client whose address has its share. Then it is refused: meanwhile
+/// nobody else is accepted.
+const LOOKS: usize = 20;
 /// How often the log says so.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
@@ -128,35 +132,56 @@ impl Acceptor {
         if let Some(place) = self.slots.free() {
             return place;
         }
-        let mut of = None;
+        loop {
+            let of = match self.client().await {
+                Ok(of) => of,
+                Err(place) => return place,
+            };
+            for _ in 0..LOOKS {
+                if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
+                    return place;
+                }
+                self.make_room(of);
+            }
+            if of.is_some() {
+                // Its address's connections stay. What it would take is the others'.
+                self.waiting = None;
+                self.slots.refused();
+            }
+        }
+    }
+
+    /// Waits for a client that waits for a place, and has a connection make room for it. Returns the
+    /// network whose connections have to, if not all; or a place that has become free before.
+    async fn client(&mut self) -> Result<Option<Network>, Place> {
         while self.waiting.is_none() {
             let accepted = tokio::select! {
-                place = self.slots.freed() => return place,
+                place = self.slots.freed() => return Err(place),
                 accepted = self.accept() => accepted,
             };
             match accepted {
                 Ok(stream) => {
-                    of = self.slots.over_share(stream.ip());
-                    let now = Instant::now();
-                    if of.is_none_or(|network| self.idle.close_longest_of(network, now)) {
+                    let of = self.slots.over_share(stream.ip());
+                    if self.make_room(of) || of.is_none() {
                         self.waiting = Some(stream);
-                    } else {
-                        // What it would take is the others'.
-                        self.slots.refused();
+                        return Ok(of);
                     }
+                    // What it would take is the others'.
+                    self.slots.refused();
                 }
                 Err(error) => self.failed(&error).await,
             }
         }
-        loop {
-            let now = Instant::now();
-            match of {
-                Some(network) => self.idle.close_longest_of(network, now),
-                None => self.idle.close_longest(now),
-            };
-            if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
-                return place;
-            }
+        self.make_room(None);
+        Ok(None)
+    }
+
+    /// Has the longest idle connection make room: of all, or of one network; `false`: none is idle.
+    fn make_room(&self, of: Option<Network>) -> bool {
+        let now = Instant::now();
+        match of {
+            Some(network) => self.idle.close_longest_of(network, now),
+            None => self.idle.close_longest(now),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Shares of the places: what one HTTP/2 connection, one address and one resource leave to others.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -254,6 +255,30 @@ async fn an_address_with_its_share_cuts_no_others_slow_request() {
     let cut = reached(&proxy, "slow-clients").await;
     assert!((cut - 1.0).abs() < 0.5, "{cut}");
     gate.open();
+}
+
+/// One that has all its connections gives one of them up for one more, and no second one.
+#[tokio::test]
+async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
+    let limits = "limits: { connections: 4, connections_per_peer: 3, idle_timeout: 300s }";
+    let (_upstream, proxy) = limited(limits).await;
+    let request = get("/");
+    let mut idle = Vec::new();
+    for ip in ["127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3"] {
+        let mut exchange = begin_from(ip, &proxy, &request).await;
+        exchange.finish().await.assert_forwarded();
+        idle.push(exchange);
+    }
+    // None makes room that has not been idle for a second.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let mut more = begin_from("127.0.0.2", &proxy, &request).await;
+    more.finish().await.assert_forwarded();
+    for exchange in &mut idle[1..] {
+        exchange.wire.send(&request.bytes()).await.expect("open");
+        let head = soon("the answer", exchange.wire.head()).await;
+        assert!(head.is_ok_and(|head| head.is_some()), "it was closed too");
+    }
+    assert!((reached(&proxy, "idle-closed").await - 1.0).abs() < 0.5);
 }
 
 /// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
