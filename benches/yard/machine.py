@@ -59,7 +59,11 @@ def describe(yard, postgres):
         "machine": f"{os.cpu_count()} cores of {_processor()}, {memory:.0f} GiB",
         "system": f"{system}, Linux {platform.release()}",
         "fencepost": f"{_first_line([yard.program, '--version'])}, "
-        + ("a build of its own" if yard.other_build else f"release build of commit {commit}"),
+        + (
+            "a build of its own"
+            if yard.other_build
+            else f"built as the image is (profile dist), commit {commit}"
+        ),
         "benches": f"commit {commit}",
         "nginx": _first_line(["nginx", "-v"], r"nginx/(\S+)"),
         "haproxy": _first_line(["haproxy", "-v"], r"version (\S+)"),
