@@ -6,11 +6,17 @@
 #
 # Not run again: a test that catches a mutant or plays with crashes, since it may have seen a broken guarantee; and
 # every test where more than five fail.
+#
+# A test that never ends is ended after half an hour, with all others, and named.
 set -eu
 cd "$(dirname "$0")/.."
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+pid=$(mktemp)
+# What has its time counted is in a process group of its own, which Ctrl-C does not reach.
+trap 'kill "$(cat "$pid")" 2>/dev/null || true; rm -f "$log" "$pid"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # Which tests show guarantees: beginnings of their names, one per line.
 guarantees() {
@@ -18,9 +24,23 @@ guarantees() {
     sed -n 's/^# caught by: //p' tests/mutants/*.patch | tr -s ', ' '\n\n'
 }
 
+tests() {
+    sh -c 'echo $$ >"$0"; exec timeout --kill-after=10 1800 cargo test --no-fail-fast "$@"' "$pid" "$@"
+}
+
 # A pipe has the status of its last command, so cargo's goes along in the text.
-{ cargo test --no-fail-fast "$@" && echo "status: 0" || echo "status: 1"; } 2>&1 | tee "$log" | sed '/^status: [01]$/d'
-[ "$(tail -n 1 "$log")" != "status: 0" ] || exit 0
+{ tests "$@" && printf '\nstatus: 0\n' || printf '\nstatus: %s\n' "$?"; } 2>&1 |
+    tee "$log" | sed -u '/^status: [0-9]*$/d'
+: >"$pid"
+status=$(tail -n 1 "$log")
+[ "$status" != "status: 0" ] || exit 0
+if [ "$status" = "status: 124" ] || [ "$status" = "status: 137" ]; then
+    echo "tests/again.sh: ended after half an hour; these tests ran for over a minute, and had not ended:" >&2
+    sed -n 's/^test \(.*\) has been running for over 60 seconds$/\1/p' "$log" | while read -r name; do
+        grep -q "^test $name \.\.\. " "$log" || echo "    $name" >&2
+    done
+    exit 1
+fi
 
 failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
 told=$(sed -n 's/^test result: FAILED\. .* \([0-9]*\) failed;.*/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
@@ -35,7 +55,7 @@ for name in "$@"; do
     if guarantees | awk -v name="$name" '$0 != "" && index(name, $0) == 1 { found = 1 } END { exit !found }'; then
         echo "tests/again.sh: $name failed; it shows that a guarantee holds, so it is not run again" >&2
         end=1
-    elif cargo test --locked -- --exact "$name" >"$log" 2>&1 && grep -q '^test result: ok\. 1 passed' "$log"; then
+    elif timeout --kill-after=10 600 cargo test --locked -- --exact "$name" >"$log" 2>&1 && grep -q '^test result: ok\. 1 passed' "$log"; then
         echo "tests/again.sh: $name failed beside others, and passed alone" >&2
     else
         cat "$log"

@@ -137,5 +137,5 @@ else
     image=
     tests/again.sh --locked --test suite -- image::
     # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
-    cargo test --locked --test suite -- fire::
+    tests/again.sh --locked --test suite -- fire::
 fi
