@@ -293,7 +293,7 @@ impl Keeper {
         let lapsed = !self.lease.valid();
         self.lease.renewed(sent);
         self.ledger.adopt(era);
-        if lapsed {
+        if lapsed && self.lease.valid() {
             tracing::info!("the lease had lapsed and runs again, under the same id");
             self.ledger.ring_all();
         }
