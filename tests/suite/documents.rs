@@ -1,0 +1,153 @@
+//! The documents: their links lead somewhere, the tests that they name exist, and README is a short front page with
+//! the figures of the newest measurement.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const BEGIN: &str = "<!-- benches:begin -->";
+const END: &str = "<!-- benches:end -->";
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The documents that people read, relative to the top.
+fn documents() -> Vec<String> {
+    let mut found = vec![
+        "README.md".to_owned(),
+        "charts/fencepost/README.md".to_owned(),
+    ];
+    for entry in std::fs::read_dir(top().join("docs")).expect("docs is there") {
+        let name = entry.expect("it can be listed").file_name();
+        let name = name.to_str().expect("a plain name").to_owned();
+        if Path::new(&name)
+            .extension()
+            .is_some_and(|ending| ending == "md")
+        {
+            found.push(format!("docs/{name}"));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text without its blocks of code.
+fn prose(text: &str) -> String {
+    let parts = text.split("\n```").step_by(2);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// The headings as people see them.
+pub fn headings(text: &str) -> BTreeSet<String> {
+    let text = prose(text);
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    lines
+        .map(|line| line.trim_start_matches(['#', ' ']).replace('`', ""))
+        .collect()
+}
+
+/// The name that GitHub and others give a heading's anchor.
+pub fn anchor(heading: &str) -> String {
+    let kept = heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || *c == '-' || *c == ' ');
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The targets of the links that stay in the repository.
+fn links(text: &str) -> Vec<String> {
+    let text = prose(text).replace('\n', " ");
+    let targets = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+    targets.filter(|target| !target.contains("://")).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        let folder = PathBuf::from(&document);
+        let folder = folder.parent().expect("a folder");
+        for link in links(&read(&document)) {
+            let (path, at) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => top().join(&document),
+                path => top().join(folder).join(path),
+            };
+            let known = target.exists()
+                && (at.is_empty() || {
+                    let text = std::fs::read_to_string(&target).unwrap_or_default();
+                    headings(&text).iter().any(|heading| anchor(heading) == at)
+                });
+            if !known {
+                wrong.push(format!("{document}: {link}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `admission::` in a document is a module of the suite, or one of the program's unit tests.
+#[test]
+fn tests_that_are_named_exist() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        for code in prose(&read(&document)).split('`').skip(1).step_by(2) {
+            let Some((module, name)) = code.split_once("::") else {
+                continue;
+            };
+            // A test's name, and not that of a type in a crate.
+            let is_test =
+                |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:…".contains(c);
+            if module.is_empty() || !module.chars().chain(name.chars()).all(is_test) {
+                continue;
+            }
+            let there = [
+                format!("tests/suite/{module}.rs"),
+                format!("src/{module}"),
+                format!("src/{module}.rs"),
+            ];
+            if !there.iter().any(|path| top().join(path).exists()) {
+                wrong.push(format!("{document}: {code}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn readme_is_a_front_page() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 250, "{lines} lines; the rest belongs into docs/");
+}
+
+/// The text between the two marks, each of which is there once.
+fn quoted(path: &str) -> String {
+    let text = read(path);
+    let parts: Vec<&str> = text.split(BEGIN).collect();
+    let [_, after] = parts[..] else {
+        panic!("{path} has {} lines {BEGIN}", parts.len() - 1);
+    };
+    let parts: Vec<&str> = after.split(END).collect();
+    let [inside, _] = parts[..] else {
+        panic!("{path} has {} lines {END}", parts.len() - 1);
+    };
+    inside.trim().to_owned()
+}
+
+#[test]
+fn readme_quotes_the_newest_figures() {
+    let short = quoted("benches/RESULTS.md");
+    assert!(!short.is_empty());
+    assert_eq!(
+        quoted("README.md"),
+        short,
+        "`benches/run.sh --readme` writes both"
+    );
+}
