@@ -13,8 +13,11 @@ cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 pid=$(mktemp)
+# What tests leave out, since FENCEPOST_SKIP names it.
+FENCEPOST_IGNORED=$(mktemp)
+export FENCEPOST_IGNORED
 # What has its time counted is in a process group of its own, which Ctrl-C does not reach.
-trap 'kill "$(cat "$pid")" 2>/dev/null || true; rm -f "$log" "$pid"' EXIT
+trap 'kill "$(cat "$pid")" 2>/dev/null || true; rm -f "$log" "$pid" "$FENCEPOST_IGNORED"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -32,6 +35,7 @@ tests() {
 { tests "$@" && printf '\nstatus: 0\n' || printf '\nstatus: %s\n' "$?"; } 2>&1 |
     tee "$log" | sed -u '/^status: [0-9]*$/d'
 : >"$pid"
+sort -u "$FENCEPOST_IGNORED"
 status=$(tail -n 1 "$log")
 [ "$status" != "status: 0" ] || exit 0
 if [ "$status" = "status: 124" ] || [ "$status" = "status: 137" ]; then

@@ -1,7 +1,7 @@
 //! What a token costs the store, in commits. Counts, never times.
 
 use crate::support::postgres::Cluster;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
 /// How many tokens rise, one after the other.
@@ -30,8 +30,7 @@ fn assert_about_one_each(commits: u64) {
 /// Counted by the transactions that write: nobody else uses this server.
 #[tokio::test]
 async fn a_rising_token_costs_one_commit_on_postgres() {
-    if !postgres_is_installed() {
-        eprintln!("skipped: a_rising_token_costs_one_commit_… (Postgres is not installed)");
+    if !has_postgres("a_rising_token_costs_one_commit_…") {
         return;
     }
     let cluster = Cluster::start();

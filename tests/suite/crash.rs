@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tempfile::TempDir;
 
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
@@ -180,8 +181,9 @@ fn newest_tokens(upstream: &Upstream, from: usize) -> HashMap<String, u64> {
 #[tokio::test]
 async fn the_disk_has_the_mark_before_the_upstream_has_a_byte() {
     let Some(strace) = program("strace").filter(|strace| may_trace(strace)) else {
-        eprintln!(
-            "skipped: the_disk_has_the_mark_before_the_upstream_has_a_byte (no strace, or not allowed)"
+        lacks(
+            "the_disk_has_the_mark_before_the_upstream_has_a_byte",
+            "strace",
         );
         return;
     };

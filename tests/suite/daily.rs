@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::support::pair::through;
 use crate::support::postgres::{Cluster, PgBouncer};
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::skip::lacks;
 use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
 
 /// Only a living proxy can let a newer token pass; statements may be held for as long as a test needs.
@@ -334,7 +335,7 @@ async fn a_pooler_is_refused_at_the_start_with_the_reason() {
     for mode in ["transaction", "session"] {
         let settings = format!("{ignores}\npool_mode = {mode}");
         let Some(pooler) = PgBouncer::start(Cluster::shared(), &settings) else {
-            eprintln!("skipped: a_pooler_is_refused_… (PgBouncer is not installed)");
+            lacks("a_pooler_is_refused_…", "pgbouncer");
             return;
         };
         let config = Config::new(&upstream, &store)

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use self::prometheus::Prometheus;
 use self::scene::Scene;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 
@@ -115,7 +116,7 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
         return;
     };
     let Some(prometheus) = Prometheus::start(&scene.targets()).await else {
-        eprintln!("skipped: every_panel_has_data_… (prometheus is not installed)");
+        lacks("every_panel_has_data_…", "prometheus");
         return;
     };
     scene.play().await;
@@ -214,7 +215,7 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
 #[test]
 fn the_rules_do_what_their_cases_say() {
     let Some(promtool) = program("promtool") else {
-        eprintln!("skipped: the_rules_do_what_their_cases_say (promtool is not installed)");
+        lacks("the_rules_do_what_their_cases_say", "promtool");
         return;
     };
     for arguments in [
@@ -238,9 +239,7 @@ fn the_rules_do_what_their_cases_say() {
 #[tokio::test]
 async fn promtool_has_nothing_to_say_about_the_metrics() {
     let Some(promtool) = program("promtool") else {
-        eprintln!(
-            "skipped: promtool_has_nothing_to_say_about_the_metrics (promtool is not installed)"
-        );
+        lacks("promtool_has_nothing_to_say_about_the_metrics", "promtool");
         return;
     };
     let upstream = Upstream::start().await;

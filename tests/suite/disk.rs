@@ -9,6 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::crash::may_trace;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 
@@ -142,7 +143,7 @@ fn strace(trace: &Path, faults: &[&str]) -> Option<Command> {
 /// A proxy whose syncs fail like this, and the trace of what it does.
 async fn start_traced(config: &Config, trace: &Path, faults: &[&str]) -> Option<Proxy> {
     let Some(runner) = strace(trace, faults) else {
-        eprintln!("skipped: disk::no_mark_is_lost_… (no strace, or not allowed)");
+        lacks("disk::no_mark_is_lost_…", "strace");
         return None;
     };
     Some(Proxy::start_under(config, runner).await)

@@ -44,6 +44,7 @@ use self::run::play;
 use self::tally::Tally;
 use crate::support::path::can_stall;
 use crate::support::proxy::READY;
+use crate::support::skip::lacks;
 use crate::support::store::{postgres_is_installed, program};
 
 /// What CI plays at least, and at most.
@@ -150,23 +151,14 @@ impl Bench {
                 stall: can_stall(),
             },
         };
-        for (there, what) in [
-            (
-                bench.postgres,
-                "histories over Postgres (it is not installed)",
-            ),
-            (bench.can.jump, "clock jumps (no libfaketime)"),
-            (
-                bench.can.trace,
-                "death at a sync of the disk (no strace, or not allowed)",
-            ),
-            (
-                bench.can.stall,
-                "stalled paths (a socket's filter loses no packets here)",
-            ),
+        for (there, part, tool) in [
+            (bench.postgres, "histories over Postgres", "postgres"),
+            (bench.can.jump, "jumps of the clock", "faketime"),
+            (bench.can.trace, "death at a sync of the disk", "strace"),
+            (bench.can.stall, "stalled paths", "socket-filters"),
         ] {
             if !there {
-                eprintln!("skipped: fire: {what}");
+                lacks(part, tool);
             }
         }
         bench

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::support::faulty_disk::FaultyDisk;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 
 /// The lease outlasts the test's full disk; nothing else waits long.
@@ -120,8 +120,7 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
 #[tokio::test]
 async fn a_full_disk_under_postgres_refuses_and_loses_nothing() {
     let test = "a_full_disk_under_postgres_…";
-    if !postgres_is_installed() {
-        eprintln!("skipped: {test} (Postgres is not installed)");
+    if !has_postgres(test) {
         return;
     }
     let Some(disk) = FaultyDisk::new(test) else {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{
     Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, put, request,
@@ -166,7 +167,7 @@ async fn a_token_that_a_gateway_lost_stays_spent() {
 #[tokio::test]
 async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_works_on() {
     let Some(nginx) = program("nginx") else {
-        eprintln!("skipped: gateways (nginx is not installed)");
+        lacks("gateways with nginx", "nginx");
         return;
     };
     let service = Upstream::start().await;
@@ -220,7 +221,7 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
 #[tokio::test]
 async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
     let Some(haproxy) = program("haproxy") else {
-        eprintln!("skipped: gateways (haproxy is not installed)");
+        lacks("gateways with HAProxy", "haproxy");
         return;
     };
     let service = Upstream::start().await;

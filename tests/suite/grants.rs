@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
 
 /// The URLs of the two, to a database of the first.
@@ -18,8 +18,7 @@ struct Roles {
 impl Roles {
     /// Makes them as docs/postgres.md says.
     async fn new(test: &str) -> Option<Self> {
-        if !postgres_is_installed() {
-            eprintln!("skipped: {test} (Postgres is not installed)");
+        if !has_postgres(test) {
             return None;
         }
         let cluster = Cluster::shared();

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::process::Process;
+use crate::support::skip::lacks;
 use crate::support::{Config, Proxy, Store, eventually, soon};
 
 /// A Python that has grpcio; `None`, and a line that says so, if there is none.
@@ -19,7 +20,7 @@ fn python(test: &str) -> Option<&'static str> {
         command.status().is_ok_and(|status| status.success())
     });
     if found.is_none() {
-        eprintln!("skipped: {test} (python3-grpcio is not installed)");
+        lacks(test, "grpcio");
     }
     found
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, request,
     soon,
@@ -167,8 +167,7 @@ async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
 /// A store that is away when the drain ends must not leave a lease that goes on being renewed.
 #[tokio::test]
 async fn what_has_drained_renews_no_lease() {
-    if !postgres_is_installed() {
-        eprintln!("skipped: what_has_drained_renews_no_lease (Postgres is not installed)");
+    if !has_postgres("what_has_drained_renews_no_lease") {
         return;
     }
     let cluster = Cluster::start();

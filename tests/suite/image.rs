@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use self::build::{image, list, project};
 use self::container::{Plan, USER, volume};
 use crate::support::network::{ADDRESS, in_a_network};
+use crate::support::skip::lacks;
 use crate::support::tls::{Ca, server};
 use crate::support::{Upstream, eventually, get, put};
 
@@ -40,7 +41,10 @@ fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
     );
     let hadolint = python.with_file_name("hadolint");
     if !hadolint.exists() {
-        eprintln!("skipped: the_dockerfile_has_nothing_that_a_linter_warns_of (no hadolint)");
+        lacks(
+            "the_dockerfile_has_nothing_that_a_linter_warns_of",
+            "hadolint",
+        );
         return;
     }
     let output = Command::new(hadolint)

@@ -17,6 +17,7 @@ use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
+use crate::support::skip::lacks;
 use crate::support::store::{postgres_is_installed, program};
 
 /// A pod waits most of the time: for its probes, and for `shutdown.delay`.
@@ -55,7 +56,7 @@ impl Node {
         let python = python(test)?;
         for name in ["unshare", "nsenter", "bwrap"] {
             if program(name).is_none() {
-                eprintln!("skipped: {test} ({name} is not installed)");
+                lacks(test, name);
                 return None;
             }
         }
@@ -74,7 +75,7 @@ impl Node {
             .status()
             .is_ok_and(|status| status.success());
         if !possible {
-            eprintln!("skipped: {test} (no namespaces may be made here)");
+            lacks(test, "namespaces");
             return None;
         }
         Some(Self { python, user })
@@ -199,7 +200,7 @@ pub async fn play_all(test: &'static str, renders: Vec<Vec<String>>) {
             let database = Database::create().await;
             let played = node.play(&render, database.as_ref()).await;
             if played == Ok(None) {
-                eprintln!("skipped: {test} {render:?} (Postgres is not installed)");
+                lacks(test, "postgres");
             }
             played
         });
@@ -294,7 +295,7 @@ async fn assert_migrated_by_the_owner(test: &str, migrations: &Value) {
         return;
     };
     let Some(database) = Database::create().await else {
-        eprintln!("skipped: {test} (Postgres is not installed)");
+        lacks(test, "postgres");
         return;
     };
     let dir = TempDir::new().expect("a temporary directory");

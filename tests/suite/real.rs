@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{Config, Proxy, Store, eventually};
 
@@ -18,7 +19,7 @@ use crate::support::{Config, Proxy, Store, eventually};
 fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]> {
     let found = names.map(program);
     if let Some(at) = found.iter().position(Option::is_none) {
-        eprintln!("skipped: {test} ({} is not installed)", names[at]);
+        lacks(test, names[at]);
         return None;
     }
     Some(found.map(Option::unwrap_or_default))

@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::discretion;
 use crate::support::postgres::Cluster;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};
 
 /// A server of the test's own, and a proxy on it.
 async fn on_own_cluster(test: &str, more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
-    if !postgres_is_installed() {
-        eprintln!("skipped: {test} (Postgres is not installed)");
+    if !has_postgres(test) {
         return None;
     }
     let cluster = Cluster::start();

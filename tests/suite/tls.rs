@@ -14,6 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::client::Exchange;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::tls::{Ca, Client, EXPIRES, Files};
 use crate::support::wire::Wire;
@@ -248,7 +249,7 @@ async fn reqwest_and_curl_get_in() {
     assert_eq!(answer.status(), 200);
 
     let Some(curl) = program("curl") else {
-        eprintln!("skipped: tls::reqwest_and_curl_get_in (curl is not installed)");
+        lacks("tls::reqwest_and_curl_get_in", "curl");
         return;
     };
     for (token, flags, version) in [

@@ -15,6 +15,8 @@ use tokio::sync::mpsc::Receiver;
 use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token};
 use crate::support::postgres::{Cluster, PgBouncer, free_port};
 use crate::support::relay::Relay;
+use crate::support::skip::lacks;
+use crate::support::store::has_postgres;
 
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     open_within(url, TIMEOUT).await
@@ -77,6 +79,9 @@ const WAITS_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
 /// it, for old ones a session that holds one of them.
 #[tokio::test]
 async fn rows_are_locked_in_key_order() {
+    if !has_postgres("rows_are_locked_in_key_order") {
+        return;
+    }
     let (url, store) = fresh().await;
     let mut shell = shell(&url).await;
     let mut keys: Vec<String> = (0..300).map(|n| format!("k{}", (n * 7919) % 300)).collect();
@@ -118,6 +123,9 @@ async fn rows_are_locked_in_key_order() {
 
 #[tokio::test]
 async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
+    if !has_postgres("a_locked_row_is_not_waited_for_longer_than_half_the_timeout") {
+        return;
+    }
     let url = Cluster::shared().create_database().await;
     let store = open_within(&url, Duration::from_secs(2))
         .await
@@ -139,6 +147,9 @@ async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
 /// What waits for a lock sees what was committed before it got it, not what its snapshot shows.
 #[tokio::test]
 async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
+    if !has_postgres("a_statement_that_waited_finds_what_is_there_when_it_goes_on") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     advance(&*store, ask("a", 5)).await;
@@ -160,6 +171,9 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
 /// have to ask whether it is another server's.
 #[tokio::test]
 async fn people_who_look_leave_the_lane_its_connection() {
+    if !has_postgres("people_who_look_leave_the_lane_its_connection") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     advance(&*store, opening("a", 5, 1)).await;
@@ -183,6 +197,9 @@ async fn people_who_look_leave_the_lane_its_connection() {
 /// A caller that leaves sends no cancel: what the server was told happens there, late.
 #[tokio::test]
 async fn a_dropped_call_may_still_commit() {
+    if !has_postgres("a_dropped_call_may_still_commit") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     advance(&*store, ask("a", 5)).await;
@@ -220,6 +237,9 @@ async fn a_dropped_call_may_still_commit() {
 /// The override takes the row's lock first, so an advance that was there before it is seen.
 #[tokio::test]
 async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
+    if !has_postgres("an_override_sees_the_epoch_of_an_advance_it_waited_for") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     advance(&*store, ask("a", 5)).await;
@@ -249,6 +269,9 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
 /// Somebody who renews at the last moment lives.
 #[tokio::test]
 async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
+    if !has_postgres("a_renewal_under_way_outlives_the_declaration_that_waits_for_it") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     store
@@ -275,6 +298,9 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
 /// Either the one who replaces the route table sees the one who joins, or that one sees the new table.
 #[tokio::test]
 async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
+    if !has_postgres("a_join_and_a_replacement_of_the_routes_see_each_other") {
+        return;
+    }
     let (url, store) = fresh().await;
     let store = Arc::new(store);
     let mut holder = shell(&url).await;
@@ -330,6 +356,9 @@ async fn note_settings(url: &str) -> PgConnection {
 
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_server_says() {
+    if !has_postgres("commits_are_flushed_whatever_the_server_says") {
+        return;
+    }
     for (server, session) in [
         ("off", "on"),
         ("local", "on"),
@@ -363,6 +392,9 @@ async fn commits_are_flushed_whatever_the_server_says() {
 
 #[tokio::test]
 async fn unfit_servers_are_refused_at_the_start() {
+    if !has_postgres("unfit_servers_are_refused_at_the_start") {
+        return;
+    }
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let store = open(&url).await.expect("it opens");
@@ -392,13 +424,14 @@ async fn unfit_servers_are_refused_at_the_start() {
 
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused() {
+    if !has_postgres("a_pooler_in_transaction_mode_is_refused") {
+        return;
+    }
     let url = Cluster::shared().create_database().await;
     let database = url.rsplit('/').next().expect("a name").to_owned();
     for settings in ["", "ignore_startup_parameters = options,extra_float_digits"] {
         let Some(pooler) = PgBouncer::start(Cluster::shared(), settings) else {
-            eprintln!(
-                "SKIPPED a_pooler_in_transaction_mode_is_refused: pgbouncer is not installed"
-            );
+            lacks("a_pooler_in_transaction_mode_is_refused", "pgbouncer");
             return;
         };
         let why = refusal(&pooler.url(&database)).await;
@@ -408,6 +441,9 @@ async fn a_pooler_in_transaction_mode_is_refused() {
 
 #[tokio::test]
 async fn many_proxies_migrate_at_once() {
+    if !has_postgres("many_proxies_migrate_at_once") {
+        return;
+    }
     let url = Cluster::shared().create_database().await;
     let mut opening = tokio::task::JoinSet::new();
     for _ in 0..6 {
@@ -421,6 +457,9 @@ async fn many_proxies_migrate_at_once() {
 
 #[tokio::test]
 async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
+    if !has_postgres("a_role_without_rights_on_the_schema_suffices_at_run_time") {
+        return;
+    }
     let (url, store) = fresh().await;
     drop(store);
     let mut admin = shell(&url).await;
@@ -452,6 +491,9 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
 
 #[tokio::test]
 async fn urls_name_sockets_several_hosts_and_files() {
+    if !has_postgres("urls_name_sockets_several_hosts_and_files") {
+        return;
+    }
     let cluster = Cluster::shared();
     let url = cluster.create_database().await;
     let database = url.rsplit('/').next().expect("a name");
@@ -487,6 +529,9 @@ async fn urls_name_sockets_several_hosts_and_files() {
 
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused() {
+    if !has_postgres("a_database_of_another_encoding_is_refused") {
+        return;
+    }
     let cluster = Cluster::shared();
     for encoding in ["LATIN1", "SQL_ASCII"] {
         let name = format!("in_{}", encoding.to_lowercase());
@@ -504,6 +549,9 @@ async fn a_database_of_another_encoding_is_refused() {
 
 #[tokio::test]
 async fn messages_name_the_server_and_never_the_password() {
+    if !has_postgres("messages_name_the_server_and_never_the_password") {
+        return;
+    }
     let dead = free_port();
     let url = format!("postgres://me:hunter2@127.0.0.1:{dead}/db");
     let error = open(&url).await.map(drop).expect_err("nobody is there");
@@ -525,6 +573,9 @@ async fn next(heard: &mut Receiver<Heard>) -> Heard {
 
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
+    if !has_postgres("news_is_heard_in_its_namespace_and_after_a_break") {
+        return;
+    }
     let (url, store) = fresh().await;
     let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true).await;
     let other = other.expect("it opens");
@@ -578,6 +629,9 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
 /// The connection lives, and the notifications do not arrive: that is not taken for silence.
 #[tokio::test]
 async fn a_subscription_that_hears_nothing_says_so() {
+    if !has_postgres("a_subscription_that_hears_nothing_says_so") {
+        return;
+    }
     let cluster = Cluster::shared();
     let url = cluster.create_database().await;
     let relay = Relay::start(cluster.port()).await;
@@ -598,6 +652,9 @@ async fn a_subscription_that_hears_nothing_says_so() {
 /// A server that stops answering: calls end in time, and when it goes on, so does the store.
 #[tokio::test]
 async fn a_frozen_server_costs_timeouts_and_nothing_else() {
+    if !has_postgres("a_frozen_server_costs_timeouts_and_nothing_else") {
+        return;
+    }
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let store = open_within(&url, Duration::from_secs(3))
@@ -631,6 +688,9 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
 /// there after its recovery, and the stores go on by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_accepted_token_is_lost_when_the_server_is_killed() {
+    if !has_postgres("no_accepted_token_is_lost_when_the_server_is_killed") {
+        return;
+    }
     const RESOURCES: usize = 8;
     let cluster = Cluster::start();
     let url = cluster.create_database().await;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use crate::support::postgres::{Cluster, free_port};
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::tls::{Ca, Files};
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put, soon};
 
@@ -45,8 +45,7 @@ pub struct Scene {
 impl Scene {
     /// Starts them all; `None`, and a line that says so, without Postgres.
     pub async fn set(test: &str) -> Option<Self> {
-        if !postgres_is_installed() {
-            eprintln!("skipped: {test} (Postgres is not installed)");
+        if !has_postgres(test) {
             return None;
         }
         let cluster = Cluster::start();

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 
 /// Whose server stands in front of the proxy, or behind it.
@@ -37,7 +38,7 @@ impl Server {
     pub async fn start(kind: Kind, to: SocketAddr, test: &str) -> Option<Self> {
         let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
         let Some(binary) = program(name) else {
-            eprintln!("skipped: {test} ({name} is not installed)");
+            lacks(test, name);
             return None;
         };
         let dir = TempDir::new().expect("a temporary directory");

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::support::postgres::Cluster;
 use crate::support::replication::{shell, sql, until};
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 
 async fn open(url: &str) -> PostgresStore {
     let url = Secret::Literal(url.to_owned());
@@ -34,8 +34,7 @@ async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreE
 
 /// A store whose server warns with this text at each write of a mark; its database's URL too.
 async fn warning(test: &str, says: &str) -> Option<(PostgresStore, String)> {
-    if !postgres_is_installed() {
-        eprintln!("skipped: {test} (Postgres is not installed)");
+    if !has_postgres(test) {
         return None;
     }
     let url = Cluster::shared().create_database().await;

@@ -5,6 +5,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::{beside, with_5};
+use crate::support::skip::lacks;
 use crate::support::{Config, Proxy, Store, put};
 
 const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
@@ -19,7 +20,7 @@ fn attributes(store: &Store, test: &str) -> bool {
     let dir = path.parent().expect("a directory");
     let set = rustix::fs::setxattr(dir, "user.fencepost.test", b"1", XattrFlags::empty());
     if set.is_err() {
-        eprintln!("skipped: {test} (no attributes on this file system)");
+        lacks(test, "xattr");
     }
     set.is_ok()
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{PATIENT, beside, refuses, tokens, until_it_refuses, why, with_5};
+use crate::support::skip::lacks;
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
@@ -122,8 +123,9 @@ async fn a_file_that_is_mounted_without_its_log_is_not_opened() {
     let file = place.path().join("marks.db");
     std::fs::write(&file, "").expect("it can be made");
     let Some(alone) = mounting(&store.path(), &file) else {
-        eprintln!(
-            "skipped: a_file_that_is_mounted_without_its_log_is_not_opened (no mount is allowed)"
+        lacks(
+            "a_file_that_is_mounted_without_its_log_is_not_opened",
+            "mounts",
         );
         return;
     };

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::support::skip::lacks;
 use crate::support::store::program;
 
 const RUST: &str = "localhost/fencepost-test/rust:stand-in";
@@ -79,10 +80,7 @@ pub fn image(test: &str) -> Option<&'static Image> {
     static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| lacking().is_none().then(Image::make));
     if image.is_none() {
-        eprintln!(
-            "skipped: {test} ({} is not there)",
-            lacking().unwrap_or_default()
-        );
+        lacks(test, lacking().unwrap_or_default());
     }
     image.as_ref()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Healthy, ROOM, scale, started};
 use crate::support::put;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 
 /// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not installed.
@@ -15,7 +16,7 @@ async fn beside(
     arguments: impl Fn(&str) -> Vec<String>,
 ) -> Option<String> {
     let Some(path) = program(tool) else {
-        eprintln!("skipped: {test} ({tool} is not installed)");
+        lacks(test, tool);
         return None;
     };
     let (_upstream, mut proxy) = started(more).await;

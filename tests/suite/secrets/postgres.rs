@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{SECRET, migrate};
 use crate::support::postgres::Cluster;
-use crate::support::store::postgres_is_installed;
+use crate::support::store::has_postgres;
 use crate::support::tls::{Ca, Files};
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
@@ -23,8 +23,7 @@ struct Rig {
 
 impl Rig {
     async fn new(test: &str) -> Option<Self> {
-        if !postgres_is_installed() {
-            eprintln!("skipped: {test} (Postgres is not installed)");
+        if !has_postgres(test) {
             return None;
         }
         let (ca, files, cluster) = (Ca::new("the CA"), Files::new(), Cluster::start());

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
+use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
@@ -65,7 +66,7 @@ fn script(name: &str) -> std::path::PathBuf {
 /// What Python acts on; `None`, and a line that says so, if it is not installed.
 pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(python) = program("python3") else {
-        eprintln!("skipped: {test} with Python (python3 is not installed)");
+        lacks(test, "python3");
         return None;
     };
     let mut command = Command::new(python);
@@ -75,7 +76,7 @@ pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
 /// What Node acts on; `None`, and a line that says so, if it is not installed.
 pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(node) = program("node") else {
-        eprintln!("skipped: {test} with Node (node is not installed)");
+        lacks(test, "node");
         return None;
     };
     let mut command = Command::new(node);
@@ -93,7 +94,7 @@ pub fn script_of_python(
 ) -> Option<Vec<Things>> {
     let has = |python: &&str| loads(Command::new(python).args(["-c", &format!("import {module}")]));
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
-        eprintln!("skipped: {test} (Python has no {module})");
+        lacks(test, module);
         return None;
     };
     Some(ask(Command::new(python).arg(script(file)), targets))
@@ -103,7 +104,7 @@ pub fn script_of_python(
 pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let has = |ruby: &&str| loads(Command::new(ruby).args(["-e", &format!("require {library:?}")]));
     let Some(ruby) = ["ruby", "/usr/bin/ruby"].into_iter().find(has) else {
-        eprintln!("skipped: {test} (Ruby has no {library})");
+        lacks(test, library);
         return None;
     };
     Some(ask(Command::new(ruby).arg(script(file)), targets))
@@ -118,7 +119,7 @@ fn loads(command: &mut Command) -> bool {
 /// that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(binary) = program("nginx") else {
-        eprintln!("skipped: {test} with nginx (nginx is not installed)");
+        lacks(test, "nginx");
         return None;
     };
     let dir = TempDir::new().expect("a temporary directory");

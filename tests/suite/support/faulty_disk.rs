@@ -7,6 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::skip::lacks;
 use super::store::program;
 use super::wait::eventually;
 
@@ -17,7 +18,7 @@ impl FaultyDisk {
     /// A disk without fault; `None`, and a line that says so, where there is no C compiler.
     pub fn new(test: &str) -> Option<Self> {
         let Some(compiler) = program("cc") else {
-            eprintln!("skipped: {test} (no C compiler)");
+            lacks(test, "cc");
             return None;
         };
         let control = TempDir::new().expect("a temporary directory");

@@ -14,6 +14,7 @@ pub mod proxy;
 pub mod python;
 pub mod relay;
 pub mod replication;
+pub mod skip;
 pub mod store;
 pub mod tls;
 pub mod upstream;

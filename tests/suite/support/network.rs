@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::skip;
 use super::store::program;
 
 /// The only address beside the loopback's.
@@ -17,17 +18,17 @@ pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// Whether a test can have one; says so where it cannot.
 pub fn is_possible(test: &str) -> bool {
-    let lacks = if geteuid().is_root() {
+    let missing = if geteuid().is_root() {
         ["unshare", "ip"]
             .into_iter()
             .find(|name| program(name).is_none())
     } else {
         Some("root")
     };
-    if let Some(lacks) = lacks {
-        eprintln!("skipped: {test} (no {lacks})");
+    if let Some(missing) = missing {
+        skip::lacks(test, missing);
     }
-    lacks.is_none()
+    missing.is_none()
 }
 
 /// Runs `body` on a thread that has a network of its own; what it starts is in there too.

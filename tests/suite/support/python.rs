@@ -1,5 +1,6 @@
 //! The tests' own programs in Python: what reads YAML, renders charts and plays pods.
 
+use super::skip::lacks;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,10 +16,7 @@ pub fn python(test: &str) -> Option<PathBuf> {
         .output()
         .is_ok_and(|output| output.status.success());
     if !there {
-        eprintln!(
-            "skipped: {test} (no Python with tests/tools/requirements.txt at {})",
-            python.display()
-        );
+        lacks(test, "python-tools");
     }
     there.then_some(python)
 }

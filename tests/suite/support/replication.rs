@@ -11,7 +11,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
 use super::postgres::Cluster;
-use super::store::postgres_is_installed;
+use super::skip::lacks;
+use super::store::has_postgres;
 
 /// How long a server may take to get where a test wants it.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -45,8 +46,7 @@ impl Pair {
         commits: Commits,
         language: Option<&str>,
     ) -> Option<Self> {
-        if !postgres_is_installed() {
-            eprintln!("skipped: {test} (Postgres is not installed)");
+        if !has_postgres(test) {
             return None;
         }
         let (primary, standby) = (Cluster::bare(), Cluster::bare());
@@ -55,7 +55,7 @@ impl Pair {
         let messages = language.map(|language| format!("lc_messages={language}.UTF-8"));
         if let (Some(language), Some(messages)) = (language, &messages) {
             if !primary.learn(language) {
-                eprintln!("skipped: {test} (this machine cannot make the locale {language})");
+                lacks(test, "locales");
                 return None;
             }
             settings.push(messages);

@@ -11,6 +11,7 @@ use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
+use super::skip::{is_skipped, lacks};
 
 /// A directory for marks: in memory where there is room for it, since the disk is not the tests' own, and who waits
 /// for it waits for whatever else it does. A process that is killed loses nothing there that it would keep on a disk.
@@ -45,8 +46,7 @@ impl Store {
     /// A database of its own on the server that all tests share; `None`, and a line that says so,
     /// where the machine has no Postgres.
     pub async fn postgres(test: &str) -> Option<Self> {
-        if !postgres_is_installed() {
-            eprintln!("skipped: {test} (Postgres is not installed)");
+        if !has_postgres(test) {
             return None;
         }
         Some(Self::on(Cluster::shared()).await)
@@ -148,6 +148,9 @@ impl Store {
 
 /// Whether [`Cluster::start`] will find what it needs.
 pub fn postgres_is_installed() -> bool {
+    if is_skipped("postgres") {
+        return false;
+    }
     let debian = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -158,8 +161,23 @@ pub fn postgres_is_installed() -> bool {
         || program("initdb").is_some()
 }
 
-/// Where a program of this name is, in the path or where Debian puts servers.
+/// Whether `test` can have Postgres; says so where it cannot.
+///
+/// # Panics
+/// As [`lacks`].
+pub fn has_postgres(test: &str) -> bool {
+    let there = postgres_is_installed();
+    if !there {
+        lacks(test, "postgres");
+    }
+    there
+}
+
+/// Where a program of this name is, in the path or where Debian puts servers; `None` too if it is to be skipped.
 pub fn program(name: &str) -> Option<PathBuf> {
+    if is_skipped(name) {
+        return None;
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain([Path::new("/usr/sbin").to_owned()])
