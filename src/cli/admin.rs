@@ -20,8 +20,7 @@ const LISTEN: &str = "127.0.0.1:7081";
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     #[arg(
-        help = "Where the proxy's admin port is: http://…, https://… or unix:/path. By default what \
-                --admin-listen says",
+        help = "URL of the proxy's admin port: http://…, https://… or unix:/path [default: from --admin-listen]",
         long,
         global = true,
         value_name = "URL",
@@ -29,7 +28,7 @@ pub struct AdminArgs {
     )]
     admin: Option<String>,
     #[arg(
-        help = "CAs that an https:// admin port's certificate is verified by, in place of the system's: PEM",
+        help = "PEM file with the CAs for an https:// admin port [default: the system's]",
         long,
         global = true,
         value_name = "FILE",
@@ -37,8 +36,7 @@ pub struct AdminArgs {
     )]
     admin_ca: Option<PathBuf>,
     #[arg(
-        help = "What the proxy was told to listen on, where --admin is not given: host:port or unix:/path. By \
-                default what --config says",
+        help = "Admin address of the proxy, if --admin is not given: host:port or unix:/path [default: from --config]",
         long,
         global = true,
         value_name = "ADDR",
@@ -46,7 +44,7 @@ pub struct AdminArgs {
     )]
     admin_listen: Option<String>,
     #[arg(
-        help = "The proxy's configuration file, read for its admin.listen where nothing above is given",
+        help = "Configuration file of the proxy, for its admin.listen if neither of the above is given",
         long,
         global = true,
         value_name = "FILE",
@@ -55,7 +53,7 @@ pub struct AdminArgs {
     )]
     config: Option<PathBuf>,
     #[arg(
-        help = "Where the admin port is, if neither --admin-listen nor the file says [default: 127.0.0.1:7081]",
+        help = "Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]",
         long,
         global = true,
         value_name = "ADDR",

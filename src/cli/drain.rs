@@ -6,10 +6,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tell a proxy to drain: unready at once, no new requests after shutdown.delay, and its admin port stays.
+/// Tell a proxy to drain: not ready at once, no new requests after shutdown.delay. Its admin port stays open.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// The process of `fencepost serve`; 1 is that of a container's own
+    /// Process id of `fencepost serve`; in its own container it is 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
     pid: i32,
 }
@@ -18,17 +18,18 @@ pub struct DrainArgs {
 pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
     let pid = args.pid;
     // By default the signal ends a process, so nobody else may get it.
-    let command = std::fs::read(format!("/proc/{pid}/cmdline"))
-        .with_context(|| format!("there is no process {pid} to see; --pid names fencepost's"))?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).with_context(|| {
+        format!("process {pid} does not exist, or is not visible; set --pid to that of fencepost")
+    })?;
     if !serves(&command) {
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
         bail!(
-            "process {pid} is `{}`, not `fencepost serve`; --pid names the right one. (Containers that share \
-             their process namespace have no fencepost at 1.)",
+            "process {pid} is `{}`, not `fencepost serve`; set --pid to the right one. (If containers share a \
+             process namespace, fencepost is not process 1.)",
             command.trim()
         );
     }
-    let process = Pid::from_raw(pid).context("a process id is above 0")?;
+    let process = Pid::from_raw(pid).context("a process id is greater than 0")?;
     kill_process(process, Signal::USR1)
         .with_context(|| format!("process {pid} cannot be told to drain: send SIGUSR1 as its user"))
 }

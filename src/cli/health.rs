@@ -1,4 +1,5 @@
-//! `fencepost health`: a probe for what can run a command and has no curl, such as the image's health check.
+//! `fencepost health`: a probe for environments that can run a command but have no curl, such as the image's
+//! health check.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::printable::line;
 /// A probe answers at once or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ask the proxy beside this one how it is.
+/// Ask a running fencepost whether it is ready or alive.
 #[derive(Debug, Args)]
 pub struct HealthArgs {
-    /// What to ask for
+    /// The probe
     #[arg(value_enum, default_value_t = Probe::Ready)]
     probe: Probe,
     #[command(flatten)]
@@ -26,9 +27,9 @@ pub struct HealthArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Probe {
-    /// The process runs
+    /// The process is running
     Live,
-    /// It is configured, has reached its store, and is not draining
+    /// Configured, has reached its store, not draining
     Ready,
 }
 

@@ -30,21 +30,21 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b':');
 
-/// Look at the marks of a running proxy, and correct them.
+/// Show and correct the marks of a running proxy.
 #[derive(Debug, Args)]
 pub struct MarksArgs {
     #[command(flatten)]
     admin: AdminArgs,
     #[arg(
-        help = "The file that the proxy's admin.token_file names: writes need it. Reads from elsewhere than the \
-                proxy's loopback need it too, or that of admin.read_token_file",
+        help = "File with the token of admin.token_file, for writes. Reads from outside the proxy's loopback need \
+                it too, or the token of admin.read_token_file",
         long,
         global = true,
         value_name = "FILE",
         env = "FENCEPOST_ADMIN_TOKEN_FILE"
     )]
     token_file: Option<PathBuf>,
-    /// Print the answer as JSON, as the admin API gives it
+    /// Print the JSON of the admin API
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -53,25 +53,25 @@ pub struct MarksArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List marks in the order of their keys
+    /// List marks, ordered by key
     List {
-        /// Only keys that start with this
+        /// Only keys with this prefix
         #[arg(long, default_value = "")]
         prefix: String,
-        /// Only keys that sort after this one: the next page
+        /// Only keys after this one: the next page
         #[arg(long)]
         after: Option<String>,
-        /// How many
+        /// Maximum number of marks
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// Show one mark: who is in flight, what waits, what was refused lately
+    /// Show one mark: requests in flight and waiting, and the latest refusals
     Get {
         /// The resource key
         #[arg(value_parser = key)]
         resource: ResourceKey,
     },
-    /// Raise a mark, as a newer holder's request would
+    /// Raise a mark, as a request of a newer holder does
     Advance {
         /// The resource key
         #[arg(value_parser = key)]
@@ -79,13 +79,13 @@ enum Verb {
         /// The new mark
         #[arg(value_parser = token)]
         token: Token,
-        /// Why, for the audit table
+        /// Reason, for the audit table
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
         who: Who,
     },
-    /// Lower a mark. Refused while requests of the resource may be in flight
+    /// Lower a mark; refused while requests of the resource may be in flight
     Override {
         /// The resource key
         #[arg(value_parser = key)]
@@ -93,20 +93,20 @@ enum Verb {
         /// The new mark
         #[arg(value_parser = token)]
         token: Token,
-        /// Why, for the audit table
+        /// Reason, for the audit table
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         who: Who,
     },
-    /// Say that the outcome of a request is known now, so that newer ones need not wait for it
+    /// State that the outcome of a request is known, so that newer ones need not wait
     Resolve {
         /// The resource key
         #[arg(value_parser = key)]
         resource: ResourceKey,
-        /// The id of the unknown outcome, as `get` shows it
+        /// Id of the unknown outcome, from `get`
         id: String,
-        /// How it is known, for the audit table
+        /// Evidence, for the audit table
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -116,7 +116,7 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Who {
-    /// Who does this, for the audit table
+    /// Your name, for the audit table
     #[arg(long, env = "USER", default_value = "")]
     actor: String,
 }

@@ -1,7 +1,7 @@
-//! The command line: what `fencepost` can be told to do, and with what exit code it ends.
+//! The command line: the subcommands of `fencepost`, and their exit codes.
 //!
-//! Flags and the environment variables that `--help` lists become [`Overrides`] of the file, each with the
-//! name it came by, so that they pass the same checks. No other variable is read: Kubernetes puts
+//! Flags, and the environment variables that `--help` lists, become [`Overrides`] of the file. They keep the
+//! name that they were given by, and pass the same checks. No other variable is read: Kubernetes puts
 //! `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
 
 mod admin;
@@ -26,14 +26,14 @@ use crate::{app, demo, printable};
 pub use overrides::OverrideArgs;
 
 const EXIT_CODES: &str = "Exit codes:
-  0  fine
+  0  success
   1  an error, or a problem was found
   2  wrong usage of the command line
 
-A flag stands above its environment variable, which stands above the file; the --default-… flags
-stand below it. Only the variables listed with the flags are read.";
+Flags override environment variables, which override the file. The file overrides the --default-…
+flags. Only the environment variables that are listed here are read.";
 
-/// A sidecar reverse proxy that checks fencing tokens for services that cannot.
+/// A reverse proxy that checks fencing tokens in front of services that cannot.
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
@@ -43,30 +43,31 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Fence a service.
+    /// Run the proxy in front of a service.
     ///
-    /// With no file at all, `fencepost serve --upstream URL` fences every unsafe request, one resource
-    /// per path, with the marks in ./fencepost.db.
+    /// Without a file, `fencepost serve --upstream URL` fences every unsafe request. Each path is a
+    /// resource of its own, and the marks are stored in ./fencepost.db.
     #[command(after_help = EXIT_CODES)]
     Serve(ServeArgs),
-    /// Play the stories: a zombie with and without fencepost, the overtaking race, a crash.
+    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash.
     Demo(DemoArgs),
-    /// Check a configuration file, and print every problem with its line.
+    /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
     Check(CheckArgs),
     /// Print the JSON Schema of the configuration file.
     Schema,
-    /// Bring the database's schema up to date, and compare the routes with those on record.
+    /// Update the database's schema, and compare the routes with the recorded ones.
     ///
-    /// The routes name the marks. A request that gets another key than on record, or is no longer
-    /// fenced, is listed with both keys; proxies with such routes do not start until they are accepted.
+    /// The routes name the marks. Prints each example of a request that would get another key than
+    /// recorded, or would no longer be fenced. Proxies with such routes do not start until the routes
+    /// are accepted.
     Migrate(MigrateArgs),
-    /// List, read and change marks, through the admin port of a running fencepost.
+    /// List, show and change marks through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
-    /// Ask a running fencepost whether it is ready, or alive: a health check.
-    #[command(after_help = "Exits with 0 if it is, and with 1 and the reason if not.")]
+    /// Ask a running fencepost whether it is ready or alive, as a health check.
+    #[command(after_help = "Exits with 0 if it is. Otherwise prints the reason and exits with 1.")]
     Health(health::HealthArgs),
-    /// Tell a running fencepost to drain and stay: a preStop hook.
+    /// Tell a running fencepost to drain and keep running, as a preStop hook.
     Drain(drain::DrainArgs),
 }
 
@@ -86,7 +87,7 @@ struct ServeArgs {
 
 #[derive(Debug, Args)]
 struct DemoArgs {
-    /// Leave everything running at the end, to be tried by hand.
+    /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
 }
@@ -110,20 +111,20 @@ struct MigrateArgs {
         hide_env_values = true
     )]
     config: Option<PathBuf>,
-    /// Take the file's routes in place of those on record, whatever they change. Marks under the old
-    /// keys hold nobody back any more: be sure that no older holder is left. Stop every proxy of the
-    /// namespace before, and start them after. Refused while one of them is alive; waits until what
-    /// they have left in flight has settled.
+    /// Replace the recorded routes with those of the file, whatever changes. Marks under the old keys
+    /// no longer stop anybody, so make sure that no older holder is left. Stop every proxy of the
+    /// namespace first; this is refused while one is alive. It waits until their requests in flight
+    /// have settled.
     #[arg(long)]
     accept_new_keys: bool,
-    /// Take the file of an embedded store as it is, where a start refuses it because commits are lost. Marks
-    /// that they had raised are lower now: be sure that no older holder is left. Waits before, for
-    /// `store.lease`, twice `barrier.settle` and more, until what they have left in flight has
-    /// settled. Interrupted, it changes nothing.
+    /// Accept the file of an embedded store that a start refuses because it has lost commits. Its marks
+    /// may be lower than before, so make sure that no older holder is left. It first waits for
+    /// `store.lease`, twice `barrier.settle` and more, until requests in flight have settled. If it is
+    /// interrupted, nothing changes.
     #[arg(long)]
     accept_lost_marks: bool,
-    /// Postgres: give this role what `serve` needs on the tables, and no more, so that proxies can run under a
-    /// role that may not change the schema.
+    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can run
+    /// under a role that cannot change the schema.
     #[arg(long, value_name = "ROLE")]
     grant_to: Option<String>,
     #[command(flatten)]
@@ -159,7 +160,7 @@ impl Invocation {
         Ok(Self { command, overrides })
     }
 
-    /// Does it. Boxed, so that the program reuses this crate's machine code and compiles none of its own.
+    /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles none of its own.
     #[must_use]
     pub fn run(self) -> Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>> {
         Box::pin(self.execute())
@@ -213,7 +214,7 @@ impl Invocation {
                 let _logging = logging::start(&settings.log)?;
                 let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
-                    // There is nobody left to say it to.
+                    // Nobody reads standard output any more.
                     let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
                 };
                 let accept = app::Accept {
@@ -244,7 +245,7 @@ impl Invocation {
 fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
     let tell = |problems: &Problems| {
         let mut stderr = std::io::stderr().lock();
-        // There is nowhere left to say that standard error is gone.
+        // Standard error is gone, and there is no other place to report that.
         let _ = writeln!(stderr, "{problems}");
         let _ = writeln!(
             stderr,

@@ -1,16 +1,16 @@
-//! The flags that stand above the file or below it, and the environment variables of the same names.
+//! The flags and environment variables that override the file, and those that only replace its defaults.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
 use crate::config::Overrides;
 
-/// Flags that stand above the file. The fields are read by their names, in [`gather`].
+/// Flags that override the file. [`gather`] reads the fields by their names.
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Args)]
-#[command(next_help_heading = "Above the file")]
+#[command(next_help_heading = "Overrides")]
 pub struct OverrideArgs {
-    /// The service that is fenced: http://host:port, https://host, h2c://host:port or unix:/path.
+    /// URL of the service to protect: http://host:port, https://host, h2c://host:port or unix:/path.
     #[arg(
         long,
         value_name = "URL",
@@ -18,7 +18,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     upstream: Option<String>,
-    /// Where clients connect: host:port or unix:/path. [default: 127.0.0.1:7080]
+    /// Address for clients: host:port or unix:/path [default: 127.0.0.1:7080]
     #[arg(
         long,
         value_name = "ADDR",
@@ -26,9 +26,9 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     listen: Option<String>,
-    /// Where the marks live: sqlite:PATH or postgres://… [default: sqlite:fencepost.db]
+    /// Database for the marks: sqlite:PATH or postgres://… [default: sqlite:fencepost.db]
     ///
-    /// A password on a command line is seen by everybody on the machine: use the environment variable, or
+    /// Every user of the machine can see a password on a command line. Use the environment variable, or
     /// `store.url_file` in the file.
     #[arg(
         long,
@@ -37,7 +37,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     store: Option<String>,
-    /// What shares marks; required with Postgres.
+    /// Namespace of the marks: proxies with the same namespace share them. Required with Postgres.
     #[arg(
         long,
         value_name = "NAME",
@@ -45,7 +45,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     namespace: Option<String>,
-    /// How long the upstream may work on a request after its last byte. [default: 30s]
+    /// How long the upstream may work on a request after its last byte [default: 30s]
     #[arg(
         long,
         value_name = "DURATION",
@@ -53,7 +53,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     settle: Option<String>,
-    /// Where probes, metrics and the marks are served: host:port, unix:/path or off. [default: 127.0.0.1:7081]
+    /// Address for probes, metrics and the admin API: host:port, unix:/path or off [default: 127.0.0.1:7081]
     #[arg(
         long,
         value_name = "ADDR",
@@ -61,7 +61,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     admin_listen: Option<String>,
-    /// Where clients connect, if neither --listen nor the file says: for images.
+    /// Address for clients if neither --listen nor the file has one. Container images set it.
     #[arg(
         long,
         value_name = "ADDR",
@@ -69,7 +69,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     default_listen: Option<String>,
-    /// Where the admin port is, if neither --admin-listen nor the file says: for images.
+    /// Admin address if neither --admin-listen nor the file has one. Container images set it.
     #[arg(
         long,
         value_name = "ADDR",
@@ -77,7 +77,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     default_admin_listen: Option<String>,
-    /// The file that holds the bearer token of admin writes.
+    /// File with the bearer token for admin writes.
     #[arg(
         long,
         value_name = "FILE",
@@ -85,7 +85,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     admin_token_file: Option<String>,
-    /// Without routes in a file: the key of what is protected. [default: {path}]
+    /// Key of the protected resource, if the file has no routes [default: {path}]
     #[arg(
         long,
         value_name = "TEMPLATE",
@@ -93,7 +93,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     resource: Option<String>,
-    /// Without routes in a file: enforce, observe or bypass. [default: enforce]
+    /// Mode, if the file has no routes: enforce, observe or bypass [default: enforce]
     #[arg(
         long,
         value_name = "MODE",
@@ -101,7 +101,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     mode: Option<String>,
-    /// json or text. [default: text on a terminal, else json]
+    /// json or text [default: text on a terminal, otherwise json]
     #[arg(
         long,
         value_name = "FORMAT",
@@ -109,7 +109,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     log_format: Option<String>,
-    /// error, warn, info, debug or trace; also by module. [default: info]
+    /// error, warn, info, debug or trace; also per module [default: info]
     #[arg(
         long,
         value_name = "LEVEL",
@@ -126,7 +126,7 @@ impl std::fmt::Debug for OverrideArgs {
     }
 }
 
-/// The flags, and the fields of the file that they stand above.
+/// The flags, and the fields of the file that they override.
 const FIELDS: [(&str, &str); 11] = [
     ("upstream", "upstream.url"),
     ("listen", "listen"),
@@ -141,7 +141,7 @@ const FIELDS: [(&str, &str); 11] = [
     ("log_level", "log.level"),
 ];
 
-/// Those that stand below the file.
+/// The flags that replace defaults, and yield to the file.
 const BELOW: [(&str, &str); 2] = [
     ("default_listen", "listen"),
     ("default_admin_listen", "admin.listen"),
