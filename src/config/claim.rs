@@ -21,7 +21,7 @@ const MAX_TOKEN_FILE: usize = 4096;
 /// A shorter token can be guessed.
 const MIN_TOKEN: usize = 16;
 
-/// The claim endpoint. Each of the limits that are given has to be met.
+/// The claim endpoint. A claim must satisfy each limit that is set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Claim")]
@@ -29,18 +29,18 @@ pub struct ClaimFile {
     /// Its path on the data port.
     #[schemars(extend("default" = "/.well-known/fencing/claim"))]
     pub path: Option<String>,
-    /// The peers that may claim, by the names in their certificates, as `require_peer` of a route
-    /// has them; all others get a 403. Needs `tls.client_ca_file`. A route's own `require_peer`
-    /// holds for claims as well.
+    /// The clients that may claim, by the names in their certificates, as in `require_peer` of a
+    /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_peer` applies to
+    /// claims as well.
     #[schemars(with = "Option<Vec<String>>")]
     pub require_peer: Option<Vec<Option<String>>>,
-    /// The addresses that may claim, alone or with a prefix length: `10.1.0.0/16`, `::1`; all
-    /// others get a 403. The connection's address counts, and no header: behind a load balancer all
-    /// clients have the balancer's.
+    /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
+    /// get a 403. Only the connection's address counts, no header: behind a load balancer, all
+    /// clients have its address.
     #[schemars(with = "Option<Vec<String>>")]
     pub addresses: Option<Vec<Option<String>>>,
-    /// A file with the bearer token of claims, 16 characters or more; without it a claim gets a
-    /// 401. Of several lines each is a token, so that the old one can stay beside the new one for a
+    /// A file with the bearer token for claims, at least 16 characters; without the token a claim
+    /// gets a 401. Each line is a token, so that an old one can stay valid beside a new one for a
     /// while. Read again when it changes.
     pub token_file: Option<PathBuf>,
 }

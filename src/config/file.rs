@@ -20,85 +20,86 @@ use super::units::{FileMode, Hidden, Limit, OffOr, Size, Time};
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(title = "fencepost configuration", rename = "Configuration")]
 pub struct File {
-    /// Where clients connect: `host:port`, or `unix:/path/of.sock`.
+    /// Address for clients: `host:port`, or `unix:/path/of.sock`.
     #[schemars(extend("default" = "127.0.0.1:7080"))]
     pub listen: Option<String>,
-    /// The mode of the listener's Unix socket, in octal digits: who may connect is who may write to it. By
-    /// default what the umask leaves, which mostly is the owner alone.
+    /// Mode of the listener's Unix socket, in octal digits: users who may write to it may connect.
+    /// The default follows the umask, which usually leaves only the owner.
     pub listen_mode: Option<FileMode>,
     /// TLS for clients. Without it they speak plain HTTP.
     pub tls: Option<TlsFile>,
-    /// The service that is fenced. `url` is required, here or by `--upstream`.
+    /// The protected service. `url` is required, here or by `--upstream`.
     pub upstream: Option<UpstreamFile>,
-    /// Where the marks live.
+    /// The database for the marks.
     pub store: Option<StoreFile>,
     /// How newer tokens wait for older requests.
     pub barrier: Option<BarrierFile>,
     /// How much of a body is read, and for how long.
     pub body: Option<BodyFile>,
-    /// How much goes on at once.
+    /// Limits of the data port.
     pub limits: Option<LimitsFile>,
     /// How the program ends on SIGTERM.
     pub shutdown: Option<ShutdownFile>,
-    /// Probes, metrics, and the API of the marks.
+    /// Probes, metrics, and the API for marks.
     pub admin: Option<AdminFile>,
-    /// What is written to standard error.
+    /// The log on standard error.
     pub log: Option<LogFile>,
-    /// What becomes of a path that no route matches. `safe-only`: GET, HEAD and OPTIONS pass unfenced,
-    /// everything else is a 404. `refuse`: everything is a 404.
+    /// Paths that no route matches. `safe-only`: GET, HEAD and OPTIONS pass unfenced, everything
+    /// else gets a 404. `refuse`: everything gets a 404.
     #[schemars(extend("default" = "safe-only"))]
     pub unmatched: Option<Unmatched>,
-    /// How GET, HEAD and OPTIONS are judged, where a route does not say otherwise.
+    /// How GET, HEAD and OPTIONS are judged, unless a route overrides it.
     #[schemars(extend("default" = "optional"))]
     pub safe_methods: Option<SafeMethods>,
     /// The status of a stale request: 412 or 409.
     #[schemars(extend("default" = 412, "enum" = [412, 409, null]))]
     pub stale_status: Option<u16>,
-    /// Whether refusals name the resource, the token, the mark and the gap between them. `false` leaves
-    /// those four out.
+    /// Whether refusals name the resource, the token, the mark and their difference. `false` omits
+    /// all four.
     #[schemars(extend("default" = true))]
     pub disclose: Option<bool>,
-    /// The endpoint by which a new holder raises the mark before it reads: `off`, or a block with
-    /// its path, and who may claim.
+    /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
+    /// path and the clients that may claim.
     pub claim: Option<OffOr<ClaimFile>>,
-    /// What is fenced, and by which key. The most specific route wins, whatever the order. Without
-    /// any, one route `/{*path}` fences every unsafe request, one resource per path.
+    /// The routes: which requests are fenced, and by which key. The most specific route wins, in
+    /// any order. Without routes, one route `/{*path}` fences every unsafe request, and each path
+    /// is a resource of its own.
     #[schemars(with = "Option<Vec<RouteFile>>")]
     pub routes: Option<Vec<Option<RouteFile>>>,
 }
 
-/// The service that is fenced.
+/// The protected service.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Upstream")]
 pub struct UpstreamFile {
     /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
-    /// `unix:/path/of.sock`. No path: request targets go upstream byte for byte.
+    /// `unix:/path/of.sock`. Without a path: request targets are passed on byte for byte.
     pub url: Option<String>,
     /// The `Host` that the upstream sees: `preserve` (the client's), `rewrite` (the URL's), or a literal
     /// `host` or `host:port`.
     #[schemars(extend("default" = "preserve"))]
     pub host: Option<String>,
-    /// How long a connection may take, with its TLS handshake.
+    /// Time for the connection, including its TLS handshake.
     #[schemars(extend("default" = "2s"))]
     pub connect_timeout: Option<Time>,
-    /// How long the head of a response may take. What happens then is unknown: the request keeps its
-    /// resource for `barrier.settle`.
+    /// Time until the head of the response. After that the outcome is unknown, and the request
+    /// counts as in flight for `barrier.settle`.
     #[schemars(extend("default" = "30s"))]
     pub timeout: Option<Time>,
-    /// How long an idle connection is kept. Keep it below the upstream's own, so that it does not close
-    /// one that is just being used.
+    /// How long an idle connection is kept. Keep it below the upstream's own keep-alive, so that
+    /// fewer requests meet a connection that is being closed.
     #[schemars(extend("default" = "4s"))]
     pub idle_timeout: Option<Time>,
     /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
-    /// take (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether or
-    /// not the proxy runs. After a proxy's death the others wait for this between `store.lease` and
-    /// `barrier.settle`. 100ms to 10m.
+    /// read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether
+    /// the proxy runs or not. When a proxy dies, the others wait for `store.lease`, then for this,
+    /// then for `barrier.settle`. 100ms to 10m.
     #[schemars(extend("default" = "10s"))]
     pub undelivered: Option<Time>,
-    /// Statuses by which a gateway between here and the service says that it does not know what became
-    /// of a request. Such a response goes to the client as it is, but the service may still be at
-    /// work: the request keeps its resource for `barrier.settle`. Envoy says 503 too. `[]`: none.
+    /// Statuses with which a gateway before the service says that it does not know the outcome. The
+    /// client gets the response unchanged, and the request counts as in flight for
+    /// `barrier.settle`, because the service may still be working. Envoy uses 503 too. `[]`: none.
     /// 200 to 599.
     #[schemars(with = "Option<Vec<u16>>", extend("default" = [502, 504]))]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
@@ -107,21 +108,22 @@ pub struct UpstreamFile {
     /// as one of these. `[]`: none. 1 to 16.
     #[schemars(with = "Option<Vec<u16>>", extend("default" = [1, 4, 14]))]
     pub unknown_grpc_statuses: Option<Vec<Option<u16>>>,
-    /// Whether HTTP/2 is spoken to an `https://` upstream, which has to offer it by ALPN. `false`: HTTP/1.1.
+    /// Whether to speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
+    /// HTTP/1.1.
     #[schemars(extend("default" = false))]
     pub http2: Option<bool>,
-    /// How many HTTP/2 connections to the upstream may take requests at once, for fenced requests and
-    /// for all others each. Another one is opened when the streams of the open ones are in use: as many
-    /// as the upstream allows, and 100 at most. Requests beyond that wait for `timeout`, and are a 503
-    /// then. 1 to 10000.
+    /// How many HTTP/2 connections to the upstream may carry requests at once, for fenced requests
+    /// and for all others each. Another one is opened when all streams are in use (as many as the
+    /// upstream allows, at most 100 per connection). Requests beyond that wait for `timeout` and
+    /// then get a 503. 1 to 10000.
     #[schemars(extend("default" = 64))]
     pub http2_connections: Option<u64>,
-    /// TLS to an `https://` upstream, where the system's root certificates and no certificate of the proxy's
-    /// own are not what it takes.
+    /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
+    /// proxy needs a certificate of its own.
     pub tls: Option<UpstreamTlsFile>,
 }
 
-/// Where the marks live.
+/// The database for the marks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Store")]
@@ -131,39 +133,41 @@ pub struct StoreFile {
     /// (`sslmode=verify-full`), unless the URL says otherwise.
     #[schemars(extend("default" = "sqlite:fencepost.db"))]
     pub url: Option<Hidden>,
-    /// A file that holds the `postgres://` URL, such as a mounted secret; read at every connect. In
-    /// place of `url`.
+    /// Instead of `url`: a file with the `postgres://` URL, such as a mounted secret; read at every
+    /// connect.
     pub url_file: Option<PathBuf>,
-    /// TLS toward Postgres, where the URL does not say it.
+    /// TLS to Postgres, unless the URL configures it.
     pub tls: Option<StoreTlsFile>,
-    /// What shares marks: proxies in front of the same upstream use the same namespace. Letters,
+    /// Proxies with the same namespace share marks; use one namespace per upstream. Letters,
     /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
     #[schemars(extend("default" = "default"))]
     pub namespace: Option<String>,
-    /// How long an instance may forward without a renewal that the store has taken; it renews every second.
-    /// Postgres: what a dead instance had in flight keeps its resources waiting for this, then for
-    /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, since clocks may be slewed.
-    /// `SQLite`: a disk whose fsync takes longer than this gets fenced requests refused meanwhile. At least 1s.
+    /// How long an instance may forward without a renewal that the store has committed; it renews
+    /// every second. Postgres: when an instance dies, its resources wait for this, then for
+    /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may run at
+    /// different rates. `SQLite`: while an fsync takes longer than this, fenced requests are
+    /// refused. At least 1s.
     #[schemars(extend("default" = "5s"))]
     pub lease: Option<Time>,
-    /// How long a statement may take. What the store cannot decide in time is a 503.
+    /// Time for one statement. A request that the store cannot decide in time gets a 503.
     #[schemars(extend("default" = "5s"))]
     pub timeout: Option<Time>,
-    /// How many resources are remembered that have nothing in flight.
+    /// How many marks to cache of resources that have nothing in flight.
     #[schemars(extend("default" = 1_000_000))]
     pub cached_marks: Option<u64>,
-    /// Whether `serve` brings the schema of the database up to date, under a lock. `false`: it refuses to
-    /// start if the schema is behind, and `fencepost migrate` is yours to run.
+    /// Whether `serve` updates the schema of the database, under a lock. `false`: it does not start
+    /// if the schema is behind, and you run `fencepost migrate`.
     #[schemars(extend("default" = true))]
     pub migrate: Option<bool>,
-    /// `SQLite`: what becomes of a start that finds no store. `if-missing`: a new one is made, without any marks,
-    /// and the log warns of it: every resource's first token is accepted then, however old it is. `never`: the
-    /// start is refused, as it should be once there are marks; `fencepost migrate` still makes one.
+    /// `SQLite`, if a start finds no store. `if-missing`: create one without marks, with a warning
+    /// in the log; every resource's first token is accepted then, however old it is. `never`:
+    /// refuse to start, as it should be once there are marks; `fencepost migrate` still creates
+    /// one.
     #[schemars(extend("default" = "if-missing"))]
     pub create: Option<Create>,
 }
 
-/// TLS toward Postgres. The files are read at every connect.
+/// TLS to Postgres. The files are read at every connect.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "StoreTls")]
@@ -172,13 +176,13 @@ pub struct StoreFile {
     reason = "the fields are those of the file"
 )]
 pub struct StoreTlsFile {
-    /// The CAs that the server's certificate is verified by, in place of the system's: PEM. As `sslrootcert`
-    /// in the URL.
+    /// The CAs for the server's certificate, instead of the system's: PEM. Like `sslrootcert` in
+    /// the URL.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that the proxy shows to the server, with its chain: PEM. With `key_file`. As
-    /// `sslcert` in the URL.
+    /// The client certificate, followed by its chain: PEM. With `key_file`. Like `sslcert` in the
+    /// URL.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, not encrypted. As `sslkey` in the URL.
+    /// Its private key: PEM, unencrypted. Like `sslkey` in the URL.
     pub key_file: Option<PathBuf>,
 }
 
@@ -187,20 +191,20 @@ pub struct StoreTlsFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Barrier")]
 pub struct BarrierFile {
-    /// How long a request waits for older ones of its resource before it is a 503.
+    /// How long a request waits for older ones of its resource before it gets a 503.
     #[schemars(extend("default" = "10s"))]
     pub wait: Option<Time>,
-    /// How long older exchanges may run on once a newer token waits; then they are reset, and their
-    /// outcome is unknown.
+    /// How long older exchanges may continue once a newer token waits. Then they are reset, and
+    /// their outcome is unknown.
     #[schemars(extend("default" = "10s"))]
     pub drain: Option<Time>,
-    /// How long the upstream may go on working on a request after its last byte has arrived, with its
-    /// caller or without. A promise of yours about the upstream: no newer token is let in for so long
-    /// after an outcome that is unknown. Leave room: a fifth if the upstream is on another machine,
-    /// whose clock may be slewed.
+    /// How long the upstream may go on working on a request after its last byte has arrived,
+    /// whether its caller still waits or not. This is your promise about the upstream: after an
+    /// unknown outcome, no newer token is admitted for this long. Leave room: a fifth if the
+    /// upstream is on another machine, whose clock may run at another rate.
     #[schemars(extend("default" = "30s"))]
     pub settle: Option<Time>,
-    /// How many requests of one resource may wait at once; more are a 503. Never more than
+    /// How many requests of one resource may wait at once; more get a 503. Never more than
     /// `limits.in_flight_per_resource`.
     #[schemars(extend("default" = 1024))]
     pub queue: Option<u64>,
@@ -211,22 +215,22 @@ pub struct BarrierFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Body")]
 pub struct BodyFile {
-    /// Bodies up to this size are read before the request is judged; longer ones are judged first and
-    /// streamed.
+    /// Bodies up to this size are read before the request is judged. Longer ones are judged first
+    /// and streamed.
     #[schemars(extend("default" = "1MiB"))]
     pub buffer: Option<Size>,
-    /// Longer bodies are a 413. `none`: no limit.
+    /// Longer bodies get a 413. `none`: no limit.
     #[schemars(extend("default" = "none"))]
     pub max: Option<Limit>,
-    /// How long a client may take over its whole body where the request is judged. Where nothing is fenced
-    /// nobody waits for it, and a long upload that moves is let be.
+    /// How long a client may take for its whole body on fenced requests. On unfenced requests,
+    /// uploads that make progress may take as long as they like.
     #[schemars(extend("default" = "60s"))]
     pub timeout: Option<Time>,
     /// How long a client may pause within its body, on any route.
     #[schemars(extend("default" = "15s"))]
     pub progress_timeout: Option<Time>,
-    /// A gRPC call whose client has not ended its messages within this is judged, and then streamed: such
-    /// a client may wait for the answer to its first message before it sends the second one.
+    /// A gRPC call whose client has not ended its messages within this time is judged and then
+    /// streamed. Such a client may be waiting for the answer to its first message.
     #[schemars(extend("default" = "250ms"))]
     pub stream_after: Option<Time>,
 }
@@ -236,29 +240,30 @@ pub struct BodyFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Shutdown")]
 pub struct ShutdownFile {
-    /// Between becoming unready and refusing new connections.
+    /// Time from becoming unready to refusing new connections.
     #[schemars(extend("default" = "0s"))]
     pub delay: Option<Time>,
-    /// For all of the draining after that. Keep `delay` and this together below the grace period of
-    /// whatever sends the SIGKILL (Kubernetes: 30s).
+    /// Time for draining after that. Keep the sum of `delay` and this below the time after which
+    /// SIGKILL is sent (Kubernetes: 30s).
     #[schemars(extend("default" = "25s"))]
     pub deadline: Option<Time>,
 }
 
-/// Probes, metrics, and the API of the marks.
+/// Probes, metrics, and the API for marks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Admin")]
 pub struct AdminFile {
-    /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to whoever reaches it. Keys and
-    /// marks are read without a token on the loopback and over a Unix socket only.
+    /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody who
+    /// reaches it. Keys and marks can be read without a token only on the loopback and over a Unix
+    /// socket.
     #[schemars(extend("default" = "127.0.0.1:7081"))]
     pub listen: Option<String>,
-    /// A file that holds the bearer token of writes, of at least 16 characters. Without it there are no
-    /// writes over the admin API.
+    /// A file with the bearer token for writes, of at least 16 characters. Without it, writes are
+    /// disabled.
     pub token_file: Option<PathBuf>,
-    /// A file that holds the bearer token of reads, of at least 16 characters. Without it nobody reads keys
-    /// and marks from elsewhere than the loopback, unless by the token of writes.
+    /// A file with the bearer token for reads, of at least 16 characters. Without it, keys and
+    /// marks can be read from outside the loopback only with the token for writes.
     pub read_token_file: Option<PathBuf>,
     /// TLS for the admin port.
     pub tls: Option<AdminTlsFile>,
@@ -267,26 +272,26 @@ pub struct AdminFile {
     pub ready_follows_store: Option<bool>,
 }
 
-/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; connections that are
-/// open stay as they are.
+/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
+/// connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
 pub struct AdminTlsFile {
-    /// The certificate, with its chain behind it: PEM.
+    /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, not encrypted.
+    /// Its private key: PEM, unencrypted.
     pub key_file: Option<PathBuf>,
 }
 
-/// What is written to standard error.
+/// The log on standard error.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Log")]
 pub struct LogFile {
-    /// `json`, or `text` for people. By default text on a terminal and JSON elsewhere.
+    /// `json`, or `text` for people. The default is text on a terminal, otherwise JSON.
     pub format: Option<LogFormat>,
-    /// `error`, `warn`, `info`, `debug` or `trace`; also by module: `info,fencepost::marks=debug`.
+    /// `error`, `warn`, `info`, `debug` or `trace`; also per module: `info,fencepost::marks=debug`.
     #[schemars(extend("default" = "info"))]
     pub level: Option<String>,
 }

@@ -11,70 +11,73 @@ use super::units::{CountOrNone, Limit, Size, Time};
 use super::validate::{count, seconds, time};
 use crate::fence::ResourceKey;
 
-/// How much goes on at once.
+/// Limits of the data port.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Limits")]
 pub struct LimitsFile {
-    /// How many requests may be at work or waiting; more are a 503.
+    /// How many requests may be in progress or waiting; more get a 503.
     #[schemars(extend("default" = 4096))]
     pub in_flight: Option<u64>,
-    /// How many of them the requests of one connection may be. HTTP/2 clients are told, and wait or
-    /// open another connection. By default a quarter of `in_flight`.
+    /// How many of them may come from one connection. HTTP/2 clients are told, and wait or open
+    /// another connection. The default is a quarter of `in_flight`.
     pub in_flight_per_connection: Option<u64>,
-    /// How many of them the requests of one address may be: an IPv4 address, or an IPv6 /64. By
-    /// default three quarters of `in_flight`, and no limit for loopback addresses. `none` where all
-    /// clients come by one address, as behind a single load balancer.
+    /// How many of them may come from one address: an IPv4 address, or an IPv6 /64. The default is
+    /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
+    /// clients come from one address, such as a single load balancer.
     pub in_flight_per_peer: Option<CountOrNone>,
-    /// How many of them the requests of one resource may be, waiting or in flight. By default three
-    /// quarters of `in_flight`; `none` where there is one resource only.
+    /// How many of them may be of one resource, waiting or in flight. The default is three quarters
+    /// of `in_flight`. Use `none` if there is only one resource.
     pub in_flight_per_resource: Option<CountOrNone>,
-    /// How many connections may be open on the data port. For a further one the longest idle one is
-    /// closed; where none is idle it waits.
+    /// How many connections may be open on the data port. For another one, the connection that has
+    /// been idle longest is closed; if none is idle, the new one waits.
     #[schemars(extend("default" = 4096))]
     pub connections: Option<u64>,
-    /// How many connections one address may have open. For a further one its longest idle one is
-    /// closed; where none is idle, the new one is. By default three quarters of `connections`, and no
-    /// limit for loopback addresses. `none` where all clients come by one address.
+    /// How many connections one address may have open. For another one, its connection that has
+    /// been idle longest is closed; if none is idle, the new one is. The default is three quarters
+    /// of `connections`, and no limit for loopback addresses. Use `none` if all clients come from
+    /// one address.
     pub connections_per_peer: Option<CountOrNone>,
-    /// How many requests one HTTP/2 connection may have at work; a client is told, and waits.
+    /// How many requests one HTTP/2 connection may have in progress; its client is told, and waits.
     #[schemars(extend("default" = 128))]
     pub http2_streams: Option<u64>,
-    /// How long a client may take over the head of a request; also over its TLS handshake.
+    /// How long a client may take for the head of a request, and for its TLS handshake.
     #[schemars(extend("default" = "10s"))]
     pub head_timeout: Option<Time>,
     /// How long a connection may stay open without a request.
     #[schemars(extend("default" = "75s"))]
     pub idle_timeout: Option<Time>,
-    /// How long a client may take nothing of a response that waits for it; then its connection is reset.
+    /// How long a client may read nothing of a response that waits for it; then its connection is
+    /// reset.
     #[schemars(extend("default" = "30s"))]
     pub write_timeout: Option<Time>,
-    /// How many bytes the head of a request may have, its trailers too; more are a 431.
+    /// How many bytes the head of a request may have, and its trailers; more get a 431.
     #[schemars(extend("default" = "64KiB"))]
     pub header_bytes: Option<Size>,
-    /// How many header lines a request may have, 10,000 at most; more are a 431.
+    /// How many header lines a request may have, at most 10,000; more get a 431.
     #[schemars(extend("default" = 100))]
     pub header_count: Option<u64>,
-    /// How many bytes a request's target may have; more are a 414.
+    /// How many bytes a request's target may have; more get a 414.
     #[schemars(extend("default" = "8KiB"))]
     pub target_bytes: Option<Size>,
-    /// How many bytes of bodies may be held at once, over all requests; what finds no room is a 503.
+    /// How many bytes of bodies may be held at once, over all requests; requests beyond that get a
+    /// 503.
     #[schemars(extend("default" = "256MiB"))]
     pub body_memory: Option<Size>,
-    /// How many bytes a resource's key may have; a longer one is a 400. 1 to 1024.
+    /// How many bytes a resource's key may have; longer keys get a 400. 1 to 1024.
     #[schemars(extend("default" = 1024))]
     pub key_bytes: Option<Size>,
-    /// How many resources may get their first mark in a second, over ten seconds; for more,
-    /// requests are a 503, and may come again. A mark is kept for ever. `none`: no limit.
+    /// How many resources may get their first mark in a second, averaged over ten seconds. Requests
+    /// for more get a 503 and may be sent again. A mark is kept for ever. `none`: no limit.
     #[schemars(extend("default" = 1000))]
     pub new_resources: Option<CountOrNone>,
-    /// The same for one client: an IPv4 address, or the /64 of an IPv6 one. `none`: no number. Then,
-    /// too, what a client has taken lately is at most three times what is left for all.
+    /// The same for one client: an IPv4 address, or an IPv6 /64. `none`: no number. In any case, a
+    /// client's recent usage is at most three times what is left for all.
     #[schemars(extend("default" = "none"))]
     pub new_resources_per_peer: Option<CountOrNone>,
-    /// How many bytes of a request's body have to come in a second, on average. A client that falls
-    /// behind by `body.progress_timeout` is a 408. `none`: no such limit. gRPC calls to an
-    /// upstream that speaks HTTP/2 may be slower until others need their places.
+    /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
+    /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream
+    /// that speaks HTTP/2 may be slower until others need their places.
     #[schemars(extend("default" = 512))]
     pub body_rate: Option<Limit>,
 }

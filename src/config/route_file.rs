@@ -9,54 +9,58 @@ use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
 use super::units::{CountOrNone, OffOr, Time};
 use crate::fence::TokenFormat;
 
-/// A route: what is fenced, and by which key.
+/// A route: which requests are fenced, and by which key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Route", extend("required" = ["path"]))]
 pub struct RouteFile {
-    /// The name in metrics and logs; by default the path.
+    /// The name in metrics and logs. The default is the path.
     pub name: Option<String>,
-    /// `{name}` takes one segment, `{*rest}` at the end takes any number, zero too. A slash at the end is part
-    /// of it: `/orders/{id}` does not match `/orders/42/`.
+    /// `{name}` matches one segment; `{*rest}`, at the end, matches any number, including zero. A
+    /// slash at the end is part of the path: `/orders/{id}` does not match `/orders/42/`.
     pub path: Option<String>,
-    /// The unsafe methods that are let through; another one is a 405. By default every unsafe method.
+    /// The unsafe methods that pass; others get a 405. The default is every unsafe method.
     #[schemars(with = "Option<Vec<String>>")]
     pub methods: Option<Vec<Option<String>>>,
-    /// The key of what is protected: text with `{name}` of the path, `{header.x-tenant}`, `{query.q}`,
-    /// `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`, `{id|int}`, and `{id|plain}`,
-    /// which takes letters, digits, `-` and `_` and refuses the rest. Required unless the mode is bypass.
-    /// Changing it makes other resources of the same things, and needs `fencepost migrate --accept-new-keys`.
+    /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
+    /// `{query.q}`, `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`,
+    /// `{id|int}`, and `{id|plain}`, which accepts letters, digits, `-` and `_` and refuses
+    /// everything else. Required unless the mode is bypass. A change gives the same things other
+    /// marks, and needs `fencepost migrate --accept-new-keys`.
     pub resource: Option<String>,
-    /// `enforce`; `observe`: refuse nothing, count what would have been refused; `bypass`: forward
-    /// without looking.
+    /// `enforce`; `observe`: refuse nothing, and count what would be refused; `bypass`: forward
+    /// without a check.
     #[schemars(extend("default" = "enforce"))]
     pub mode: Option<Mode>,
-    /// The peers whose requests are let in, by the names in their certificates; all others get a 403. A URI
-    /// (`spiffe://cluster/ns/pay/sa/worker`) is compared whole, a DNS name whole and without case; `*.pay.svc` is any
-    /// one label before `.pay.svc`. Names are the DNS names and URIs of the certificate's SAN; its common name is
-    /// none (RFC 9525). Needs `tls.client_ca_file`. This is access control, not fencing: it holds in every
-    /// mode, for every method, and for claims.
+    /// The clients that may use the route, by the names in their certificates; others get a 403. A
+    /// URI (`spiffe://cluster/ns/pay/sa/worker`) is compared as a whole, a DNS name as a whole
+    /// without case; `*.pay.svc` is any one label before `.pay.svc`. Names are the DNS names and
+    /// URIs of the certificate's SAN; its common name does not count (RFC 9525). Needs
+    /// `tls.client_ca_file`. This is access control, not fencing: it applies in every mode, to
+    /// every method, and to claims.
     #[schemars(with = "Option<Vec<String>>")]
     pub require_peer: Option<Vec<Option<String>>>,
-    /// How the token is written, and which numbers are believed.
+    /// The format of tokens, and their bounds.
     pub token: Option<TokenFile>,
     /// Whether more than one request may carry the same token. `once`: each token passes once.
     #[schemars(extend("default" = "allow"))]
     pub reuse: Option<Reuse>,
-    /// How GET, HEAD and OPTIONS are judged. By default as the top level says.
+    /// How GET, HEAD and OPTIONS are judged. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
-    /// Whether a request may open a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the opening request is judged
-    /// like a write, whatever its method; the tunnel holds its token's place, and is closed at once when a newer
-    /// token comes. Bypass and observe tunnel in any case.
+    /// Whether a request may open a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the
+    /// opening request is judged like a write, whatever its method. The tunnel counts as in flight
+    /// while it is open, and is closed at once when a newer token comes. Bypass and observe always
+    /// tunnel.
     #[schemars(extend("default" = "refuse"))]
     pub upgrade: Option<Upgrade>,
-    /// What is ambiguous in general and harmless with this upstream. Spellings of a path: `semicolon`,
-    /// `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`, `encoded-question-mark`,
-    /// `encoded-hash`, `double-encoding`. And `path-override`: `X-Original-URL` and `X-Rewrite-URL`,
-    /// where the upstream does not route by them.
+    /// What is refused as ambiguous by default and harmless with this upstream. Spellings of a
+    /// path: `semicolon`, `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`,
+    /// `encoded-question-mark`, `encoded-hash`, `double-encoding`. And `path-override`:
+    /// `X-Original-URL` and `X-Rewrite-URL`, if the upstream does not route by them.
     #[schemars(with = "Option<Vec<String>>")]
     pub allow: Option<Vec<Option<String>>>,
-    /// The `Idempotency-Key` sent upstream: `off`, or a block. On with its defaults if absent.
+    /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with its
+    /// defaults.
     pub idempotency: Option<OffOr<IdempotencyFile>>,
     /// Overrides of the top level's `upstream`.
     pub upstream: Option<RouteUpstreamFile>,
@@ -66,7 +70,7 @@ pub struct RouteFile {
     pub body: Option<BodyFile>,
 }
 
-/// How the token is written, and which numbers are believed.
+/// The format of tokens, and their bounds.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Token")]
@@ -74,16 +78,16 @@ pub struct TokenFile {
     /// Its format in `X-Fencing-Token`.
     #[schemars(extend("default" = "decimal"))]
     pub format: Option<FormatName>,
-    /// How far past its resource's mark a token may be; one that leaps farther is a 422 until an
-    /// operator admits it (`fencepost marks advance`). A number, or `none`. By default, for decimal
-    /// tokens (`decimal`, `after-hash`), 2^48 = 281474976710656, or as much again as the mark if
-    /// that is more. No lock service that is known leaps so far. By default none for the other
-    /// formats. Where tokens are a counter of the lock's own, 1000 is plenty, and stops a forged
-    /// number much earlier.
+    /// How far above its resource's mark a token may be; tokens beyond that get a 422 until an
+    /// operator admits them (`fencepost marks advance`). A number, or `none`. The default for
+    /// decimal tokens (`decimal`, `after-hash`) is 2^48 = 281474976710656, or as much again as the
+    /// mark if that is more; no known lock service leaps that far. For the other formats it is
+    /// none. If each lock has a counter of its own, 1000 is plenty, and stops a forged number much
+    /// earlier.
     pub max_jump: Option<CountOrNone>,
-    /// The greatest token that is believed, also as a resource's first one; a number, or `none`. By
-    /// default, for decimal tokens, 9000000000000000000: there are numbers left above every mark
-    /// then. By default none for the other formats.
+    /// The greatest token that is accepted, also as a resource's first one; a number, or `none`.
+    /// The default for decimal tokens is 9000000000000000000, which leaves numbers above every
+    /// mark. For the other formats it is none.
     pub max: Option<CountOrNone>,
 }
 
@@ -95,7 +99,7 @@ pub enum FormatName {
     Decimal,
     /// Hexadecimal digits of either case, with `0x` or without.
     Hex,
-    /// The decimal number behind the last `#`: `lock#42`.
+    /// The decimal number after the last `#`: `lock#42`.
     AfterHash,
     /// The first 16 hexadecimal digits of a longer text.
     #[serde(rename = "prefix-hex16")]
@@ -113,7 +117,7 @@ impl From<FormatName> for TokenFormat {
     }
 }
 
-/// The `Idempotency-Key` sent upstream.
+/// The `Idempotency-Key` that is sent upstream.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Idempotency")]
@@ -121,21 +125,22 @@ pub struct IdempotencyFile {
     /// The header's name.
     #[schemars(extend("default" = "Idempotency-Key"))]
     pub header: Option<String>,
-    /// `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, else the digest) or
-    /// `{digest}` (of method, target and body). `{resource}-{token}` alone: one key per epoch.
+    /// `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, or else
+    /// the digest) or `{digest}` (of method, target and body). `{resource}-{token}` alone: one key
+    /// per epoch.
     #[schemars(extend("default" = "{resource}-{token}-{operation}"))]
     pub key: Option<String>,
-    /// Whether a request that yields no key (its body is longer than `body.buffer`, and it names no operation) is
-    /// refused.
+    /// Whether to refuse a request that yields no key (its body is longer than `body.buffer`, and
+    /// it names no operation).
     #[schemars(extend("default" = false))]
     pub required: Option<bool>,
     /// `uuid`: version 8, of the SHA-256. `raw`: the text itself.
     #[schemars(extend("default" = "uuid"))]
     pub form: Option<KeyForm>,
-    /// Whether it is sent as a string of RFC 9651, in double quotes.
+    /// Whether to send it as a string of RFC 9651, in double quotes.
     #[schemars(extend("default" = false))]
     pub quoted: Option<bool>,
-    /// What becomes of a key that the client sends itself.
+    /// The treatment of a key that the client sends itself.
     #[schemars(extend("default" = "keep"))]
     pub client_key: Option<ClientKey>,
 }
@@ -147,7 +152,7 @@ pub struct IdempotencyFile {
 pub struct RouteUpstreamFile {
     /// How long the head of a response may take.
     pub timeout: Option<Time>,
-    /// Statuses that leave open what became of a request, in place of the top level's.
+    /// Statuses that leave the outcome of a request unknown, in place of the top level's.
     #[schemars(with = "Option<Vec<u16>>")]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
     /// The same for values of `grpc-status`.
@@ -162,6 +167,6 @@ pub struct RouteUpstreamFile {
 pub struct RouteBarrierFile {
     /// How long a request waits for older ones of its resource.
     pub wait: Option<Time>,
-    /// How long older exchanges may run on once a newer token waits.
+    /// How long older exchanges may continue once a newer token waits.
     pub drain: Option<Time>,
 }

@@ -122,7 +122,7 @@ pub struct StoreSettings {
     /// How long an instance may forward without a renewal that the store has taken.
     pub lease: Duration,
     pub timeout: Duration,
-    /// How many resources are remembered that have nothing in flight.
+    /// How many marks to cache of resources that have nothing in flight.
     pub cached_marks: usize,
     /// Whether `serve` brings the schema up to date.
     pub migrate: bool,
@@ -130,11 +130,11 @@ pub struct StoreSettings {
     pub create: Create,
 }
 
-/// What becomes of a start that finds no embedded store.
+/// What a start does if it finds no embedded store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Create {
-    /// A new one is made, without any marks, and the log warns of it.
+    /// It creates one without marks, with a warning in the log.
     #[default]
     IfMissing,
     /// The start is refused.
@@ -196,7 +196,7 @@ impl std::fmt::Debug for Secret {
 pub struct BarrierSettings {
     /// How long a request waits for older ones.
     pub wait: Duration,
-    /// How long older exchanges may run on once a newer token waits.
+    /// How long older exchanges may continue once a newer token waits.
     pub drain: Duration,
     /// How long the upstream may work on a request after its last byte.
     pub settle: Duration,
@@ -313,9 +313,10 @@ impl PeerShare {
 
 #[derive(Clone, Copy, Debug)]
 pub struct ShutdownSettings {
-    /// Between becoming unready and refusing new connections.
+    /// Time from becoming unready to refusing new connections.
     pub delay: Duration,
-    /// For all of the draining after that.
+    /// Time for draining after that. Keep the sum of `delay` and this below the time after which
+    /// SIGKILL is sent (Kubernetes: 30s).
     pub deadline: Duration,
 }
 
@@ -353,13 +354,13 @@ pub enum LogFormat {
     Text,
 }
 
-/// What becomes of a path that no route matches.
+/// The treatment of paths that no route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unmatched {
-    /// Safe methods pass, others are a 404.
+    /// Safe methods pass, others get a 404.
     SafeOnly,
-    /// All are a 404.
+    /// All get a 404.
     Refuse,
 }
 
@@ -406,15 +407,15 @@ impl Settings {
     }
 }
 
-/// What a route does with what it finds.
+/// What a route does with stale and invalid requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Refuses what is stale.
+    /// Refuses them.
     Enforce,
-    /// Refuses nothing, and counts what it would have refused.
+    /// Refuses nothing, and counts the requests that it would refuse.
     Observe,
-    /// Forwards without looking.
+    /// Forwards without a check.
     Bypass,
 }
 
@@ -447,7 +448,7 @@ pub enum Reuse {
 pub enum Upgrade {
     /// Judged like a write; the tunnel is closed when a newer token comes.
     Allow,
-    /// A 400.
+    /// Refused with a 400.
     Refuse,
 }
 
@@ -455,11 +456,11 @@ pub enum Upgrade {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SafeMethods {
-    /// Judged if they carry a token, else passed unfenced.
+    /// Judged if they carry a token, otherwise passed unfenced.
     Optional,
-    /// Judged like any other; without a token a 428.
+    /// Judged like any other request; without a token they get a 428.
     Required,
-    /// Passed unfenced, token or not.
+    /// Passed unfenced, with or without a token.
     Ignored,
 }
 
@@ -502,7 +503,7 @@ pub enum IdempotencyPart {
     Digest,
 }
 
-/// What an idempotency key looks like.
+/// The form of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyForm {
@@ -512,13 +513,13 @@ pub enum KeyForm {
     Raw,
 }
 
-/// What becomes of a key the client sent itself.
+/// The treatment of a key that the client sends itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientKey {
-    /// It goes upstream in place of ours.
+    /// The client's key goes upstream.
     Keep,
-    /// Ours goes upstream in its place.
+    /// Our key replaces it.
     Replace,
     /// The request is refused.
     Reject,

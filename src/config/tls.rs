@@ -21,53 +21,53 @@ use super::settings::UpstreamUrl;
 use super::units::Time;
 use super::validate::positive;
 
-/// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read again
-/// when they change; connections that are open stay as they are.
+/// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
+/// again when they change; open connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Tls", extend("required" = ["cert_file", "key_file"]))]
 pub struct TlsFile {
-    /// The certificate, with its chain behind it: PEM.
+    /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, not encrypted.
+    /// Its private key: PEM, unencrypted.
     pub key_file: Option<PathBuf>,
-    /// The CAs whose certificates clients show: PEM. Without it clients show none.
+    /// The CAs of client certificates: PEM. Without it, clients show none.
     pub client_ca_file: Option<PathBuf>,
-    /// Whether a client has to show one. `optional`: one without passes the handshake, and has no name for
-    /// `require_peer`; a bad one never passes.
+    /// Whether a client must show one. `optional`: a client without one passes the handshake, and
+    /// has no name for `require_peer`; an invalid one never passes.
     #[schemars(extend("default" = "required"))]
     pub client_auth: Option<ClientAuth>,
-    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate that is on one, or whose
-    /// CA has none, does not pass; nor does any, once a list's next update is past.
+    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
+    /// if it is on a list, if its CA has no list here, or if that list is past its next update.
     pub crl_file: Option<PathBuf>,
-    /// How long a connection may last on which a client has shown a certificate. Then it takes no new
-    /// request. Requests under way on it may end, for as long again; its tunnels are closed.
+    /// How long a connection with a client certificate accepts new requests. Its current requests
+    /// then have as long again to end; its tunnels are closed.
     #[schemars(extend("default" = "1h"))]
     pub client_max_age: Option<Time>,
 }
 
-/// Whether a client has to show a certificate.
+/// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
-    /// Without one there is no connection.
+    /// Connections without a certificate are refused.
     Required,
-    /// It may.
+    /// Clients may show one.
     Optional,
 }
 
-/// TLS toward an `https://` upstream. The files are read again when they change, for new connections.
+/// TLS to an `https://` upstream. The files are read again when they change, for new connections.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "UpstreamTls")]
 pub struct UpstreamTlsFile {
-    /// The CAs that the upstream's certificate is verified by, in place of the system's: PEM.
+    /// The CAs for the upstream's certificate, instead of the system's: PEM.
     pub ca_file: Option<PathBuf>,
-    /// The certificate that the proxy shows to the upstream, with its chain: PEM. With `key_file`.
+    /// The client certificate, followed by its chain: PEM. With `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, not encrypted.
+    /// Its private key: PEM, unencrypted.
     pub key_file: Option<PathBuf>,
-    /// The name that the upstream's certificate has to have, and that is sent as SNI; by default the URL's host.
+    /// The name in the upstream's certificate, also sent as SNI. The default is the URL's host.
     pub server_name: Option<String>,
 }
 
