@@ -139,6 +139,7 @@ impl Control for Core {
                 resource: resource.clone(),
                 token,
                 era,
+                owner: None,
             })
             .await;
             self.audit_row(resource, "advance", (before, Some(token)), reason, actor)

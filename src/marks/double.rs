@@ -362,6 +362,7 @@ impl MarkStore for Double {
             found,
             epochs,
             lost,
+            told: false,
         })
     }
 
@@ -540,7 +541,15 @@ impl MarkStore for Double {
         held(&self.state).connections
     }
 
+    async fn recorded(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.run("instances", |state| {
+            state.instances.values().cloned().collect()
+        })
+        .await
+    }
+
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.note("orphans", 0);
         self.run("instances", |state| {
             let mut rows: Vec<InstanceRow> = state.instances.values().cloned().collect();
             for epoch in &state.epochs {

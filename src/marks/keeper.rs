@@ -111,6 +111,7 @@ impl Keeper {
                     keeper.news(hints),
                     keeper.follow(hints),
                     keeper.closings(hints),
+                    keeper.early_closings(hints),
                     keeper.spendings(hints),
                     keeper.place(),
                     keeper.counting(),
@@ -165,7 +166,12 @@ impl Keeper {
         let me = self.lease.identity().instance;
         let clock = self.lease.clock();
         let sent = clock.now();
-        let mut rows = self.bounded(self.store.instances()).await?;
+        let orphans = self.watch.seeks_orphans(sent);
+        let mut rows = if orphans {
+            self.bounded(self.store.instances()).await?
+        } else {
+            self.bounded(self.store.recorded()).await?
+        };
         self.meters.answered();
         if !self.store.shared() {
             // Only one process can have the file: every other instance is dead.
@@ -180,6 +186,10 @@ impl Keeper {
             answered: clock.now(),
         };
         let verdict = self.watch.observe(&me, &rows, read);
+        if orphans {
+            let found = rows.iter().any(InstanceRow::is_orphan);
+            self.watch.sought_orphans(sent, found);
+        }
         if verdict.news {
             self.ledger.ring_all();
         }

@@ -119,6 +119,8 @@ pub struct Batched {
     /// Resources whose epoch, opened by this batch, was gone at that read: another server has answered it.
     /// Empty where one message over one connection carries both.
     pub lost: Vec<ResourceKey>,
+    /// The read has told the owners of the older epochs of the resources that an ask has opened one for.
+    pub told: bool,
 }
 
 /// A durable note that an instance may have requests of this token in flight.
@@ -162,6 +164,14 @@ pub struct InstanceRow {
     /// `SQLite`: it ran on another machine, or before the last boot of this one. There the file's lock
     /// does not say that it has ended.
     pub elsewhere: bool,
+}
+
+impl InstanceRow {
+    /// Only epoch rows know it.
+    #[must_use]
+    pub fn is_orphan(&self) -> bool {
+        self.dead && self.lease.is_zero() && self.routes.is_empty()
+    }
 }
 
 /// The route table on record.
@@ -252,6 +262,8 @@ pub enum News {
         resource: ResourceKey,
         token: Token,
         era: Era,
+        /// The instance that an older epoch is of; `None`: any may have one.
+        owner: Option<InstanceId>,
     },
     /// An epoch of the resource that somebody waits for was closed.
     Closed { resource: ResourceKey },
@@ -457,8 +469,14 @@ pub trait MarkStore: Send + Sync + 'static {
     /// every other column 0 or empty).
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
 
-    /// Names the connection that answered [`Self::instances`] last; 0 before. Another one may be to another server, whose
-    /// counters are behind.
+    /// [`Self::instances`] without the ids that only epoch rows know, at least where finding those costs more with
+    /// more epochs.
+    async fn recorded(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.instances().await
+    }
+
+    /// Names the connection that answered [`Self::instances`] or [`Self::recorded`] last; 0 before. Another one may
+    /// be to another server, whose counters are behind.
     fn instances_over(&self) -> u64;
 
     /// Declares an instance dead if its counter still stands at `renewals`; says whether it is dead now. Fails if it

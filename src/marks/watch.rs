@@ -37,7 +37,14 @@ struct Table {
     instances: HashMap<InstanceId, Seen>,
     /// Over which connection they were read last.
     connection: u64,
+    /// An epoch was met whose owner is none of these instances.
+    stranger: bool,
+    /// When the epoch rows were last searched for unknown owners, and had none.
+    searched: Option<Duration>,
 }
+
+/// From one search for owners that only epoch rows know to the next.
+const BETWEEN_SEARCHES: Duration = Duration::from_mins(1);
 
 /// How the instances were read.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +126,30 @@ impl Watch {
         }
     }
 
+    /// An epoch of this instance is in the way here. One that is not known yet is looked for with the next read.
+    pub fn meet(&self, id: &InstanceId) {
+        let mut table = self.lock();
+        table.stranger |= !table.instances.contains_key(id);
+    }
+
+    /// Whether the next read is to find the owners that only epoch rows know, too: seldom, since that takes long
+    /// where many rows were deleted, but at once where such an epoch is in the way.
+    #[must_use]
+    pub fn seeks_orphans(&self, now: Duration) -> bool {
+        let mut table = self.lock();
+        if std::mem::take(&mut table.stranger) {
+            table.searched = None;
+        }
+        let searched = table.searched;
+        searched.is_none_or(|at| now.saturating_sub(at) >= BETWEEN_SEARCHES)
+    }
+
+    /// The epoch rows were searched by a read that was sent at `sent`. Orphans that were found are read again until
+    /// they are buried: their settling is forgotten with them.
+    pub fn sought_orphans(&self, sent: Duration, found: bool) {
+        self.lock().searched = (!found).then_some(sent);
+    }
+
     /// A read has failed: nothing is known of what the counters did meanwhile.
     pub fn interrupted(&self) {
         self.lock().interrupt();
@@ -153,6 +184,7 @@ impl Table {
         for entry in self.instances.values_mut() {
             entry.still_since = None;
         }
+        self.searched = None;
     }
 }
 
@@ -278,6 +310,29 @@ mod tests {
         verdict(SEC);
         assert!(verdict(30 * SEC).settled.is_empty());
         assert_eq!(verdict(31 * SEC).settled, vec![InstanceId::from_bits(2)]);
+    }
+
+    #[test]
+    fn orphans_are_looked_for_seldom_and_at_once_where_one_is_in_the_way() {
+        let watch = watch();
+        assert!(watch.seeks_orphans(SEC), "at the start");
+        observe(&watch, &[row(2, 7, false)], SEC);
+        watch.sought_orphans(SEC, false);
+        assert!(!watch.seeks_orphans(60 * SEC));
+        assert!(watch.seeks_orphans(61 * SEC));
+        watch.sought_orphans(61 * SEC, false);
+        watch.meet(&InstanceId::from_bits(2));
+        assert!(!watch.seeks_orphans(62 * SEC), "it is known");
+        watch.meet(&InstanceId::from_bits(3));
+        for at in [62, 63] {
+            assert!(watch.seeks_orphans(at * SEC), "until that read succeeds");
+        }
+        watch.sought_orphans(63 * SEC, true);
+        assert!(watch.seeks_orphans(64 * SEC), "while there is one");
+        watch.sought_orphans(64 * SEC, false);
+        assert!(!watch.seeks_orphans(65 * SEC));
+        watch.interrupted();
+        assert!(watch.seeks_orphans(66 * SEC), "it may be another server");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Any login of the database can send a notification. None is believed: each is a hint to look at the store.
 
-use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+use crate::support::relay::Statement;
+use crate::support::{Config, Pair, Proxy, Store, Upstream, eventually, put};
 
 /// Sends this many notifications about the resource, as a fencepost would, of tokens from 2^62 on.
 async fn forge(store: &Store, resource: &str, count: u64) {
@@ -58,4 +59,48 @@ async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
     })
     .await;
     upstream.assert_no_overtaking();
+}
+
+/// The read behind an advance tells whose older epoch it finds, so that no statement of its own does; and only
+/// the owner looks into it.
+#[tokio::test]
+async fn a_hand_over_costs_only_the_statements_that_it_needs() {
+    let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+    let Some(pair) = Pair::start("a_hand_over_costs_only_…", quiet).await else {
+        return;
+    };
+    let ways = [&pair.way_of_a, &pair.way_of_b];
+    let passed = |statement| ways.map(|way| way.passed(statement)).iter().sum::<usize>();
+    pair.a
+        .send(put("/orders/7").token(1))
+        .await
+        .assert_forwarded();
+    let kinds = [
+        Statement::Advance,
+        Statement::Epochs,
+        Statement::Close,
+        Statement::Notify,
+        Statement::OwnOf,
+    ];
+    let before = kinds.map(passed);
+    let hand_overs = 40;
+    for (token, proxy) in (2..).zip([&pair.b, &pair.a].into_iter().cycle().take(hand_overs)) {
+        proxy
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    let after = kinds.map(passed);
+    let [advances, reads, closes, notifies, hints] = std::array::from_fn(|i| after[i] - before[i]);
+    assert_eq!(advances, hand_overs);
+    assert_eq!(closes, hand_overs);
+    assert_eq!(hints, 0, "nobody looks for an epoch that is another's");
+    // One goes with the advance, and one follows the close. A slow machine looks again meanwhile, and tells
+    // the owner once more. All other notifications go with a deletion.
+    let again = reads.checked_sub(2 * hand_overs).expect("two for each");
+    assert!(
+        (closes..=closes + again).contains(&notifies),
+        "{notifies}, {again}"
+    );
+    pair.upstream.assert_no_overtaking();
 }

@@ -4,8 +4,8 @@
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
 //! neither the lane nor the lease waits for. Hints that come meanwhile share the next read. After a
 //! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
-//! number of reads. A hint that an older epoch was closed leads to one more look of the lane's, and those
-//! have a pause in between.
+//! number of reads. A hint that an older epoch was closed leads to one more look of the lane's. After a
+//! look that did not help there is a pause, too.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,13 @@ use tokio::sync::Notify;
 use super::Keeper;
 use crate::fence::ResourceKey;
 use crate::marks::ledger::Hint;
-use crate::marks::store::{Heard, News};
+use crate::marks::store::{Heard, InstanceId, News};
 
 /// The most marks that one read asks for, and the most hints that wait for it.
 const MOST: usize = 1024;
 /// After a read in which no hint proved true.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between the looks at what was closed. The first one is made at once.
+/// After a look at what was closed that found it in the way still.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// The rows to look at.
@@ -32,6 +32,8 @@ pub(super) struct Hints {
     newer: Waiting,
     /// Resources of which an older epoch was closed.
     closed: Waiting,
+    /// The same, where nobody waits for one yet: the answer that says so may still be under way to the lane.
+    early: Waiting,
     /// It may be another server that answers now.
     server: Notify,
 }
@@ -95,9 +97,15 @@ impl Keeper {
         while let Some(item) = heard.recv().await {
             match item {
                 Heard::News(News::Newer {
-                    resource, token, ..
+                    resource,
+                    token,
+                    owner,
+                    ..
                 }) => match self.ledger.hinted(&resource, token) {
                     Hint::Known => {}
+                    // Another one's epoch is meant.
+                    Hint::NoEpoch
+                        if owner.as_ref().is_some_and(|owner| *owner != self.own_id()) => {}
                     // An opening whose answer was lost, perhaps: only the store knows it.
                     Hint::NoEpoch => self.lane.hint(resource),
                     Hint::Look if hints.newer.add(resource) => {}
@@ -108,6 +116,8 @@ impl Keeper {
                     if self.ledger.waits_for_others(&resource) {
                         // Beyond the most, the upkeep has them looked at where somebody waits.
                         hints.closed.add(resource);
+                    } else {
+                        hints.early.add(resource);
                     }
                 }
                 Heard::Resumed => {
@@ -136,11 +146,23 @@ impl Keeper {
     /// Has the lane look at what was closed.
     pub(super) async fn closings(&self, hints: &Hints) {
         loop {
-            for key in hints.closed.next().await {
-                self.lane.look(key);
+            if !self.lane.closed(hints.closed.next().await).await {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
             }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
+    }
+
+    /// Has the lane find out whether somebody waits by now for what was closed.
+    pub(super) async fn early_closings(&self, hints: &Hints) {
+        loop {
+            if !self.lane.closed(hints.early.next().await).await {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+        }
+    }
+
+    fn own_id(&self) -> InstanceId {
+        self.lease.identity().instance
     }
 
     /// Learns these marks from the store. `false`: none of them says more than was known, or nobody can tell.

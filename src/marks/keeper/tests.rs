@@ -828,6 +828,7 @@ async fn a_forged_notification_changes_nothing() {
                 resource: resource.clone(),
                 token: Token::MAX,
                 era,
+                owner: None,
             });
         }
         store.notify(&News::Closed {
@@ -881,6 +882,40 @@ async fn a_flood_of_hints_that_something_was_closed_costs_a_bounded_number_of_lo
     let (before, began) = (store.calls("epochs"), Instant::now());
     store.notify(&closed);
     store.until("epochs", before + 1).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!two.ledger.waits_for_others(&a));
+    stop.cancel();
+}
+
+/// The owner may be told, close and tell of it before the answer that says that it is waited for has come.
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_told_of_before_the_answer_is_looked_into_at_once() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(two.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let began = Instant::now();
+    let go = Arc::new(Notify::new());
+    store.plan("epochs", Act::HoldAnswer(Arc::clone(&go)));
+    let reads = store.calls("epochs");
+    let answer = async {
+        store.until("epochs", reads + 1).await;
+        store.state().epochs.retain(|row| row.token == token(6));
+        store.notify(&News::Closed {
+            resource: a.clone(),
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        go.notify_one();
+        store.until("epochs", reads + 2).await;
+    };
+    let (opened, ()) = tokio::join!(open(&two, &a, 6), answer);
+    assert!(opened.is_ok());
     assert_eq!(began.elapsed(), Duration::ZERO);
     tokio::time::sleep(MOMENT).await;
     assert!(!two.ledger.waits_for_others(&a));

@@ -56,7 +56,7 @@ impl Lane {
         for news in self.enter(outcome, true) {
             // Told with the next look, which also finds out whether it is still needed.
             if let News::Newer { resource, .. } = news {
-                self.looks.insert(resource);
+                self.look(resource);
             }
         }
         match self.aside.remove(&key) {

@@ -129,6 +129,8 @@ pub(super) struct Outcome {
     pub epochs: Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
     /// See [`Batched::lost`].
     pub lost: Vec<ResourceKey>,
+    /// See [`Batched::told`].
+    pub told: bool,
     pub looks: Vec<ResourceKey>,
 }
 
@@ -147,13 +149,13 @@ pub(super) async fn send(
         riders,
         looks,
     } = load;
-    let mut lost = Vec::new();
+    let (mut lost, mut told) = (Vec::new(), false);
     let (result, read) = if groups.is_empty() {
         (Ok(Vec::new()), None)
     } else {
         match advance(store, meters, &groups, &riders, &looks, era, &by).await {
             Ok(done) => {
-                lost = done.lost;
+                (lost, told) = (done.lost, done.told);
                 (Ok(done.found), Some(done.epochs))
             }
             Err(error) => (Err(error), None),
@@ -188,6 +190,7 @@ pub(super) async fn send(
         result,
         epochs,
         lost,
+        told,
         looks,
     }
 }

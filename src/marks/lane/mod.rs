@@ -163,6 +163,9 @@ enum Command {
     },
     /// Read again which epochs of the resource are open elsewhere.
     Look(ResourceKey),
+    /// Of these resources an epoch was closed elsewhere: those are read again at which it is waited for. The
+    /// answer comes behind that read; `false`: all that were read are waited for still.
+    Closed(Vec<ResourceKey>, oneshot::Sender<bool>),
     /// Own rows that were not registered here when they were read.
     Unclaimed(Vec<EpochRow>, oneshot::Sender<()>),
     /// Rows of this generation that were registered here, and then not on record.
@@ -225,6 +228,12 @@ impl LaneHandle {
     /// See [`Command::Look`].
     pub fn look(&self, key: ResourceKey) {
         let _ = self.tx.send(Command::Look(key));
+    }
+
+    /// See [`Command::Closed`]. The lane hears of it behind the answers that came before.
+    pub async fn closed(&self, keys: Vec<ResourceKey>) -> bool {
+        let (judged, done) = oneshot::channel();
+        self.tx.send(Command::Closed(keys, judged)).is_ok() && done.await.unwrap_or(false)
     }
 
     /// Reads, soon, which own epochs are below their mark, and closes those nobody uses. Not where the store

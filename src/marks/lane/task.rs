@@ -63,6 +63,10 @@ pub struct Lane {
     pub(super) unanswered: HashSet<Opening>,
     pub(super) waiting: VecDeque<(ResourceKey, Waiter)>,
     pub(super) looks: HashSet<ResourceKey>,
+    /// Those of them that tell nobody who is still in the way: their owners have just been told.
+    pub(super) quiet: HashSet<ResourceKey>,
+    /// Looks that were asked for because something was closed elsewhere, and who waits to hear whether it helped.
+    pub(super) closed: Vec<(Vec<ResourceKey>, oneshot::Sender<bool>)>,
     pub(super) gives: Vec<((ResourceKey, Token, String), oneshot::Sender<bool>)>,
     pub(super) closes: Closes,
     /// How many resources this turn's batch had.
@@ -105,6 +109,8 @@ impl Lane {
             unanswered: HashSet::new(),
             waiting: VecDeque::new(),
             looks: HashSet::new(),
+            quiet: HashSet::new(),
+            closed: Vec::new(),
             gives: Vec::new(),
             closes: Closes::new(Instant::now()),
             batch: 0,
@@ -173,8 +179,15 @@ impl Lane {
                 }
             }
             Command::GiveBack { spend, reply } => self.gives.push((spend, reply)),
-            Command::Look(key) => {
-                self.looks.insert(key);
+            Command::Look(key) => self.look(key),
+            Command::Closed(mut keys, judged) => {
+                keys.retain(|key| self.ledger.waits_for_others(key));
+                for key in &keys {
+                    if self.looks.insert(key.clone()) {
+                        self.quiet.insert(key.clone());
+                    }
+                }
+                self.closed.push((keys, judged));
             }
             Command::Unclaimed(rows, judged) => {
                 self.disown(rows);
@@ -226,6 +239,7 @@ impl Lane {
             let news = self.enter(outcome, false);
             self.announce(news).await;
         }
+        self.judge_closed();
         self.give_back().await;
         self.drain_some();
         self.close_some().await;
@@ -236,6 +250,22 @@ impl Lane {
         }
         if upkeep || std::mem::take(&mut self.repair) {
             self.repair().await;
+        }
+    }
+
+    /// Has the resource looked at, and those told who are still in the way.
+    pub(super) fn look(&mut self, key: ResourceKey) {
+        self.quiet.remove(&key);
+        self.looks.insert(key);
+    }
+
+    /// Answers those whose looks have been made.
+    fn judge_closed(&mut self) {
+        let (looks, ledger) = (&self.looks, &self.ledger);
+        let made = |keys: &Vec<ResourceKey>| keys.iter().all(|key| !looks.contains(key));
+        for (keys, judged) in self.closed.extract_if(.., |(keys, _)| made(keys)) {
+            let helped = keys.iter().any(|key| !ledger.waits_for_others(key));
+            let _ = judged.send(helped || keys.is_empty());
         }
     }
 
@@ -305,6 +335,7 @@ impl Lane {
             result,
             epochs,
             lost,
+            told,
             looks,
         } = outcome;
         for opening in groups.iter().filter_map(|group| group.ask.opening) {
@@ -322,10 +353,12 @@ impl Lane {
             Err(_) if !riders.rows.is_empty() => self.closes.failed(now),
             Err(_) => {}
         }
-        if let Ok(rows) = &epochs {
-            for key in &looks {
+        for key in &looks {
+            let quiet = self.quiet.remove(key);
+            if let Ok(rows) = &epochs {
                 let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
                 match self.ledger.looked(key, rows, by.generation) {
+                    Looked::Left(_) if quiet => {}
                     Looked::Left(left) => {
                         for (older, token) in left {
                             self.tell(&mut news, &older, token, era);
@@ -339,16 +372,13 @@ impl Lane {
         }
         match result {
             Ok(found) => {
+                let mut waits = Vec::new();
                 for (group, found) in groups.into_iter().zip(found) {
-                    let rows = match &epochs {
-                        Ok(_) if lost.contains(&group.ask.resource) => Ok(None),
-                        Ok(rows) => {
-                            let rows = rows.get(&group.ask.resource);
-                            Ok(Some(rows.map_or(&[][..], Vec::as_slice)))
-                        }
-                        Err(error) => Err(error),
-                    };
-                    self.enter_one(group, &found, era, &by, rows, &mut news);
+                    let rows = rows_of(&epochs, &lost, &group.ask.resource);
+                    self.enter_one(group, &found, era, &by, rows, &mut waits);
+                }
+                if !told {
+                    news.extend(waits);
                 }
             }
             Err(StoreError::LockTimeout(message)) if !aside => {
@@ -538,11 +568,13 @@ impl Lane {
 
     /// Whom to tell that somebody waits for its older epoch: the owner, if it lives. `era`: under which it was read.
     fn tell(&self, news: &mut Vec<News>, older: &EpochRow, token: Token, era: Era) {
+        self.watch.meet(&older.instance);
         if self.store.shared() && !self.watch.is_dead(&older.instance) {
             let item = News::Newer {
                 resource: older.resource.clone(),
                 token,
                 era,
+                owner: Some(older.instance.clone()),
             };
             if !news.contains(&item) {
                 news.push(item);
@@ -559,6 +591,19 @@ impl Lane {
             tracing::debug!(%error, "an announcement was lost; the other instances will poll");
         }
     }
+}
+
+/// What the second read says of one resource; `None`: the epoch that was opened there is gone.
+fn rows_of<'a>(
+    epochs: &'a Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
+    lost: &[ResourceKey],
+    resource: &ResourceKey,
+) -> Result<Option<&'a [EpochRow]>, &'a StoreError> {
+    if epochs.is_ok() && lost.contains(resource) {
+        return Ok(None);
+    }
+    let rows = epochs.as_ref()?.get(resource);
+    Ok(Some(rows.map_or(&[][..], Vec::as_slice)))
 }
 
 /// Tells those who wait for these rows that they are gone.

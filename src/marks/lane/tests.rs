@@ -409,6 +409,7 @@ async fn others_are_told_of_what_waits_and_of_what_has_closed() {
         resource: key("a"),
         token: token(6),
         era: 0,
+        owner: Some(InstanceId::from_bits(1)),
     };
     assert_eq!(store.news(), std::slice::from_ref(&newer));
     assert!(one.ledger.learn(&key("a"), token(6), 0, true));

@@ -1,6 +1,10 @@
 //! One turn of the writer in one message: the advance and the deletion of what has drained in one
 //! transaction, its commit, and the second read behind it. One round trip, one commit.
 //!
+//! The second read also tells the owners of the older epochs that it finds. They look at the mark then, and
+//! find it, since the advance has committed before. A full queue of notifications must fail no batch:
+//! nobody is told then, and the others poll.
+//!
 //! The driver does not pipeline, but a message of the simple protocol may have several statements. Its
 //! literals are numbers, and text as the hex digits of its bytes: nothing that comes from a request is
 //! ever SQL. The statements are prepared once per connection ([`PREPARE`]), and each execution names
@@ -25,7 +29,7 @@ use sqlx::{AssertSqlSafe, Either, PgConnection, Row as _};
 use super::lane::ADVANCE;
 use crate::fence::ResourceKey;
 use crate::marks::rows::{self, Failure};
-use crate::marks::store::{Batch, Batched, EpochRow, Found, InstanceId, StoreError};
+use crate::marks::store::{Ask, Batch, Batched, EpochRow, Found, InstanceId, StoreError};
 
 /// Keys have no control characters, so one of these parts them.
 const BREAK: char = '\n';
@@ -33,21 +37,36 @@ const BREAK: char = '\n';
 /// The types of [`ADVANCE`]'s arguments.
 const ADVANCE_TYPES: &str = "text, bigint, text, bigint[], bigint[], text, text, bigint[], boolean[], text, text, text, bigint[]";
 
+/// The types of [`SECOND_READ`]'s arguments.
+const SECOND_READ_TYPES: &str = "text, text, text, text, bigint[], bigint[], text, bigint";
+
 /// The rows of other instances, by leaps over this one's own: those are most, and are known. Of the
 /// resources that are looked at, all rows. Each key is looked up by itself, so that the plan, which is
 /// kept, suits any number of keys and of open epochs.
+///
+/// An owner is told if it lives and the ask has raised the mark or found it at its token.
 const SECOND_READ: &str = "
 SELECT current_setting('fencepost.batch', true),
-    array_agg(o.resource), array_agg(o.instance), array_agg(o.opening), array_agg(o.token)
+    array_agg(o.resource), array_agg(o.instance), array_agg(o.opening), array_agg(o.token),
+    count(pg_notify($7, json_build_object('k', 'newer', 'r', o.resource, 't', o.newer::text,
+        'e', $8, 'o', o.instance)::text)::text) FILTER (
+            WHERE o.token < o.newer
+            AND o.newer = (SELECT m.token FROM marks AS m
+                WHERE m.namespace = $1 AND m.resource = o.resource)
+            AND (SELECT NOT i.dead FROM instances AS i
+                WHERE i.namespace = $1 AND i.id = o.instance)
+            AND o.instance <> $3 AND pg_notification_queue_usage() < 0.9)
 FROM (
-    SELECT e.* FROM unnest(string_to_array($2, chr(10))) AS k(resource) CROSS JOIN LATERAL (
+    SELECT e.*, k.newer FROM unnest(string_to_array($2, chr(10)), $5) AS k(resource, newer)
+    CROSS JOIN LATERAL (
         (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
          WHERE e.namespace = $1 AND e.resource = k.resource AND e.instance < $3 OFFSET 0)
         UNION ALL
         (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
          WHERE e.namespace = $1 AND e.resource = k.resource AND e.instance > $3 OFFSET 0)) AS e
     UNION ALL
-    SELECT e.* FROM unnest(string_to_array($4, chr(10))) AS k(resource) CROSS JOIN LATERAL (
+    SELECT e.*, k.newer FROM unnest(string_to_array($4, chr(10)), $6) AS k(resource, newer)
+    CROSS JOIN LATERAL (
         SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
         WHERE e.namespace = $1 AND e.resource = k.resource OFFSET 0) AS e
 ) AS o";
@@ -67,7 +86,7 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::E
     }
     let statements = format!(
         "PREPARE fencepost_advance({ADVANCE_TYPES}) AS {ADVANCE};\n\
-         PREPARE fencepost_second_read(text, text, text, text) AS {SECOND_READ}"
+         PREPARE fencepost_second_read({SECOND_READ_TYPES}) AS {SECOND_READ}"
     );
     let prepared = sqlx::raw_sql(AssertSqlSafe(statements));
     prepared.execute(connection).await.map(drop)
@@ -76,11 +95,11 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::E
 /// `number` is that of no other batch over this connection.
 pub(super) async fn run(
     connection: &mut PgConnection,
-    namespace: &str,
+    (namespace, channel): (&str, &str),
     batch: Batch<'_>,
     number: u64,
 ) -> Result<Batched, Failure> {
-    let message = message(namespace, batch, number);
+    let message = message(namespace, channel, batch, number);
     let mut results = vec![Vec::new()];
     let mut answers = sqlx::raw_sql(AssertSqlSafe(message)).fetch_many(connection);
     while let Some(answer) = answers.try_next().await? {
@@ -109,6 +128,7 @@ pub(super) async fn run(
         found: found(batch, advanced)?,
         epochs: epochs(read),
         lost: Vec::new(),
+        told: true,
     })
 }
 
@@ -117,7 +137,7 @@ fn odd(what: &str, value: &dyn std::fmt::Debug) -> StoreError {
 }
 
 /// The first words are for people who look at the server's activity.
-fn message(namespace: &str, batch: Batch<'_>, number: u64) -> String {
+fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> String {
     let Batch {
         instance,
         era,
@@ -154,14 +174,20 @@ fn message(namespace: &str, batch: Batch<'_>, number: u64) -> String {
     sql.text(namespace);
     sql.0.push(',');
     let opens = asks.iter().filter(|ask| ask.opening.is_some());
-    let opens = opens.map(|ask| &ask.resource);
-    let opens = opens.filter(|resource| !looks.contains(resource));
-    sql.list(opens.map(ResourceKey::as_str));
+    let opens: Vec<&Ask> = opens.collect();
+    let newer = |resource: &ResourceKey| {
+        let ask = opens.iter().find(|ask| ask.resource == *resource);
+        ask.map_or(0, |ask| ask.token.get())
+    };
+    let unseen = opens.iter().filter(|ask| !looks.contains(&ask.resource));
+    sql.list(unseen.clone().map(|ask| ask.resource.as_str()));
     sql.text(instance.as_str());
     sql.0.push(',');
     sql.list(looks.iter().map(ResourceKey::as_str));
-    sql.0.pop();
-    sql.0.push(')');
+    sql.numbers(unseen.map(|ask| Some(ask.token.get())));
+    sql.numbers(looks.iter().map(|resource| Some(newer(resource))));
+    sql.text(channel);
+    let _ = write!(sql.0, ",{era})");
     sql.0
 }
 

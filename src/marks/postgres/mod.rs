@@ -155,6 +155,18 @@ impl PostgresStore {
         .await
     }
 
+    async fn read_instances(&self, orphans: life::Orphans) -> Result<Vec<InstanceRow>, StoreError> {
+        self.bounded(async {
+            let mut turn = self.keeper.turn().await?;
+            let read = turn.run(async |c| life::instances(c, &self.namespace, orphans).await);
+            let rows = read.await?;
+            self.instances_over.store(turn.number(), Ordering::Relaxed);
+            turn.done();
+            Ok(rows)
+        })
+        .await
+    }
+
     async fn bounded<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
@@ -257,7 +269,7 @@ impl MarkStore for PostgresStore {
     async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
         let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
         self.on(&self.lane, async |c| {
-            batch::run(c, &self.namespace, batch, number).await
+            batch::run(c, (&self.namespace, &self.channel), batch, number).await
         })
         .await
     }
@@ -380,15 +392,11 @@ impl MarkStore for PostgresStore {
     }
 
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.bounded(async {
-            let mut turn = self.keeper.turn().await?;
-            let read = turn.run(async |c| life::instances(c, &self.namespace).await);
-            let rows = read.await?;
-            self.instances_over.store(turn.number(), Ordering::Relaxed);
-            turn.done();
-            Ok(rows)
-        })
-        .await
+        self.read_instances(life::Orphans::Found).await
+    }
+
+    async fn recorded(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        self.read_instances(life::Orphans::LeftOut).await
     }
 
     fn instances_over(&self) -> u64 {

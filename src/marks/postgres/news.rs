@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::connect::Connector;
 use super::errors::error_of;
 use crate::fence::{ResourceKey, Token};
-use crate::marks::store::{Era, Heard, News, StoreError};
+use crate::marks::store::{Era, Heard, InstanceId, News, StoreError};
 
 /// Between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -39,8 +39,17 @@ pub(super) fn channel(namespace: &str) -> String {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
 enum Payload {
-    Newer { r: String, t: String, e: Era },
-    Closed { r: String },
+    Newer {
+        r: String,
+        t: String,
+        e: Era,
+        /// Absent in what versions before 0.2.0 send.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        o: Option<String>,
+    },
+    Closed {
+        r: String,
+    },
 }
 
 pub(super) fn encode(news: &News) -> Option<String> {
@@ -49,10 +58,12 @@ pub(super) fn encode(news: &News) -> Option<String> {
             resource,
             token,
             era,
+            owner,
         } => Payload::Newer {
             r: resource.as_str().to_owned(),
             t: token.to_string(),
             e: *era,
+            o: owner.as_ref().map(|owner| owner.as_str().to_owned()),
         },
         News::Closed { resource } => Payload::Closed {
             r: resource.as_str().to_owned(),
@@ -64,10 +75,11 @@ pub(super) fn encode(news: &News) -> Option<String> {
 /// `None` for what no fencepost sends; anybody with a login may notify.
 fn decode(payload: &str) -> Option<News> {
     Some(match serde_json::from_str(payload).ok()? {
-        Payload::Newer { r, t, e } => News::Newer {
+        Payload::Newer { r, t, e, o } => News::Newer {
             resource: ResourceKey::new(r).ok()?,
             token: Token::new(t.parse().ok()?)?,
             era: e,
+            owner: o.as_deref().map(InstanceId::from_row),
         },
         Payload::Closed { r } => News::Closed {
             resource: ResourceKey::new(r).ok()?,
@@ -239,6 +251,7 @@ mod tests {
                 resource: resource.clone(),
                 token: Token::MAX,
                 era: 3,
+                owner: Some(InstanceId::from_bits(7)),
             },
             News::Closed { resource },
         ] {
@@ -261,6 +274,7 @@ mod tests {
             resource: ResourceKey::new("\"".repeat(1024)).expect("a good key"),
             token: Token::MAX,
             era: i64::MAX,
+            owner: Some(InstanceId::from_bits(u128::MAX)),
         };
         assert!(encode(&news).expect("news can be written").len() < 8000);
     }

@@ -284,7 +284,7 @@ pub(super) async fn replace_routes(
 ) -> Result<Vec<InstanceRow>, Failure> {
     run(connection, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     touch(connection, namespace).await?;
-    let present = life::instances(connection, namespace).await?;
+    let present = life::instances(connection, namespace, life::Orphans::Found).await?;
     if !present.is_empty() {
         run(connection, "ROLLBACK").await?;
         return Ok(present);

@@ -178,6 +178,7 @@ impl Session {
             found: done.found,
             epochs: Ok(done.epochs),
             lost: Vec::new(),
+            told: false,
         };
         Ok((batched, done.log))
     }
@@ -207,6 +208,7 @@ impl Session {
             found,
             epochs,
             lost: Vec::new(),
+            told: false,
         };
         self.tidy().await;
         Ok((batched, None))

@@ -46,6 +46,11 @@ fn row(of: u128, renewals: i64, dead: bool) -> InstanceRow {
 async fn rows(store: &dyn MarkStore) -> Vec<InstanceRow> {
     let mut rows = store.instances().await.expect("an answer");
     rows.sort_by(|one, other| one.id.cmp(&other.id));
+    let mut recorded = store.recorded().await.expect("an answer");
+    recorded.sort_by(|one, other| one.id.cmp(&other.id));
+    recorded.retain(|row| !row.is_orphan());
+    let all = rows.iter().filter(|row| !row.is_orphan());
+    assert_eq!(recorded, all.cloned().collect::<Vec<_>>());
     rows
 }
 

@@ -587,6 +587,7 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
         resource: key("order:ü\"7"),
         token: token(i64::MAX),
         era: 3,
+        owner: Some(instance(1)),
     };
     let closed = News::Closed { resource: key("a") };
     let elsewhere = News::Closed { resource: key("b") };

@@ -116,6 +116,7 @@ async fn each_statement(store: &PostgresStore, from: i64) {
     let page = store.own(&instance(1), None, 1024).await;
     page.expect("an answer");
     store.instances().await.expect("an answer");
+    store.recorded().await.expect("an answer");
     let after = (key("r000000"), 0);
     let me = instance(1);
     let closed = store.close_own(&me, Some(&after), 1024, &[3, 4]);

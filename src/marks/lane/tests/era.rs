@@ -141,6 +141,7 @@ async fn news_is_of_the_era_in_which_it_was_read() {
         resource: key("a"),
         token: token(6),
         era: 0,
+        owner: Some(InstanceId::from_bits(1)),
     };
     assert_eq!(store.news(), [newer]);
 }
