@@ -42,7 +42,10 @@ const SECOND_READ_TYPES: &str = "text, text, text, text, bigint[], bigint[], tex
 
 /// The rows of other instances, by leaps over this one's own: those are most, and are known. Of the
 /// resources that are looked at, all rows. Each key is looked up by itself, so that the plan, which is
-/// kept, suits any number of keys and of open epochs.
+/// kept, suits any number of keys and of open epochs. The bound on the instance names the resource
+/// too: only the index that begins with the resource can be searched by both. The other one begins with
+/// the instance, and the planner may take it for as good while nothing is open. It then reads all that
+/// other instances have open. Each scan begins at an end of the resource's rows and stops at the own ones.
 ///
 /// An owner is told if it lives and the ask has raised the mark or found it at its token.
 const SECOND_READ: &str = "
@@ -60,10 +63,13 @@ FROM (
     SELECT e.*, k.newer FROM unnest(string_to_array($2, chr(10)), $5) AS k(resource, newer)
     CROSS JOIN LATERAL (
         (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
-         WHERE e.namespace = $1 AND e.resource = k.resource AND e.instance < $3 OFFSET 0)
+         WHERE e.namespace = $1 AND e.resource = k.resource
+             AND (e.resource, e.instance) < (k.resource, $3) OFFSET 0)
         UNION ALL
         (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
-         WHERE e.namespace = $1 AND e.resource = k.resource AND e.instance > $3 OFFSET 0)) AS e
+         WHERE e.namespace = $1 AND e.resource = k.resource
+             AND (e.resource, e.instance) > (k.resource, $3)
+         ORDER BY e.instance DESC OFFSET 0)) AS e
     UNION ALL
     SELECT e.*, k.newer FROM unnest(string_to_array($4, chr(10)), $6) AS k(resource, newer)
     CROSS JOIN LATERAL (
