@@ -388,6 +388,25 @@ pub trait MarkStore: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Deletes those of these rows, of epochs that give no permit meanwhile, whose mark is above their token, and
+    /// announces it as [`Self::close_wanted`] does. Returns the marks that this was judged by. Fails if it is not
+    /// known which rows are gone.
+    async fn cede(&self, epochs: &[EpochRow]) -> Result<Vec<MarkRow>, StoreError> {
+        let mut keys: Vec<ResourceKey> = epochs.iter().map(|row| row.resource.clone()).collect();
+        keys.sort();
+        keys.dedup();
+        let marks = self.marks(&keys).await?;
+        let below = |row: &&EpochRow| {
+            let above = |mark: &MarkRow| mark.resource == row.resource && mark.token > row.token;
+            marks.iter().any(above)
+        };
+        let gone: Vec<EpochRow> = epochs.iter().filter(below).cloned().collect();
+        if !gone.is_empty() {
+            self.close_wanted(&gone).await?;
+        }
+        Ok(marks)
+    }
+
     /// Records epochs again that a failover has lost (their instance and opening are kept), without
     /// looking at marks. What is there already stays as it is, and is written all the same, so that the commit waits
     /// for standbys: the try before may have been the one whose wait was cancelled.

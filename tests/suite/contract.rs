@@ -168,6 +168,7 @@ over_both_stores! {
     epochs {
         an_epoch_opens_unless_the_mark_is_above,
         an_epoch_is_closed_by_its_opening_only,
+        an_epoch_is_ceded_only_below_its_mark,
         a_late_duplicate_opens_and_closes_nothing_else,
         own_epochs_are_read_in_pages_with_their_marks,
         own_epochs_are_read_for_the_resources_named,

@@ -1,6 +1,6 @@
 //! Any login of the database can send a notification. None is believed: each is a hint to look at the store.
 
-use crate::support::relay::Statement;
+use crate::support::relay::{Action, Point, Statement};
 use crate::support::{Config, Pair, Proxy, Store, Upstream, eventually, put};
 
 /// Sends this many notifications about the resource, as a fencepost would, of tokens from 2^62 on.
@@ -102,5 +102,37 @@ async fn a_hand_over_costs_only_the_statements_that_it_needs() {
         (closes..=closes + again).contains(&notifies),
         "{notifies}, {again}"
     );
+    pair.upstream.assert_no_overtaking();
+}
+
+/// The owner of an older epoch has the store delete it. Until it knows whether that was done, the epoch gives no
+/// permit: the newer token may have passed already.
+#[tokio::test]
+async fn an_epoch_that_may_be_deleted_gives_no_permit() {
+    let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+    let Some(pair) = Pair::start("an_epoch_that_may_be_deleted_…", quiet).await else {
+        return;
+    };
+    pair.a
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_forwarded();
+    let deleted = pair
+        .way_of_a
+        .arm(Point::After(Statement::Close), Action::Hold);
+    pair.b
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    deleted.sprung().await;
+    pair.a
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    deleted.release();
+    pair.a
+        .send(put("/orders/7").token(43))
+        .await
+        .assert_forwarded();
     pair.upstream.assert_no_overtaking();
 }

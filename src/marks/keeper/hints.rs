@@ -2,7 +2,7 @@
 //! believed: each is a hint to look, at the store.
 //!
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
-//! neither the lane nor the lease waits for. Hints that come meanwhile share the next read. After a
+//! neither the lane nor the lease waits for. The same statement deletes the epoch if it is not used. Hints that come meanwhile share the next read. After a
 //! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
 //! number of reads. A hint that an older epoch was closed leads to one more look of the lane's. After a
 //! look that did not help there is a pause, too.
@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 
 use super::Keeper;
 use crate::fence::ResourceKey;
-use crate::marks::ledger::Hint;
-use crate::marks::store::{Heard, InstanceId, News};
+use crate::marks::ledger::{Ceded, Hint};
+use crate::marks::store::{EpochRow, Era, Heard, InstanceId, MarkRow, News};
 
 /// The most marks that one read asks for, and the most hints that wait for it.
 const MOST: usize = 1024;
@@ -136,11 +136,49 @@ impl Keeper {
     /// Reads the marks that hints were given of.
     pub(super) async fn follow(&self, hints: &Hints) {
         loop {
-            let keys = hints.newer.next().await;
-            if !self.read_marks(&keys).await {
+            let mut ceding = Vec::new();
+            let mut keys = hints.newer.next().await;
+            keys.retain(|key| {
+                let rows = self.ledger.cede(key);
+                let none = rows.is_empty();
+                ceding.extend(rows);
+                none
+            });
+            let mut more = !ceding.is_empty() && self.cede(&ceding).await;
+            more |= !keys.is_empty() && self.read_marks(&keys).await;
+            if !more {
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+
+    /// Has the store delete the rows of epochs that nobody uses here, where the mark is above them. `false`: none
+    /// was, or nobody can tell.
+    async fn cede(&self, rows: &[EpochRow]) -> bool {
+        // As in `read_marks`.
+        let era = self.ledger.era();
+        let marks = match self.store.cede(rows).await {
+            Ok(marks) => marks,
+            Err(error) => {
+                self.meters.failed(&error);
+                tracing::debug!(%error, "epochs that a notification hints at could not be closed yet");
+                for row in rows {
+                    self.ledger.ceded(row, Ceded::Unknown);
+                }
+                self.lane.poll();
+                return false;
+            }
+        };
+        self.meters.answered();
+        let mut more = false;
+        for row in rows {
+            let mut marks = marks.iter().filter(|mark| mark.resource == row.resource);
+            let deleted = marks.any(|mark| mark.token > row.token);
+            more |= deleted;
+            let fate = if deleted { Ceded::Deleted } else { Ceded::Kept };
+            self.ledger.ceded(row, fate);
+        }
+        self.learn(marks, era) || more
     }
 
     /// Has the lane look at what was closed.
@@ -179,6 +217,11 @@ impl Keeper {
             }
         };
         self.meters.answered();
+        self.learn(rows, era)
+    }
+
+    /// These marks are durable, and were read in this era or a later one. Returns whether any closes an epoch here.
+    fn learn(&self, rows: Vec<MarkRow>, era: Era) -> bool {
         let mut more = false;
         for row in rows {
             if row.era > era {

@@ -957,3 +957,22 @@ async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
     assert_eq!(store.open(&a), [(1, 5)], "recorded again");
     stop.cancel();
 }
+
+/// Nobody knows then whether the row is gone. The epoch gives no permit any more, and is closed.
+#[tokio::test(start_paused = true)]
+async fn an_epoch_whose_ceding_is_in_doubt_is_closed() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.keeper().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    store.plan("close", Act::Lose);
+    assert!(open(&two, &a, 6).await.is_ok());
+    store.until("close", 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.open(&a), [(1, 6)]);
+    assert_ne!(one.ledger.look(&a, token(5), 0), Look::Open);
+    stop.cancel();
+}

@@ -86,7 +86,7 @@ impl Lane {
     /// deleted them.
     pub(super) fn miss(&mut self, rows: &[EpochRow], generation: u64) {
         for row in rows {
-            if self.ledger.holds(row) && self.lease.holds(generation) {
+            if self.ledger.keeps(row) && self.lease.holds(generation) {
                 self.epoch_lost(&row.resource);
             }
         }

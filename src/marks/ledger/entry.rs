@@ -29,6 +29,8 @@ pub(super) struct OwnEpoch {
     pub(super) closing: bool,
     /// Another instance waits for it.
     pub(super) wanted: bool,
+    /// The store deletes its row right now if the mark is above it: no permit until that is known.
+    pub(super) ceding: bool,
     /// Older epochs open elsewhere; none of them can be opened anew, so once empty it stays empty.
     pub(super) foreign: Vec<EpochRow>,
     pub(super) superseded: Arc<CancellationToken>,
@@ -80,7 +82,8 @@ impl Entry {
     /// The epoch that can give a permit for this token.
     pub(super) fn usable(&self, token: Token, generation: u64) -> Option<usize> {
         self.epochs.iter().position(|epoch| {
-            epoch.row.token == token && epoch.generation == generation && !epoch.closing
+            let gives = !epoch.closing && !epoch.ceding;
+            gives && epoch.row.token == token && epoch.generation == generation
         })
     }
 
@@ -150,7 +153,7 @@ impl Entry {
     pub(super) fn drained(&mut self, out: &mut Vec<Drained>) {
         let before = self.epochs.len();
         self.epochs.retain(|epoch| {
-            if epoch.closing && epoch.idle() {
+            if epoch.closing && epoch.idle() && !epoch.ceding {
                 out.push(Drained {
                     row: epoch.row.clone(),
                     wanted: epoch.wanted,

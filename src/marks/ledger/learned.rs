@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::OwnEpoch;
-use super::{Hint, Ledger, Looked};
+use super::{Ceded, Hint, Ledger, Looked};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::store::{EpochRow, Era};
 
@@ -136,6 +136,7 @@ impl Ledger {
                 unknown: Vec::new(),
                 closing: false,
                 wanted: false,
+                ceding: false,
                 foreign,
                 superseded: Arc::new(CancellationToken::new()),
                 used: Instant::now(),
@@ -151,7 +152,7 @@ impl Ledger {
     /// The epoch rows of a resource were read again: what is older and elsewhere, and still there.
     pub fn looked(&self, key: &ResourceKey, rows: &[EpochRow], generation: u64) -> Looked {
         self.with(key, |entry, _| {
-            let own = entry.epochs.iter();
+            let own = entry.epochs.iter().filter(|epoch| !epoch.ceding);
             let mut own = own.filter(|epoch| epoch.generation == generation);
             if own.any(|epoch| !rows.contains(&epoch.row)) {
                 return Looked::Lost;
@@ -179,6 +180,52 @@ impl Ledger {
             .active
             .get_mut(&row.resource)
             .is_some_and(|entry| entry.epoch(&row.instance, row.opening).is_some())
+    }
+
+    /// The same, and its row is not being deleted.
+    #[must_use]
+    pub fn keeps(&self, row: &EpochRow) -> bool {
+        let mut shard = self.shard(&row.resource);
+        let entry = shard.active.get_mut(&row.resource);
+        let epoch = entry.and_then(|entry| entry.epoch(&row.instance, row.opening));
+        epoch.is_some_and(|epoch| !epoch.ceding)
+    }
+
+    /// Somebody says that another instance waits for the epochs of this resource. Those that nobody uses here
+    /// give no permit until [`Self::ceded`] has told what became of their rows, which are returned.
+    #[must_use]
+    pub fn cede(&self, key: &ResourceKey) -> Vec<EpochRow> {
+        let mut shard = self.shard(key);
+        let Some(entry) = shard.active.get_mut(key).filter(|entry| entry.waiting == 0) else {
+            return Vec::new();
+        };
+        let unused = |epoch: &&mut OwnEpoch| epoch.idle() && !epoch.closing && !epoch.ceding;
+        let ceding = entry.epochs.iter_mut().filter(unused).map(|epoch| {
+            epoch.ceding = true;
+            epoch.row.clone()
+        });
+        ceding.collect()
+    }
+
+    /// What has become of a row that was to be ceded.
+    pub fn ceded(&self, row: &EpochRow, fate: Ceded) {
+        self.with(&row.resource, |entry, drained| {
+            let is_it = |epoch: &OwnEpoch| {
+                epoch.row.opening == row.opening && epoch.row.instance == row.instance
+            };
+            match fate {
+                Ceded::Deleted => entry.epochs.retain(|epoch| !is_it(epoch)),
+                Ceded::Kept | Ceded::Unknown => {
+                    for epoch in entry.epochs.iter_mut().filter(|epoch| is_it(epoch)) {
+                        epoch.ceding = false;
+                        epoch.closing |= fate == Ceded::Unknown;
+                        epoch.wanted |= fate == Ceded::Unknown;
+                    }
+                }
+            }
+            entry.drained(drained);
+            entry.ring();
+        });
     }
 
     /// How long a resource whose marks were lost is refused once that is repaired.

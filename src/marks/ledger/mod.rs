@@ -100,6 +100,17 @@ pub enum Hint {
     Look,
 }
 
+/// What has become of a row that was to be ceded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ceded {
+    /// The mark was above it.
+    Deleted,
+    /// The mark was not, and it is as it was.
+    Kept,
+    /// It may be deleted or not: it gives no permit any more, and is closed like any other.
+    Unknown,
+}
+
 /// Names one given permit.
 #[derive(Debug)]
 pub struct Ticket {

@@ -314,3 +314,45 @@ fn no_statement_carries_an_era_before_memory_is_of_it() {
         assert_eq!(lane.join().expect("no panic"), 0);
     });
 }
+
+/// While the store deletes the row of an epoch that nobody uses, if the mark is above it, the epoch gives no permit,
+/// nobody deletes its row besides, and nobody takes it for lost.
+#[tokio::test(start_paused = true)]
+async fn an_epoch_that_is_being_ceded_gives_no_permit() {
+    for fate in [Ceded::Deleted, Ceded::Kept, Ceded::Unknown] {
+        let (ledger, mut drained) = ledger(0);
+        let (a, epoch) = (key("a"), row("a", 1, 5));
+        assert!(ledger.opened(epoch.clone(), (0, 0), Vec::new()));
+        let ticket = permit(&ledger, "a", 5, 0);
+        assert_eq!(ledger.cede(&a), [], "it is in use");
+        ledger.end(&a, &ticket, Ending::Settled);
+        assert_eq!(ledger.cede(&a), [epoch.clone()]);
+        assert_eq!(ledger.cede(&a), [], "once");
+        assert_eq!(ledger.look(&a, token(5), 0), Look::Ask);
+        let entered = ledger.enter(&a, token(5), 0, |_| None);
+        assert!(matches!(entered, Entered::NotOpen), "{entered:?}");
+        assert!(ledger.holds(&epoch) && !ledger.keeps(&epoch));
+        assert!((0..ledger.shards()).all(|shard| ledger.open_rows(shard, 0).is_empty()));
+        assert_eq!(ledger.looked(&a, &[], 0), Looked::Left(Vec::new()));
+        // Known to be closed meanwhile, it is not deleted twice.
+        ledger.release(&a);
+        assert!(drained.try_recv().is_err());
+        ledger.ceded(&epoch, fate);
+        let closed = drained
+            .try_recv()
+            .map(|drained| (drained.row, drained.wanted));
+        match fate {
+            Ceded::Deleted => assert!(closed.is_err()),
+            Ceded::Kept => assert_eq!(closed, Ok((epoch.clone(), false))),
+            Ceded::Unknown => assert_eq!(closed, Ok((epoch.clone(), true))),
+        }
+        assert!(!ledger.holds(&epoch));
+    }
+    let (ledger, mut drained) = ledger(0);
+    let epoch = row("a", 1, 5);
+    assert!(ledger.opened(epoch.clone(), (0, 0), Vec::new()));
+    assert_eq!(ledger.cede(&key("a")), [epoch.clone()]);
+    ledger.ceded(&epoch, Ceded::Kept);
+    permit(&ledger, "a", 5, 0);
+    assert!(drained.try_recv().is_err());
+}

@@ -73,7 +73,7 @@ impl Ledger {
         self.shards.len()
     }
 
-    /// Every epoch row of `generation` that is registered in this part.
+    /// Every epoch row of `generation` that is registered in this part, and is to be on record.
     #[must_use]
     pub fn open_rows(&self, shard: usize, generation: u64) -> Vec<EpochRow> {
         let Some(shard) = self.shards.get(shard) else {
@@ -81,7 +81,7 @@ impl Ledger {
         };
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let epochs = shard.active.values().flat_map(|entry| &entry.epochs);
-        let rows = epochs.filter(|epoch| epoch.generation == generation);
+        let rows = epochs.filter(|epoch| epoch.generation == generation && !epoch.ceding);
         rows.map(|epoch| epoch.row.clone()).collect()
     }
 
@@ -90,7 +90,8 @@ impl Ledger {
     pub fn rows_of(&self, key: &ResourceKey) -> Vec<EpochRow> {
         let shard = self.shard(key);
         shard.active.get(key).map_or_else(Vec::new, |entry| {
-            entry.epochs.iter().map(|epoch| epoch.row.clone()).collect()
+            let kept = entry.epochs.iter().filter(|epoch| !epoch.ceding);
+            kept.map(|epoch| epoch.row.clone()).collect()
         })
     }
 

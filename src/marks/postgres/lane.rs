@@ -6,9 +6,10 @@
 
 use sqlx::PgConnection;
 
+use super::news;
 use crate::fence::{ResourceKey, Token};
-use crate::marks::rows::{self, EpochColumns, Failure};
-use crate::marks::store::EpochRow;
+use crate::marks::rows::{self, EpochColumns, Failure, MarkColumns};
+use crate::marks::store::{EpochRow, MarkRow, News};
 
 /// One statement, so that no half of it can be seen or lost.
 ///
@@ -111,6 +112,11 @@ pub(super) async fn close(
 }
 
 /// [`close`], and who waits for these rows is told with the commit: see there for the order and the join.
+///
+/// That commit is not waited for to be flushed, nor for a standby. A crash can bring such a row back, and
+/// nothing worse: the log has one order, so whatever was committed after the row had gone is lost, too, or
+/// the row stays gone. A row that has come back is one that nobody uses; its owner finds it when it
+/// connects again.
 pub(super) async fn close_wanted(
     connection: &mut PgConnection,
     namespace: &str,
@@ -129,7 +135,8 @@ pub(super) async fn close_wanted(
                  OFFSET 0) AS d \
              WHERE e.namespace = d.namespace AND e.resource = d.resource \
              AND e.instance = d.instance AND e.opening = d.opening) \
-         SELECT pg_notify($5, payload) FROM unnest($6::text[]) AS payload",
+         SELECT pg_notify($5, payload), set_config('synchronous_commit', 'off', true) \
+         FROM unnest($6::text[]) AS payload",
     )
     .bind(namespace)
     .bind(resources)
@@ -140,6 +147,52 @@ pub(super) async fn close_wanted(
     .execute(connection)
     .await?;
     Ok(())
+}
+
+/// [`close_wanted`], of rows that turn out to be below their mark. The mark may rise meanwhile; it is the one in
+/// the answer that counts.
+pub(super) async fn cede(
+    connection: &mut PgConnection,
+    namespace: &str,
+    epochs: &[EpochRow],
+    channel: &str,
+) -> Result<Vec<MarkRow>, Failure> {
+    let mut epochs = epochs.to_vec();
+    epochs.sort();
+    let payloads = epochs.iter().map(|row| {
+        let resource = row.resource.clone();
+        news::encode(&News::Closed { resource }).unwrap_or_default()
+    });
+    let payloads: Vec<String> = payloads.collect();
+    let (resources, instances, openings, tokens) = columns(&epochs);
+    let rows: Vec<MarkColumns> = sqlx::query_as(
+        "WITH d AS ( \
+             SELECT k.*, m.token AS mark, m.spent_by IS NOT NULL AS spent, m.era, m.changed_at \
+             FROM (SELECT $1::text AS namespace, k.* \
+                 FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[]) \
+                     AS k(resource, instance, opening, token, payload) OFFSET 0) AS k \
+             JOIN marks AS m ON m.namespace = k.namespace AND m.resource = k.resource \
+         ), gone AS ( \
+             DELETE FROM epochs AS e USING d \
+             WHERE e.namespace = d.namespace AND e.resource = d.resource \
+             AND e.instance = d.instance AND e.opening = d.opening AND d.mark > d.token \
+         ), told AS ( \
+             SELECT pg_notify($7, d.payload), set_config('synchronous_commit', 'off', true) FROM d \
+             WHERE d.mark > d.token) \
+         SELECT d.resource, d.mark, d.spent, d.era, \
+             floor(extract(epoch FROM d.changed_at) * 1000)::bigint \
+         FROM d WHERE (SELECT count(*) FROM told) >= 0",
+    )
+    .bind(namespace)
+    .bind(resources)
+    .bind(instances)
+    .bind(openings)
+    .bind(tokens)
+    .bind(payloads)
+    .bind(channel)
+    .fetch_all(connection)
+    .await?;
+    super::people::all(rows, rows::mark)
 }
 
 pub(super) async fn reopen(

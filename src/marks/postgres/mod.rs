@@ -301,6 +301,13 @@ impl MarkStore for PostgresStore {
         .await
     }
 
+    async fn cede(&self, epochs: &[EpochRow]) -> Result<Vec<MarkRow>, StoreError> {
+        self.on(&self.people, async |c| {
+            lane::cede(c, &self.namespace, epochs, &self.channel).await
+        })
+        .await
+    }
+
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
         self.on(&self.lane, async |c| {
             lane::reopen(c, &self.namespace, epochs).await

@@ -57,6 +57,35 @@ pub async fn an_epoch_is_closed_by_its_opening_only(home: Home) {
     assert_eq!(mark_of(&*store, "a").await, Some(5));
 }
 
+pub async fn an_epoch_is_ceded_only_below_its_mark(home: Home) {
+    let store = home.open().await;
+    advance(&*store, opening("a", 5, 1)).await;
+    advance(&*store, opening("a", 6, 2)).await;
+    advance_as(&*store, 2, 0, opening("a", 6, 3)).await;
+    advance(&*store, opening("b", 5, 4)).await;
+    let mut marks = store
+        .cede(&[
+            epoch("a", 1, 1, 5),
+            epoch("a", 1, 2, 6),
+            epoch("b", 1, 4, 5),
+            epoch("c", 1, 5, 5),
+        ])
+        .await
+        .expect("an answer");
+    marks.sort_by(|one, other| one.resource.cmp(&other.resource));
+    marks.dedup_by(|one, other| one.resource == other.resource);
+    let marks: Vec<_> = marks
+        .iter()
+        .map(|mark| (&mark.resource, mark.token))
+        .collect();
+    assert_eq!(marks, [(&key("a"), token(6)), (&key("b"), token(5))]);
+    assert_eq!(
+        epochs_of(&*store, "a").await,
+        [epoch("a", 1, 2, 6), epoch("a", 2, 3, 6)]
+    );
+    assert_eq!(epochs_of(&*store, "b").await, [epoch("b", 1, 4, 5)]);
+}
+
 /// A statement whose answer was lost commits after its epoch was closed and a newer one opened.
 pub async fn a_late_duplicate_opens_and_closes_nothing_else(home: Home) {
     let store = home.open().await;

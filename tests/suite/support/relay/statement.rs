@@ -73,7 +73,7 @@ impl Statement {
                 "{sql}"
             );
             vec![Self::Advance, Self::Epochs]
-        } else if sql.contains("k(resource, instance, opening)") && sql.contains("pg_notify(") {
+        } else if sql.contains("k(resource, instance, opening") && sql.contains("pg_notify(") {
             vec![Self::Close, Self::Notify]
         } else {
             vec![Self::of(sql)]
