@@ -13,7 +13,8 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::file::{FileLock, blocking};
-use super::{count, error_of, log};
+use super::{count, error_of, lane, log};
+use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;
 
 /// The first version without a defect in which a write-ahead log that is reset while it is written
@@ -42,6 +43,8 @@ pub(super) struct Held {
     /// The file has, and has on the disk, all that was committed by the latest copy of the log; no
     /// heartbeat was written since.
     pub(super) whole: bool,
+    /// The connection has what batches are written by.
+    batches: bool,
 }
 
 impl Held {
@@ -75,6 +78,8 @@ impl Held {
             .pragma("checkpoint_fullfsync", "on")
             .pragma("wal_autocheckpoint", "0")
             .pragma("cache_size", CACHE)
+            // There may be no directory that can be written but the file's own.
+            .pragma("temp_store", "memory")
             .foreign_keys(false)
             .busy_timeout(BUSY)
             .disable_statement_logging()
@@ -89,6 +94,7 @@ impl Held {
             lock: Arc::clone(lock),
             seen: (0, 0),
             whole: false,
+            batches: false,
         };
         match held.prove().await {
             Ok(()) => {
@@ -155,6 +161,15 @@ impl Held {
         self.connection
             .as_mut()
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
+    }
+
+    /// Has the connection take batches.
+    pub(super) async fn take_batches(&mut self) -> Result<(), Failure> {
+        if !self.batches {
+            sqlx::raw_sql(lane::PREPARE).execute(self.get()?).await?;
+            self.batches = true;
+        }
+        Ok(())
     }
 
     /// Copies the log into the file, if there is enough of it. Says whether it was copied, maybe by
@@ -279,6 +294,11 @@ impl Drop for Held {
                 });
             });
     }
+}
+
+/// Whether so much of a log is not in the file yet that it is copied now.
+pub(super) fn is_long((log, copied): (i64, i64)) -> bool {
+    log - copied >= MOST_FRAMES
 }
 
 /// Keeps the connection and the lock of its file for as long as the process lives.

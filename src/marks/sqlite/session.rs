@@ -160,10 +160,14 @@ impl Session {
         known: &Arc<Known>,
         load: Load,
     ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
+        let (lock, mut held) = self.take().await?;
+        if let Err(failure) = held.take_batches().await {
+            return self.give(known, &lock, held, Err(failure)).await;
+        }
         if self.instance.is_some() && self.beat_is_late(known.clock.now()) {
+            self.connection = Some(held);
             return self.batch_with_beat(known, load).await;
         }
-        let (lock, mut held) = self.take().await?;
         let done = async {
             let done = lane::batch(held.get()?, &known.namespace, &load).await?;
             // Only now: while the commit was under way, another process may have come by the path.

@@ -258,6 +258,11 @@ pub async fn keys_of_every_script_are_kept_apart(home: Home) {
         "{}",
         "a b",
         "a",
+        // Within JSON, too.
+        "\\u0061",
+        "a\",\"b",
+        "0",
+        "null",
     ];
     let long = "ü".repeat(512);
     let asks: Vec<_> = keys
