@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tokio::sync::oneshot;
 
 use super::lane::{Load, epochs_json};
-use super::{Beat, SqliteStore, lane, life, own, people};
+use super::unbroken::Unbroken;
+use super::{Beat, SqliteStore, connection, lane, life, own, people};
 use crate::fence::{ResourceKey, Token};
 use crate::marks::rows;
 use crate::marks::store::{
@@ -30,25 +30,24 @@ impl MarkStore for SqliteStore {
 
     async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
         let load = Load::new(batch);
-        let (answer, answered) = oneshot::channel();
         let (session, known) = (Arc::clone(&self.session), Arc::clone(&self.known));
-        tokio::spawn(async move {
-            let mut session = session.lock().await;
-            // As for every other call.
-            if answer.is_closed() {
-                return;
+        // As every other call, but in the task of its caller.
+        let work = Unbroken::new(|begun| async move {
+            let mut session = session.lock_owned().await;
+            begun.set();
+            let (done, log) = session.batch(&known, load).await?;
+            if log.is_some_and(connection::is_long) {
+                // Nobody waits for this.
+                tokio::spawn(async move { session.tidy_if(log).await });
+            } else {
+                session.tidy_if(log).await;
             }
-            match session.batch(&known, load).await {
-                Ok((done, log)) => {
-                    let _ = answer.send(Ok(done));
-                    session.tidy_if(log).await;
-                }
-                Err(error) => {
-                    let _ = answer.send(Err(error));
-                }
-            }
+            Ok(done)
         });
-        self.answer(answered).await
+        match tokio::time::timeout(self.timeout, work).await {
+            Ok(done) => done,
+            Err(_) => Err(StoreError::Timeout(self.timeout)),
+        }
     }
 
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {

@@ -1,8 +1,8 @@
 //! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second one that only
 //! reads, for people ([`reads`]).
 //!
-//! Each call's work runs in a task of its own that takes turns at the connection, so a caller that
-//! leaves, or that is told [`StoreError::Timeout`], never abandons a transaction half way: the work
+//! Each call's work takes turns at the connection, and runs in a task of its own at the latest when its
+//! caller leaves or is told [`StoreError::Timeout`]. So nobody abandons a transaction half way: the work
 //! runs to its end, and until then nobody else is at the connection. Work whose caller has left
 //! before its turn came is not begun. After any error the connection is closed, and the next call
 //! opens a new one.
@@ -23,6 +23,7 @@ mod path;
 mod people;
 mod reads;
 mod session;
+mod unbroken;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};

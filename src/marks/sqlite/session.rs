@@ -170,8 +170,9 @@ impl Session {
         }
         let done = async {
             let done = lane::batch(held.get()?, &known.namespace, &load).await?;
-            // Only now: while the commit was under way, another process may have come by the path.
-            lock.check_aside().await?;
+            // Only now: while the commit was under way, another process may have come by the path. Here, since
+            // the look takes microseconds, as long as a switch to another thread; requests are served elsewhere.
+            lock.check()?;
             known.adds(load.made(&done.found));
             known.committed(None);
             Ok(done)
