@@ -689,10 +689,10 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
 /// there after its recovery, and the stores go on by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_accepted_token_is_lost_when_the_server_is_killed() {
+    const RESOURCES: usize = 8;
     if !has_postgres("no_accepted_token_is_lost_when_the_server_is_killed") {
         return;
     }
-    const RESOURCES: usize = 8;
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let accepted: Arc<[AtomicI64; RESOURCES]> =
