@@ -18,7 +18,7 @@ use fencepost::config::settings::Secret;
 use fencepost::fence::{Needs, ResourceKey, Token};
 use fencepost::marks::postgres::PostgresStore;
 use fencepost::marks::sqlite::SqliteStore;
-use fencepost::marks::{Ask, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
+use fencepost::marks::{Ask, Batch, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
 
 use crate::support::postgres::Cluster;
 use crate::support::store::{has_postgres, quick_dir};
@@ -144,6 +144,26 @@ macro_rules! over_both_stores {
     };
 }
 
+tokio::task_local! {
+    /// Batches have something to look at besides, so that Postgres takes none for a batch of one.
+    static IN_COMPANY: ();
+}
+
+/// Postgres has two statements for an advance: the tests above see that for one ask.
+macro_rules! over_postgres_in_company {
+    ($($module:ident { $($test:ident),* $(,)? })*) => {
+        mod over_postgres_in_company {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    let home = super::Home::postgres().await;
+                    super::IN_COMPANY.scope((), super::$module::$test(home)).await;
+                }
+            )*)*
+        }
+    };
+}
+
 over_both_stores! {
     marks {
         no_mark_is_not_zero,
@@ -215,6 +235,40 @@ over_both_stores! {
     }
 }
 
+over_postgres_in_company! {
+    marks {
+        no_mark_is_not_zero,
+        a_mark_rises_and_never_falls,
+        tokens_are_numbers_up_to_the_largest,
+        a_batch_is_answered_in_the_order_asked,
+        a_mark_outlives_the_store,
+        namespaces_share_nothing,
+        a_token_is_spent_once,
+        a_lost_race_to_spend_names_the_winner,
+        a_newer_token_is_not_spent,
+        spending_goes_back_only_under_its_name,
+        marks_are_read_for_the_resources_named,
+        a_statement_of_an_older_era_changes_nothing,
+        keys_of_every_script_are_kept_apart,
+    }
+    needs {
+        a_token_that_leaps_changes_nothing,
+        a_first_mark_is_made_only_where_it_may_be,
+        each_of_a_batch_has_its_own_needs,
+    }
+    epochs {
+        an_epoch_opens_unless_the_mark_is_above,
+        an_epoch_is_closed_by_its_opening_only,
+        a_late_duplicate_opens_and_closes_nothing_else,
+        own_epochs_are_read_in_pages_with_their_marks,
+        own_epochs_are_read_for_the_resources_named,
+        at_the_end_of_a_run_its_own_epochs_go_but_those_named,
+        epochs_are_read_for_the_resources_named,
+        lost_epochs_are_opened_again,
+        no_epoch_opens_in_an_older_era,
+    }
+}
+
 fn key(text: &str) -> ResourceKey {
     ResourceKey::new(text).expect("a good key")
 }
@@ -266,10 +320,17 @@ async fn advance(store: &dyn MarkStore, ask: Ask) -> Found {
 }
 
 async fn advance_as(store: &dyn MarkStore, of: u128, era: i64, ask: Ask) -> Found {
-    let mut found = store
-        .advance(&instance(of), era, &[ask])
-        .await
-        .expect("the store answers");
+    let company = [key("looked at")];
+    let looks = IN_COMPANY.try_with(|()| &company[..]).unwrap_or_default();
+    let batch = Batch {
+        instance: &instance(of),
+        era,
+        asks: &[ask],
+        closes: &[],
+        looks,
+    };
+    let done = store.batch(batch).await.expect("the store answers");
+    let mut found = done.found;
     assert_eq!(found.len(), 1);
     found.remove(0)
 }

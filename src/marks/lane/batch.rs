@@ -240,6 +240,7 @@ async fn advance(
 mod tests {
     use super::*;
     use crate::marks::lane::Caller;
+    use crate::marks::lane::answers::Reply;
     use tokio::sync::oneshot;
 
     fn waiter(token: i64, want: Want) -> Waiter {
@@ -247,7 +248,7 @@ mod tests {
             token: Token::new(token).expect("a token"),
             want,
             caller: None,
-            reply: oneshot::channel().0,
+            reply: Reply::new(oneshot::channel().0),
             tries: 0,
         }
     }

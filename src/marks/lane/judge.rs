@@ -91,7 +91,7 @@ impl Lane {
                     }),
                 },
             };
-            let _ = waiter.reply.send(answer);
+            self.answers.push(waiter.reply, answer);
         }
         self.send_back(&ask.resource, again);
     }

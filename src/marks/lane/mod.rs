@@ -10,6 +10,7 @@
 //! statement it was; a batch that runs into a row lock is taken apart and each resource asked in a
 //! statement of its own, beside the lane, so that one locked row stops nobody else.
 
+mod answers;
 mod aside;
 mod batch;
 mod closes;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::growth::{Full, Origin};
 use super::store::{EpochRow, StoreError};
 use crate::fence::{Needs, ResourceKey, Token};
+use answers::Reply;
 use own::OwnHandle;
 pub use task::{Lane, LaneSetup};
 
@@ -144,7 +146,7 @@ struct Waiter {
     pub want: Want,
     /// `None`: no bounds hold.
     pub caller: Option<Caller>,
-    pub reply: oneshot::Sender<Result<Answer, LaneError>>,
+    pub reply: Reply,
     /// How often an era has sent it back.
     pub tries: u8,
 }
@@ -208,7 +210,7 @@ impl LaneHandle {
             token,
             want,
             caller,
-            reply,
+            reply: Reply::new(reply),
             tries: 0,
         };
         let stopped = || LaneError::other("connection", "the proxy is stopping");

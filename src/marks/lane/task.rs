@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::answers::Answers;
 use super::batch::{self, Group, Load, Outcome};
 use super::closes::Closes;
 use super::judge::{mark_after, room_for};
@@ -62,6 +63,8 @@ pub struct Lane {
     /// Openings whose statement has no answer yet: their rows are not nobody's.
     pub(super) unanswered: HashSet<Opening>,
     pub(super) waiting: VecDeque<(ResourceKey, Waiter)>,
+    /// Those of the batch that is being entered.
+    pub(super) answers: Answers,
     pub(super) looks: HashSet<ResourceKey>,
     /// Those of them that tell nobody who is still in the way: their owners have just been told.
     pub(super) quiet: HashSet<ResourceKey>,
@@ -108,6 +111,7 @@ impl Lane {
             openings: 0,
             unanswered: HashSet::new(),
             waiting: VecDeque::new(),
+            answers: Answers::default(),
             looks: HashSet::new(),
             quiet: HashSet::new(),
             closed: Vec::new(),
@@ -287,10 +291,10 @@ impl Lane {
             }
             match self.ledger.look(&key, waiter.token, by.generation) {
                 Look::Stale(mark) => {
-                    let _ = waiter.reply.send(Ok(Answer::Stale { mark }));
+                    waiter.reply.send(Ok(Answer::Stale { mark }));
                 }
                 Look::Open if waiter.want == Want::Open => {
-                    let _ = waiter.reply.send(Ok(Answer::Granted { advanced: false }));
+                    waiter.reply.send(Ok(Answer::Granted { advanced: false }));
                 }
                 Look::Open | Look::Ask | Look::Barred(_) => fresh.push((key, waiter)),
             }
@@ -408,11 +412,12 @@ impl Lane {
                 for group in groups {
                     self.doubt(&group.ask, &by);
                     for waiter in group.waiters {
-                        let _ = waiter.reply.send(Err(error.clone()));
+                        waiter.reply.send(Err(error.clone()));
                     }
                 }
             }
         }
+        self.answers.deliver();
         news
     }
 
@@ -442,7 +447,7 @@ impl Lane {
             self.doubt(&ask, by);
             let error = lost_error();
             for waiter in waiters {
-                let _ = waiter.reply.send(Err(error.clone()));
+                waiter.reply.send(Err(error.clone()));
             }
             return;
         }
@@ -559,7 +564,7 @@ impl Lane {
             if waiter.tries >= MOST_TRIES || matches!(waiter.want, Want::Spend(_)) {
                 let error =
                     LaneError::other("era", "the mark has changed meanwhile, or was overridden");
-                let _ = waiter.reply.send(Err(error));
+                waiter.reply.send(Err(error));
             } else {
                 self.waiting.push_back((key.clone(), waiter));
             }

@@ -6,9 +6,10 @@
 //! nobody is told then, and the others poll.
 //!
 //! The driver does not pipeline, but a message of the simple protocol may have several statements. Its
-//! literals are numbers, and text as the hex digits of its bytes: nothing that comes from a request is
-//! ever SQL. The statements are prepared once per connection ([`PREPARE`]), and each execution names
-//! them: the server plans nothing.
+//! literals are numbers, text of bytes that mean nothing to SQL ([`is_plain`]), and any other text as the
+//! hex digits of its bytes: nothing that comes from a request is ever SQL. The statements are prepared
+//! once per connection ([`prepare`]), and each execution names them: the server plans nothing. There are
+//! two of each: for any number of rows, and for one.
 //!
 //! Each statement in READ COMMITTED has a snapshot of its own, and that of the second read is taken
 //! after the commit. Were it taken before, or by the advance itself, an epoch that was opened while the
@@ -26,7 +27,7 @@ use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection, Row as _};
 
-use super::lane::ADVANCE;
+use super::lane::{ADVANCE, ADVANCE_ONE};
 use crate::fence::ResourceKey;
 use crate::marks::rows::{self, Failure};
 use crate::marks::store::{Ask, Batch, Batched, EpochRow, Found, InstanceId, StoreError};
@@ -36,9 +37,43 @@ const BREAK: char = '\n';
 
 /// The types of [`ADVANCE`]'s arguments.
 const ADVANCE_TYPES: &str = "text, bigint, text, bigint[], bigint[], text, text, bigint[], boolean[], text, text, text, bigint[]";
+/// The types of [`ADVANCE_ONE`]'s.
+const ADVANCE_ONE_TYPES: &str =
+    "text, bigint, text, bigint, bigint, text, text, bigint, boolean, text, text, text, bigint";
 
 /// The types of [`SECOND_READ`]'s arguments.
 const SECOND_READ_TYPES: &str = "text, text, text, text, bigint[], bigint[], text, bigint";
+/// The types of [`SECOND_READ_ONE`]'s.
+const SECOND_READ_ONE_TYPES: &str = "text, text, text, bigint, text, bigint";
+
+/// What the second read answers, with the arguments that have the ask's token, the channel and the era. It
+/// tells an owner that lives, if the ask has raised the mark or found it at its token.
+macro_rules! read {
+    ($newer:literal, $channel:literal, $era:literal) => {
+        concat!(
+            "
+SELECT current_setting('fencepost.batch', true),
+    array_agg(o.resource), array_agg(o.instance), array_agg(o.opening), array_agg(o.token),
+    count(pg_notify(",
+            $channel,
+            ", json_build_object('k', 'newer', 'r', o.resource, 't', ",
+            $newer,
+            "::text, 'e', ",
+            $era,
+            ", 'o', o.instance)::text)::text) FILTER (
+            WHERE o.token < ",
+            $newer,
+            "
+            AND ",
+            $newer,
+            " = (SELECT m.token FROM marks AS m
+                WHERE m.namespace = $1 AND m.resource = o.resource)
+            AND (SELECT NOT i.dead FROM instances AS i
+                WHERE i.namespace = $1 AND i.id = o.instance)
+            AND o.instance <> $3 AND pg_notification_queue_usage() < 0.9)"
+        )
+    };
+}
 
 /// The rows of other instances, by leaps over this one's own: those are most, and are known. Of the
 /// resources that are looked at, all rows. Each key is looked up by itself, so that the plan, which is
@@ -46,19 +81,9 @@ const SECOND_READ_TYPES: &str = "text, text, text, text, bigint[], bigint[], tex
 /// too: only the index that begins with the resource can be searched by both. The other one begins with
 /// the instance, and the planner may take it for as good while nothing is open. It then reads all that
 /// other instances have open. Each scan begins at an end of the resource's rows and stops at the own ones.
-///
-/// An owner is told if it lives and the ask has raised the mark or found it at its token.
-const SECOND_READ: &str = "
-SELECT current_setting('fencepost.batch', true),
-    array_agg(o.resource), array_agg(o.instance), array_agg(o.opening), array_agg(o.token),
-    count(pg_notify($7, json_build_object('k', 'newer', 'r', o.resource, 't', o.newer::text,
-        'e', $8, 'o', o.instance)::text)::text) FILTER (
-            WHERE o.token < o.newer
-            AND o.newer = (SELECT m.token FROM marks AS m
-                WHERE m.namespace = $1 AND m.resource = o.resource)
-            AND (SELECT NOT i.dead FROM instances AS i
-                WHERE i.namespace = $1 AND i.id = o.instance)
-            AND o.instance <> $3 AND pg_notification_queue_usage() < 0.9)
+const SECOND_READ: &str = concat!(
+    read!("o.newer", "$7", "$8"),
+    "
 FROM (
     SELECT e.*, k.newer FROM unnest(string_to_array($2, chr(10)), $5) AS k(resource, newer)
     CROSS JOIN LATERAL (
@@ -75,7 +100,24 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
         WHERE e.namespace = $1 AND e.resource = k.resource OFFSET 0) AS e
-) AS o";
+) AS o"
+);
+
+/// The same for one key, where none is looked at.
+const SECOND_READ_ONE: &str = concat!(
+    read!("$4", "$5", "$6"),
+    "
+FROM (
+    (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
+     WHERE e.namespace = $1 AND e.resource = $2
+         AND (e.resource, e.instance) < ($2, $3) OFFSET 0)
+    UNION ALL
+    (SELECT e.resource, e.instance, e.opening, e.token FROM epochs AS e
+     WHERE e.namespace = $1 AND e.resource = $2
+         AND (e.resource, e.instance) > ($2, $3)
+     ORDER BY e.instance DESC OFFSET 0)
+) AS o"
+);
 
 /// Lets the server keep the plans of this connection's statements: each of them finds its rows by their
 /// keys whatever the table's size is thought to be. Only speed rests on it.
@@ -92,7 +134,9 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::E
     }
     let statements = format!(
         "PREPARE fencepost_advance({ADVANCE_TYPES}) AS {ADVANCE};\n\
-         PREPARE fencepost_second_read({SECOND_READ_TYPES}) AS {SECOND_READ}"
+         PREPARE fencepost_second_read({SECOND_READ_TYPES}) AS {SECOND_READ};\n\
+         PREPARE fencepost_advance_one({ADVANCE_ONE_TYPES}) AS {ADVANCE_ONE};\n\
+         PREPARE fencepost_second_read_one({SECOND_READ_ONE_TYPES}) AS {SECOND_READ_ONE}"
     );
     let prepared = sqlx::raw_sql(AssertSqlSafe(statements));
     prepared.execute(connection).await.map(drop)
@@ -105,7 +149,15 @@ pub(super) async fn run(
     batch: Batch<'_>,
     number: u64,
 ) -> Result<Batched, Failure> {
-    let message = message(namespace, channel, batch, number);
+    let message = match batch {
+        Batch {
+            asks: [ask],
+            closes: [] | [_],
+            looks: [],
+            ..
+        } => message_of_one(namespace, channel, batch, ask, number),
+        _ => message(namespace, channel, batch, number),
+    };
     let mut results = vec![Vec::new()];
     let mut answers = sqlx::raw_sql(AssertSqlSafe(message)).fetch_many(connection);
     while let Some(answer) = answers.try_next().await? {
@@ -142,7 +194,51 @@ fn odd(what: &str, value: &dyn std::fmt::Debug) -> StoreError {
     StoreError::Statement(format!("a batch was answered with {what}: {value:?}"))
 }
 
-/// The first words are for people who look at the server's activity.
+/// For people who look at the server's activity.
+const FIRST_WORDS: &str = "/* INSERT INTO marks AS m */ ";
+
+/// `batch` has this ask, at most one epoch to close, and nothing to look at.
+fn message_of_one(
+    namespace: &str,
+    channel: &str,
+    batch: Batch<'_>,
+    ask: &Ask,
+    number: u64,
+) -> String {
+    let mut sql = Message(String::with_capacity(1024));
+    sql.0.push_str(FIRST_WORDS);
+    sql.0.push_str("BEGIN; EXECUTE fencepost_advance_one(");
+    sql.text(namespace);
+    let _ = write!(sql.0, ",{},", batch.era);
+    sql.text(ask.resource.as_str());
+    let _ = write!(sql.0, ",{},", ask.token.get());
+    sql.number(ask.opening);
+    sql.0.push(',');
+    sql.some_text(ask.spend.as_deref());
+    sql.0.push(',');
+    sql.text(batch.instance.as_str());
+    sql.0.push(',');
+    sql.number(rows::least(ask));
+    let _ = write!(sql.0, ",{},'{number}',", ask.needs.present);
+    let close = batch.closes.first();
+    sql.some_text(close.map(|row| row.resource.as_str()));
+    sql.0.push(',');
+    sql.some_text(close.map(|row| row.instance.as_str()));
+    sql.0.push(',');
+    sql.number(close.map(|row| row.opening));
+    sql.0
+        .push_str("); COMMIT; EXECUTE fencepost_second_read_one(");
+    sql.text(namespace);
+    sql.0.push(',');
+    sql.some_text(ask.opening.map(|_| ask.resource.as_str()));
+    sql.0.push(',');
+    sql.text(batch.instance.as_str());
+    let _ = write!(sql.0, ",{},", ask.token.get());
+    sql.text(channel);
+    let _ = write!(sql.0, ",{})", batch.era);
+    sql.0
+}
+
 fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> String {
     let Batch {
         instance,
@@ -153,8 +249,8 @@ fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> Str
     } = batch;
     let column = asks.iter();
     let mut sql = Message(String::with_capacity(1024 + 256 * asks.len()));
-    sql.0
-        .push_str("/* INSERT INTO marks AS m */ BEGIN; EXECUTE fencepost_advance(");
+    sql.0.push_str(FIRST_WORDS);
+    sql.0.push_str("BEGIN; EXECUTE fencepost_advance(");
     sql.text(namespace);
     let _ = write!(sql.0, ",{era},");
     sql.list(column.clone().map(|ask| ask.resource.as_str()));
@@ -201,15 +297,35 @@ fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> Str
 struct Message(String);
 
 impl Message {
-    /// As the hex digits of its bytes.
     fn text(&mut self, text: &str) {
-        self.0.push_str("convert_from(decode('");
-        self.hex(text);
-        self.0.push_str("','hex'),'UTF8')");
+        self.joined(std::iter::once(text));
+    }
+
+    fn some_text(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(text),
+            None => self.0.push_str("NULL"),
+        }
     }
 
     /// Texts without a [`BREAK`] in them, as one.
-    fn list<'a>(&mut self, texts: impl Iterator<Item = &'a str>) {
+    fn list<'a>(&mut self, texts: impl Iterator<Item = &'a str> + Clone) {
+        self.joined(texts);
+        self.0.push(',');
+    }
+
+    fn joined<'a>(&mut self, texts: impl Iterator<Item = &'a str> + Clone) {
+        if texts.clone().all(is_plain) {
+            self.0.push('\'');
+            for (index, text) in texts.enumerate() {
+                if index > 0 {
+                    self.0.push(BREAK);
+                }
+                self.0.push_str(text);
+            }
+            self.0.push('\'');
+            return;
+        }
         self.0.push_str("convert_from(decode('");
         for (index, text) in texts.enumerate() {
             if index > 0 {
@@ -217,7 +333,7 @@ impl Message {
             }
             self.hex(text);
         }
-        self.0.push_str("','hex'),'UTF8'),");
+        self.0.push_str("','hex'),'UTF8')");
     }
 
     fn hex(&mut self, text: &str) {
@@ -226,6 +342,13 @@ impl Message {
             self.0.push(char::from(DIGITS[usize::from(byte >> 4)]));
             self.0.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
+    }
+
+    fn number(&mut self, number: Option<i64>) {
+        let _ = match number {
+            Some(number) => write!(self.0, "{number}"),
+            None => write!(self.0, "NULL"),
+        };
     }
 
     fn numbers(&mut self, numbers: impl Iterator<Item = Option<i64>>) {
@@ -248,6 +371,13 @@ impl Message {
         }
         self.0.push_str("}',");
     }
+}
+
+/// Whether every byte stands for itself within quotes, whatever the server's settings: no quote, no
+/// backslash, nothing beyond ASCII.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":/._-%".contains(&byte);
+    text.bytes().all(plain)
 }
 
 /// `(token, previous, era, spent_by, given_back)`.
@@ -307,4 +437,36 @@ fn epochs(row: &PgRow) -> Result<Vec<EpochRow>, StoreError> {
         })
     });
     epochs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_text_stands_in_a_message_as_it_is() {
+        let literal = |texts: &[&str]| {
+            let mut message = Message(String::new());
+            message.joined(texts.iter().copied());
+            message.0
+        };
+        assert_eq!(
+            literal(&["order:7", "a_b-c/d.e%20"]),
+            "'order:7\na_b-c/d.e%20'"
+        );
+        assert_eq!(literal(&[]), "''");
+        let odd = ('\u{1}'..='\u{7f}').chain("éß字".chars());
+        let odd = odd.filter(|c| !c.is_ascii_alphanumeric() && !":/._-%".contains(*c));
+        for c in odd {
+            let text = format!("order:{c}");
+            let hex = text.bytes().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            let expected = format!("convert_from(decode('{hex}','hex'),'UTF8')");
+            assert_eq!(literal(&[&text]), expected);
+        }
+        let mixed = "convert_from(decode('610a27','hex'),'UTF8')";
+        assert_eq!(literal(&["a", "'"]), mixed);
+    }
 }
