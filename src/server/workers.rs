@@ -10,11 +10,24 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 use crate::worker;
+
+/// How often each worker wakes by itself.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Keeps a timer that is due soon. A timer that is due before all others makes tokio wake the thread
+/// with a system call, even from that very thread. Without this one, that is each request's timeout
+/// where no older request waits.
+async fn tick() {
+    loop {
+        tokio::time::sleep(TICK).await;
+    }
+}
 
 /// The workers. They end when this is dropped, and with them what still runs there.
 pub(crate) struct Workers {
@@ -45,7 +58,7 @@ impl Workers {
         let name = format!("worker-{index}");
         thread::Builder::new().name(name).spawn(move || {
             worker::set_index(index);
-            runtime.block_on(stop.cancelled());
+            runtime.block_on(stop.run_until_cancelled_owned(tick()));
             // What it has given to other threads is not waited for.
             runtime.shutdown_background();
         })?;
