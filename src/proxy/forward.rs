@@ -169,6 +169,8 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
     let began = Instant::now();
     let (pending, hold) = reserved.send(request);
     let answered = tokio::select! {
+        // What is sent in one piece has no deadline to register, and wakes nobody here.
+        biased;
         answered = pending.response() => answered.map_err(Failed::Unanswered),
         () = too_slow(&sent, limits) => Err(Failed::Cut(Cut::TooSlow)),
         cut = cuts.due() => Err(Failed::Cut(cut)),

@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use self::trailers::TrailerRules;
 use self::via::Via;
-use super::idempotency::Choice;
+use super::{idempotency::Choice, spare};
 use crate::fence::{KeyError, ResourceKey, Token};
 
 /// The token of a request; of a claim, too.
@@ -289,7 +289,8 @@ fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
     if !headers.keys().any(&unwanted) {
         return;
     }
-    let mut kept = HeaderMap::with_capacity(headers.len());
+    let mut kept = spare::map();
+    kept.reserve(headers.capacity());
     let mut current = None;
     for (name, value) in headers.drain() {
         // A field's further lines come without its name.
@@ -298,7 +299,7 @@ fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
             kept.append(name, value);
         }
     }
-    *headers = kept;
+    spare::keep_map(std::mem::replace(headers, kept));
 }
 
 /// Sets a field to one value, and takes off what other servers may know by its name.

@@ -99,9 +99,9 @@ pub fn key(
             }
             (IdempotencyPart::Operation, None, Some(digest)) => {
                 raw.push_str("%sha256");
-                raw.push_str(&digest.to_string());
+                raw.push_str(&hex(&digest.0));
             }
-            (IdempotencyPart::Digest, _, Some(digest)) => raw.push_str(&digest.to_string()),
+            (IdempotencyPart::Digest, _, Some(digest)) => raw.push_str(&hex(&digest.0)),
             (IdempotencyPart::Operation | IdempotencyPart::Digest, _, None) => {
                 return if settings.required {
                     Err(IdempotencyError::NoKey)
@@ -214,10 +214,14 @@ fn quoted(text: &str) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits
-        .map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0'))
-        .collect()
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod reply;
 mod respond;
 mod shares;
 pub(crate) mod slow;
+pub(crate) mod spare;
 mod switch;
 mod table;
 mod tunnel;

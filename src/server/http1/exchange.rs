@@ -10,7 +10,7 @@ use super::answer::{Asked, Content, Last};
 use super::input::Fed;
 use super::{Connection, Site, Then, head};
 use crate::proxy::headers::OUTCOME;
-use crate::proxy::{BoxError, ClientBody, Handover, handover, limit_of};
+use crate::proxy::{BoxError, ClientBody, Handover, handover, limit_of, spare};
 use crate::server::activity::Signal;
 use crate::server::tls::Io;
 use crate::wire::request::{RequestError, RequestHead};
@@ -112,7 +112,7 @@ impl<S: Io + 'static> Connection<S> {
             length.map_or(Content::Unknown, Content::Length)
         };
         self.output.head(&parts, asked, content, last);
-        drop(parts);
+        spare::keep_map(parts.headers);
         let to_end = self.output.is_to_end();
         let mut body = Some(body);
         if !std::future::poll_fn(|cx| self.poll_answer(&mut body, cx)).await {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
+use crate::proxy::spare;
 use crate::wire::head::HeadError;
 use crate::wire::request::{RequestError, RequestReader};
 use crate::wire::spelling::Spelling;
@@ -26,7 +27,9 @@ pub(super) fn parts(reader: &RequestReader, head: &Bytes) -> Result<Parts, Reque
     };
     let fields = reader.fields();
     let too_many = |_| RequestError::from(HeadError::Fields(fields.len()));
-    let mut headers = HeaderMap::try_with_capacity(fields.len() + OURS).map_err(too_many)?;
+    let mut headers = spare::map();
+    let room = headers.try_reserve(fields.len() + OURS);
+    room.map_err(too_many)?;
     let mut spelling = Spelling::default();
     for field in fields {
         let spelled = &head[field.name.clone()];

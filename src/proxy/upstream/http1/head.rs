@@ -7,6 +7,7 @@ use http::{
 };
 use hyper::ext::ReasonPhrase;
 
+use crate::proxy::spare;
 use crate::wire::head::Field;
 use crate::wire::response::ResponseHead;
 use crate::wire::spelling::Spelling;
@@ -110,7 +111,8 @@ impl FieldPlaces {
 
     /// The fields, and how their names were spelled. `None`: not what was noted.
     fn fields(&self, bytes: &Bytes) -> Option<(HeaderMap, Spelling)> {
-        let mut headers = HeaderMap::with_capacity(self.0.len() + OURS);
+        let mut headers = spare::map();
+        headers.reserve(self.0.len() + OURS);
         let mut spelling = Spelling::default();
         for [name, name_end, value, value_end] in &self.0 {
             let spelled = bytes.get(*name..*name_end)?;

@@ -11,6 +11,7 @@ use http_body::Body as _;
 use super::connection::Connection;
 use super::head::{self, RequestFraming};
 use crate::proxy::body::{BodyError, UpstreamBody};
+use crate::proxy::spare;
 
 /// A piece of a body that is no longer is copied behind what goes before it.
 const COPIED: usize = 8 << 10;
@@ -47,9 +48,10 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(request: Request<UpstreamBody>) -> Self {
         let (head, body) = request.into_parts();
-        let mut out = Vec::with_capacity(1024);
+        let mut out = spare::buffer();
         let ended = body.is_end_stream();
         let framing = head::write(&head, ended, body.size_hint().exact(), &mut out);
+        spare::keep_map(head.headers);
         Self {
             out,
             at: 0,
@@ -101,6 +103,8 @@ impl Outgoing {
                 return Poll::Pending;
             }
             self.body = None;
+            self.at = 0;
+            spare::keep_buffer(std::mem::take(&mut self.out));
         }
         Poll::Ready(Ok(()))
     }
