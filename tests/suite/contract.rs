@@ -156,8 +156,9 @@ macro_rules! over_postgres_in_company {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    let home = super::Home::postgres().await;
-                    super::IN_COMPANY.scope((), super::$module::$test(home)).await;
+                    if let Some(home) = super::Home::postgres(stringify!($test)).await {
+                        super::IN_COMPANY.scope((), super::$module::$test(home)).await;
+                    }
                 }
             )*)*
         }
