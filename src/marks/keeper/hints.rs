@@ -157,6 +157,7 @@ impl Keeper {
     async fn cede(&self, rows: &[EpochRow]) -> bool {
         // As in `read_marks`.
         let era = self.ledger.era();
+        let connections = self.store.connections();
         let marks = match self.store.cede(rows).await {
             Ok(marks) => marks,
             Err(error) => {
@@ -170,12 +171,19 @@ impl Keeper {
             }
         };
         self.meters.answered();
+        // After a new connection the rows on record are compared with those in memory, without these: an
+        // answer from before it no longer says that a row stands.
+        let steady = self.store.connections() == connections;
         let mut more = false;
         for row in rows {
             let mut marks = marks.iter().filter(|mark| mark.resource == row.resource);
             let deleted = marks.any(|mark| mark.token > row.token);
             more |= deleted;
-            let fate = if deleted { Ceded::Deleted } else { Ceded::Kept };
+            let fate = match (deleted, steady) {
+                (true, _) => Ceded::Deleted,
+                (false, true) => Ceded::Kept,
+                (false, false) => Ceded::Unknown,
+            };
             self.ledger.ceded(row, fate);
         }
         self.learn(marks, era) || more
