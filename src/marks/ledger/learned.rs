@@ -207,7 +207,7 @@ impl Ledger {
         ceding.collect()
     }
 
-    /// What has become of a row that was to be ceded.
+    /// Records the result of ceding a row.
     pub fn ceded(&self, row: &EpochRow, fate: Ceded) {
         self.with(&row.resource, |entry, drained| {
             let is_it = |epoch: &OwnEpoch| {

@@ -100,7 +100,7 @@ pub enum Hint {
     Look,
 }
 
-/// What has become of a row that was to be ceded.
+/// The result of ceding a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ceded {
     /// The mark was above it.

@@ -222,7 +222,7 @@ pub(super) async fn batch(
     load: &Load,
 ) -> Result<Done, Failure> {
     let results = command(connection, namespace, load, BATCH).await?;
-    // What writes, the two reads, the log, and nothing behind it.
+    // The write, the two reads, the log, and nothing behind it.
     let [_, reads, log, _] = results.as_slice() else {
         return Err(odd("a batch").into());
     };
