@@ -175,6 +175,11 @@ impl UpstreamIo {
         self.socket().switch()
     }
 
+    /// Has the current runtime wait for the socket from now on.
+    pub(super) fn move_here(&self) -> io::Result<()> {
+        self.socket().move_here()
+    }
+
     /// How many bytes the kernel has taken, those of TLS included.
     pub(super) fn written(&self) -> u64 {
         self.socket().written()

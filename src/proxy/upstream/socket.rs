@@ -83,6 +83,14 @@ pub(super) enum Io {
 }
 
 impl Io {
+    /// The same socket, registered with the current runtime in place of the one that opened it.
+    fn move_here(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
+        })
+    }
+
     /// Ends the connection now, and drops what has not been sent.
     fn reset(&self) {
         let reset = match self {
@@ -167,6 +175,18 @@ impl Socket {
 
     pub(super) fn switch(&self) -> &ResetSwitch {
         &self.switch
+    }
+
+    /// Has the current runtime wait for the socket from now on, in place of the one that opened it.
+    ///
+    /// # Errors
+    ///
+    /// The socket is closed: it was before, or the runtime takes no more.
+    pub(super) fn move_here(&self) -> io::Result<()> {
+        let mut open = self.switch.lock();
+        let io = open.io.take().ok_or_else(given_up)?;
+        open.io = Some(io.move_here()?);
+        Ok(())
     }
 
     /// How many bytes the kernel has taken.

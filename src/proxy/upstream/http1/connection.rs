@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::proxy::upstream::connect::UpstreamIo;
 use crate::proxy::upstream::socket::ResetSwitch;
+use crate::worker;
 
 /// What is read at once at first, and at the most.
 const FIRST_READ: usize = 8 << 10;
@@ -57,6 +58,8 @@ pub(super) struct Connection {
     /// A request is out, or a tunnel is open.
     busy: bool,
     occupied: Option<Occupied>,
+    /// The worker whose runtime waits for the socket.
+    worker: usize,
 }
 
 impl Connection {
@@ -67,6 +70,7 @@ impl Connection {
             room: FIRST_READ,
             busy: false,
             occupied: None,
+            worker: worker::index(),
         }
     }
 
@@ -93,6 +97,14 @@ impl Connection {
             self.room = FIRST_READ;
             self.buf = BytesMut::new();
         }
+    }
+
+    /// Has this worker's runtime wait for the socket from now on. `false`: the connection is lost.
+    pub(super) fn move_here(&mut self) -> bool {
+        let here = worker::index();
+        let moved = self.worker == here || self.io.move_here().is_ok();
+        self.worker = here;
+        moved
     }
 
     /// How many bytes the kernel has taken.

@@ -2,7 +2,8 @@
 //!
 //! A worker takes from its own shard first, the newest first, and puts back there; where its own is
 //! empty it takes from the others rather than have one opened. So in the ordinary case a request takes
-//! one lock twice that nobody else wants.
+//! one lock twice that nobody else wants. A connection from another shard moves to the runtime of the
+//! worker that takes it: otherwise each of its answers would first wake the worker that opened it.
 //!
 //! Nobody waits for an idle connection to say something. It is looked at before it is used, and once
 //! in a while by a sweep, which closes those that have ended, have said something that no request is
@@ -92,7 +93,7 @@ impl Http1Pool {
                     mut connection,
                 } = shelf.lock().pop()?;
                 let fresh = since.elapsed() < self.options.idle_timeout;
-                if fresh && is_quiet(&mut connection) {
+                if fresh && is_quiet(&mut connection) && connection.move_here() {
                     return Some(connection);
                 }
             }
