@@ -54,9 +54,8 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     worker::set_index(0);
     for at in [2, 0, 1] {
         let mut taken = bench.pool.take().expect("an idle one");
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        let wrote = taken.poll_write(&mut cx, b"x", b"");
-        assert!(matches!(wrote, std::task::Poll::Ready(Ok(1))));
+        let wrote = std::future::poll_fn(|cx| taken.poll_write(cx, b"x", b"")).await;
+        assert_eq!(wrote.expect("written"), 1);
         let got = far[at].read_u8().await;
         // One shard where there is one core.
         if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
@@ -65,6 +64,36 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
             break;
         }
     }
+}
+
+/// The runtime that waits for the socket is the one that uses it: the one that opened it may be busy.
+#[test]
+fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
+    let runtime = || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().expect("a runtime")
+    };
+    let first = runtime();
+    let (pool, far) = first.block_on(async {
+        let bench = Bench::new().await;
+        let far = bench.warm().await;
+        (bench.pool, far.into_std().expect("a socket"))
+    });
+    // From here on, nobody drives that runtime.
+    worker::set_index(1);
+    runtime().block_on(async {
+        let mut far = TcpStream::from_std(far).expect("a socket");
+        let served = async {
+            read_request(&mut far).await;
+            far.write_all(OK).await.expect("written");
+        };
+        let pending = Box::new(Http1Pending::new(pool, get()));
+        let both = async { tokio::join!(pending.response(), served) };
+        let (answer, ()) = tokio::time::timeout(LONG, both).await.expect("in time");
+        assert_eq!(whole(answer.expect("a head")).await, Some(b"ok".to_vec()));
+    });
+    drop(first);
+    worker::set_index(0);
 }
 
 #[tokio::test]
