@@ -10,6 +10,9 @@
 # program only where `crate::mutant` says its name, which is the folder's that the program is run from. Run from
 # another one, none does, and every test that is to catch a mutant must pass: then it is the mutant that it catches.
 #
+# A mutant that survives beside others is met once more, alone, and both outcomes are printed: the machine may have
+# been too busy for what the test waits for.
+#
 # A patch that does not apply any more is made anew: apply those before it to a copy, make the change, `diff -u`.
 # What two patches change is changed by the later one on top of the earlier.
 #
@@ -85,7 +88,7 @@ tests_for() { sed -n 's/^# caught by: //p' "tests/mutants/$1.patch"; }
 meet() {
     folder=$1
     shift
-    mkdir "$work/$folder"
+    mkdir -p "$work/$folder"
     ln "$work/target/debug/fencepost" "$work/$folder/fencepost"
     FENCEPOST_MUTANT="$work/$folder/fencepost" RUST_BACKTRACE=0 RUST_TEST_THREADS=$(($(nproc) * 2)) \
         timeout 600 "$suite" "$@" >"$work/$folder/log" 2>&1 &
@@ -93,6 +96,8 @@ meet() {
 }
 
 caught=0 survived=0 broken=0
+# Those that no test has noticed beside others.
+survivors=
 
 # Waits for the end of a pid:name; how it ended.
 judge() {
@@ -122,8 +127,8 @@ next() {
     testing=$*
     case $end in
         passed)
-            echo "$folder: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$folder.patch"))"
-            survived=$((survived + 1))
+            echo "$folder: survived beside others; it is met once more, alone"
+            survivors="$survivors $folder"
             ;;
         failed)
             echo "$folder: caught by $(grep -c ' \.\.\. FAILED$' "$log"), $first among them"
@@ -170,6 +175,23 @@ for name in "$@"; do
     meet "$name" $(tests_for "$name")
 done
 while busy 1; do next; done
+for name in $survivors; do
+    # shellcheck disable=SC2046
+    meet "alone/$name" $(tests_for "$name")
+    judge "${testing# }"
+    testing=
+    case $end in
+        passed)
+            echo "$name: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$name.patch"))"
+            survived=$((survived + 1))
+            ;;
+        failed)
+            echo "$name: caught alone by $(grep -c ' \.\.\. FAILED$' "$log"), $first among them"
+            caught=$((caught + 1))
+            ;;
+        nothing) broken=$((broken + 1)) ;;
+    esac
+done
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
 
 if [ -n "$model" ]; then
