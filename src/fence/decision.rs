@@ -27,6 +27,15 @@ pub fn judge(mark: Option<Token>, token: Token) -> Decision {
     }
 }
 
+/// The mark that refuses `token`, if there is one.
+#[must_use]
+pub fn stale_by(mark: Option<Token>, token: Token) -> Option<Token> {
+    match judge(mark, token) {
+        Decision::Stale { mark } => Some(mark),
+        Decision::Advanced | Decision::Current => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

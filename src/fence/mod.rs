@@ -1,5 +1,5 @@
-//! What is fenced, and by which number: tokens, resource keys, and the rules of URL syntax that
-//! keep two spellings of one thing from having two keys. Pure; imports `std` only.
+//! The rules of fencing: tokens, resource keys, and the rules of URL syntax that keep two spellings
+//! of one thing from having two keys. Pure; imports `std` only.
 //!
 //! - [`token`]: a number, and the spellings it may have in a header.
 //! - [`decision`]: that number against the mark.
@@ -23,7 +23,7 @@ pub mod template;
 pub mod token;
 
 pub use bounds::{Jump, Needs, TokenBounds};
-pub use decision::{Decision, judge};
+pub use decision::{Decision, judge, stale_by};
 pub use escape::percent_encoded;
 pub use identity::names_a_peer;
 pub use key::{KeyError, ResourceKey, Source};

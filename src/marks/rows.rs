@@ -1,5 +1,5 @@
-//! What both stores share: rows turned into the types of [`super::store`], the range of keys that
-//! a prefix spans, and the verdict on a schema's version.
+//! Helpers that both stores share: rows turned into the types of [`super::store`], the range of
+//! keys that a prefix spans, and the verdict on a schema's version.
 
 use std::time::Duration;
 

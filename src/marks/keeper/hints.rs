@@ -1,5 +1,5 @@
-//! What the keeper makes of notifications. Any login of the database can send one, so none of them is
-//! believed: each is a hint to look, at the store.
+//! Handles notifications as hints. Any login of the database can send one, so the keeper believes
+//! none of them: each makes it look at the store.
 //!
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
 //! neither the lane nor the lease waits for. The same statement deletes the epoch if it is not used. Hints that come meanwhile share the next read. After a

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::hints::Hints;
 use super::{Keeper, RETRY};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{Decision, ResourceKey, Token, judge};
 use crate::marks::lane::Want;
 use crate::marks::store::StoreError;
 
@@ -38,7 +38,12 @@ impl Keeper {
                 .collect();
             for (key, token) in some {
                 let found = rows.get(key);
-                if found.is_some_and(|(mark, spent)| mark > token || (mark == token && *spent)) {
+                let stands = found.is_some_and(|(mark, spent)| match judge(Some(*mark), *token) {
+                    Decision::Stale { .. } => true,
+                    Decision::Current => *spent,
+                    Decision::Advanced => false,
+                });
+                if stands {
                     continue;
                 }
                 // It may have been given back, or overridden: a statement finds out, under the row's lock.

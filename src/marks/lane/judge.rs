@@ -1,13 +1,13 @@
-//! What a statement's answer says to each of those who share it. One statement asks for one token
-//! of a resource, and others may wait with it: older ones, newer ones that are not believed yet,
-//! and new resources without room.
+//! Answers the requests that share a statement. One statement asks for one token of a resource, and
+//! other requests may wait with it: older tokens, newer ones that are not believed yet, and new
+//! resources without room.
 
 use tokio::time::Instant;
 
 use super::batch::{Group, Room};
 use super::task::Lane;
 use super::{Answer, LaneError, Waiter, Want};
-use crate::fence::Token;
+use crate::fence::{self, Decision, Token};
 use crate::marks::growth::{Full, Growth};
 use crate::marks::store::{Ask, Found, StoreError};
 
@@ -35,11 +35,11 @@ pub(super) fn mark_after(group: &Group, found: &Found) -> Option<Token> {
 /// `mark`: see [`mark_after`].
 pub(super) fn judge(waiter: &Waiter, asked: Token, mark: Option<Token>, room: Room) -> Judgement {
     let believed = waiter.needs().met_by(mark);
-    match (mark, room) {
-        (Some(mark), _) if waiter.token < mark => Judgement::Stale(mark),
+    match (fence::judge(mark, waiter.token), room) {
+        (Decision::Stale { mark }, _) => Judgement::Stale(mark),
         _ if !believed => Judgement::Implausible(mark),
-        (None, Room::Full(full)) => Judgement::Full(full),
-        (Some(mark), _) if mark == waiter.token && mark == asked => Judgement::Current,
+        (_, Room::Full(full)) if mark.is_none() => Judgement::Full(full),
+        (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::task::Lane;
 use super::{Command, Meters};
-use crate::fence::ResourceKey;
+use crate::fence::{ResourceKey, stale_by};
 use crate::marks::lease::Lease;
 use crate::marks::ledger::Ledger;
 use crate::marks::store::{Cursor, EpochRow, Era, MarkStore, OwnRow, StoreError};
@@ -326,7 +326,7 @@ impl Own {
     async fn taken(&self, rows: Vec<OwnRow>, era: Era) -> Result<bool, Left> {
         let (mut unclaimed, mut any) = (Vec::new(), false);
         for (row, mark) in rows {
-            if let Some(mark) = mark.filter(|mark| *mark > row.token) {
+            if let Some(mark) = stale_by(mark, row.token) {
                 any |= self.ledger.learn(&row.resource, mark, era, true);
             }
             if !self.ledger.holds(&row) {

@@ -1,5 +1,5 @@
-//! What the lane has logged lately. During an outage, or after a failover, the same is true of thousands of
-//! statements and resources.
+//! Remembers recent log lines of the writer. During an outage, or after a failover, the same is
+//! true of thousands of statements and resources.
 
 use crate::throttle::Throttle;
 

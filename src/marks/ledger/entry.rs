@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Drained;
-use crate::fence::Token;
+use crate::fence::{Decision, Token, judge, stale_by};
 use crate::marks::store::{EpochRow, Era, InstanceId, Opening};
 
 #[derive(Clone, Debug)]
@@ -129,16 +129,19 @@ impl Entry {
 
     /// Raises the known mark and asks every older epoch to close.
     pub(super) fn learn(&mut self, mark: Token, era: Era) {
-        if self.known.is_none_or(|known| known < mark) {
-            self.known = Some(mark);
-            self.known_in = era;
-        } else if self.known == Some(mark) {
-            self.known_in = self.known_in.max(era);
+        match judge(self.known, mark) {
+            Decision::Advanced => {
+                self.known = Some(mark);
+                self.known_in = era;
+            }
+            Decision::Current => self.known_in = self.known_in.max(era),
+            Decision::Stale { .. } => {}
         }
         let known = self.known;
         let mut changed = false;
         for epoch in &mut self.epochs {
-            if known > Some(epoch.row.token) && !epoch.superseded.is_cancelled() {
+            let superseded = stale_by(known, epoch.row.token).is_some();
+            if superseded && !epoch.superseded.is_cancelled() {
                 epoch.closing = true;
                 epoch.superseded.cancel();
                 changed = true;

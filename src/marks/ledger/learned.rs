@@ -1,4 +1,4 @@
-//! What the lane brings from the store: marks, epochs that were opened, those of others that are left, and
+//! Enters facts from the store: marks, epochs that were opened, epochs of other instances, and
 //! eras.
 
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::entry::OwnEpoch;
 use super::{Ceded, Hint, Ledger, Looked};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{ResourceKey, Token, stale_by};
 use crate::marks::store::{EpochRow, Era};
 
 impl Ledger {
@@ -101,7 +101,7 @@ impl Ledger {
         let known = entry.known;
         let mut hint = Hint::NoEpoch;
         for epoch in &mut entry.epochs {
-            let superseded = known > Some(epoch.row.token);
+            let superseded = stale_by(known, epoch.row.token).is_some();
             epoch.wanted |= superseded;
             if epoch.row.token < token {
                 hint = Hint::Known;

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::store::{EpochRow, Era, InstanceId, Opening};
-use crate::fence::{ResourceKey, Token};
+use crate::fence::{ResourceKey, Token, stale_by};
 use entry::{Entry, Unknown};
 pub use spent::Spend;
 
@@ -263,7 +263,7 @@ impl Ledger {
     pub fn look(&self, key: &ResourceKey, token: Token, generation: u64) -> Look {
         let mut shard = self.shard(key);
         if let Some(entry) = shard.active.get_mut(key) {
-            if let Some(known) = entry.known.filter(|known| *known > token) {
+            if let Some(known) = stale_by(entry.known, token) {
                 return Look::Stale(known);
             }
             if let Some(left) = entry.barred(self.bar_for()) {
@@ -274,10 +274,8 @@ impl Ledger {
                 None => Look::Ask,
             };
         }
-        match shard.remembered.get(key) {
-            Some((known, _)) if *known > token => Look::Stale(*known),
-            _ => Look::Ask,
-        }
+        let remembered = shard.remembered.get(key).map(|(known, _)| *known);
+        stale_by(remembered, token).map_or(Look::Ask, Look::Stale)
     }
 
     /// The critical section of the barrier: the last look at everything, and the registration of the
@@ -294,7 +292,7 @@ impl Ledger {
         let Some(entry) = shard.active.get_mut(key) else {
             return Entered::NotOpen;
         };
-        if let Some(known) = entry.known.filter(|known| *known > token) {
+        if let Some(known) = stale_by(entry.known, token) {
             return Entered::Superseded(known);
         }
         if let Some(left) = entry.barred(self.bar_for()) {

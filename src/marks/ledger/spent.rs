@@ -1,4 +1,4 @@
-//! Which tokens this instance knows to be spent (`reuse: once`). A failover may lose a spending alone:
+//! Spent tokens that this instance knows of (`reuse: once`). A failover may lose a spending alone:
 //! the mark is there, and the token would pass once more.
 //!
 //! Nothing is ever refused from here. It is held against what a statement finds, like a known mark, and

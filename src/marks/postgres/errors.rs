@@ -1,4 +1,4 @@
-//! What an engine's error means to whoever asked.
+//! Translates Postgres errors to [`StoreError`](crate::marks::StoreError)s.
 
 use crate::marks::rows::Failure;
 use crate::marks::store::StoreError;

@@ -1,4 +1,4 @@
-//! What instances tell each other over NOTIFY. Anything here may get lost; polling covers that.
+//! Notifications between instances, over NOTIFY. Any of them may get lost; polling covers that.
 //!
 //! A subscription that lives loses nothing. Whether it does is not believed, but shown: it notifies itself
 //! every now and then, on a channel that nobody else has. Notifications come in the order in which they were

@@ -1,4 +1,4 @@
-//! What an instance reads and deletes of its own epoch rows, all of them, in pages.
+//! Reads and deletes an instance's own epoch rows, in pages.
 //!
 //! Each statement walks the index over (namespace, instance, resource, opening), so that a page costs
 //! what it holds, however many rows there are. No other index has the order that is asked for, since the

@@ -1,5 +1,6 @@
-//! What the role that serves may do: no more than the protocol needs. It changes no schema, and it deletes no
-//! mark, since a mark never goes down (the first guarantee that a stray `DELETE` would break).
+//! Grants for the role that serves: no more than the protocol needs. The role changes no schema and
+//! deletes no mark, since a mark never goes down (a stray `DELETE` would break the first
+//! guarantee).
 
 use std::time::Duration;
 

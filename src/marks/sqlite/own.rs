@@ -1,5 +1,5 @@
-//! What an instance reads and deletes of its own epoch rows, all of them, in pages that cost what they
-//! hold: the one connection is not kept from requests for longer.
+//! Reads and deletes an instance's own epoch rows, in pages, so that requests do not wait long for
+//! the one connection.
 
 use serde_json::Value;
 use sqlx::SqliteConnection;

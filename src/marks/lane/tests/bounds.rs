@@ -1,4 +1,4 @@
-//! What the callers' bounds say: tokens that leap, and resources that are new.
+//! Tests of the callers' bounds: implausible tokens, and new resources.
 
 use super::*;
 use crate::fence::{Jump, Needs, Token, TokenBounds};
