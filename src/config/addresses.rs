@@ -1,5 +1,5 @@
-//! How addresses are written: where to listen, where the upstream is, where the marks live. Each
-//! function says what is wrong and how it should be, as (message, hint). No message holds a password.
+//! Addresses in the configuration: the listeners, the upstream, the store. Each function says what
+//! is wrong and what is expected, as (message, hint). No message holds a password.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
     if host.is_empty() {
         return Err((
             format!("{} has no host", shown(text)),
-            "127.0.0.1 takes connections of this machine only, 0.0.0.0 those of the network",
+            "127.0.0.1 accepts connections from this machine only, 0.0.0.0 from the network",
         ));
     }
     if port.parse::<u16>().is_err() {
@@ -41,7 +41,7 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
         .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     if !named && bracketed.is_none_or(|h| h.parse::<std::net::Ipv6Addr>().is_err()) {
-        return Err(wrong("has no host that could be listened on"));
+        return Err(wrong("has no host to listen on"));
     }
     Ok(Listen::Tcp(text.to_owned()))
 }
@@ -118,7 +118,7 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
         "http" => UpstreamUrl::Http,
         "https" => UpstreamUrl::Https,
         "h2c" => UpstreamUrl::H2c,
-        _ => return Err(wrong("has a scheme that is not known", UPSTREAM_HINT)),
+        _ => return Err(wrong("has an unknown scheme", UPSTREAM_HINT)),
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, behind) = rest.split_at(end);
@@ -142,7 +142,7 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
         ));
     }
     if !is_authority(authority) {
-        return Err(wrong("has no host, or one that cannot be", UPSTREAM_HINT));
+        return Err(wrong("has no host, or an invalid one", UPSTREAM_HINT));
     }
     Ok(make(authority.to_owned()))
 }
@@ -169,7 +169,7 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
         return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
     }
     let Some(path) = text.strip_prefix("sqlite:") else {
-        return Err(("this is no store that is known".to_owned(), STORE_HINT));
+        return Err(("unknown store type".to_owned(), STORE_HINT));
     };
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() {
@@ -178,7 +178,7 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     if path.contains("://") {
         // Not shown: what was meant for a server may hold its password.
         return Err((
-            "behind `sqlite:` stands a URL, and not the path of a file".to_owned(),
+            "`sqlite:` is followed by a URL, not by the path of a file".to_owned(),
             STORE_HINT,
         ));
     }
@@ -191,7 +191,7 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     if path.contains('?') {
         return Err((
             "the path has parameters behind a `?`".to_owned(),
-            "give the path only; how the file is opened is not up for choice",
+            "give the path only; the options for opening the file are fixed",
         ));
     }
     if path.ends_with('/') {

@@ -22,7 +22,7 @@ impl AdminPlace {
         let text = text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
         Self::of(&text).ok_or_else(|| {
             let file = file.display();
-            format!("{file} is no configuration; `fencepost check {file}` says why")
+            format!("{file} is not a valid configuration; `fencepost check {file}` says why")
         })
     }
 

@@ -1,4 +1,4 @@
-//! What a configuration does, in words: for the log line of the start. No secret is in it.
+//! Summarises a configuration in one line, for the log at the start. It contains no secret.
 
 use std::collections::BTreeSet;
 

@@ -352,16 +352,16 @@ fn unsupported(name: &str) -> Wrong {
     match UNSUPPORTED.iter().find(|known| **known == name) {
         Some(name) => bad(&format!("the parameter {name} is not supported")),
         // Its name may be the end of a password that has a raw & in it.
-        None => unclear("it has a parameter that is not known"),
+        None => unclear("it has an unknown parameter"),
     }
 }
 
 fn bad(why: &str) -> Wrong {
-    (format!("the URL is of no use: {why}"), HINT)
+    (format!("invalid URL: {why}"), HINT)
 }
 
 fn unclear(why: &str) -> Wrong {
-    (format!("the URL is of no use: {why}"), ENCODE)
+    (format!("invalid URL: {why}"), ENCODE)
 }
 
 #[cfg(test)]

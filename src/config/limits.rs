@@ -1,4 +1,4 @@
-//! How much goes on at once, and for how long: the bounds from which the program's memory follows.
+//! Limits on concurrency and time. The program's memory follows from them.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
     if header_bytes > MOST_HEAD {
         report.error(
             "limits.header_bytes",
-            "so much would be held in memory for every connection",
+            "too large: this much is held in memory for every connection",
             "1MiB at most",
         );
     }
@@ -261,7 +261,7 @@ fn body_rate(given: Option<Limit>, report: &mut Report) -> Option<u64> {
     if rate == 0 {
         report.error(
             "limits.body_rate",
-            "this must not be zero",
+            "must be greater than zero",
             "such as 512, or none",
         );
     }
@@ -281,7 +281,7 @@ fn header_count(given: Option<u64>, report: &mut Report) -> usize {
     if lines > MOST_HEADERS {
         report.error(
             at,
-            "room for so many would be made with each request",
+            "too large: each request reserves room for this many",
             "10000 at most; 100 suits most services",
         );
     }
@@ -300,7 +300,7 @@ fn streams(given: Option<u64>, report: &mut Report) -> u32 {
     if streams > MOST_STREAMS {
         report.error(
             "limits.http2_streams",
-            "a connection has no numbers for so many streams",
+            "too large: HTTP/2 has no stream ids for this many",
             "128, or some hundreds for clients that share one connection",
         );
     }

@@ -36,7 +36,7 @@ pub(super) fn key(
             "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => report.warn(
                 at,
                 format!("{{header.{name}}} differs from request to request: what is protected is split up"),
-                "name what is protected, not the request",
+                "use a part that names the resource, not the request",
             ),
             "authorization" | "cookie" | "proxy-authorization" => report.warn(
                 at,
@@ -58,8 +58,8 @@ pub(super) fn methods(
     if list.is_empty() {
         report.error(
             at,
-            "no method is let through",
-            "leave it out to let every unsafe method through",
+            "no method is allowed",
+            "leave it out to allow every unsafe method",
         );
         return None;
     }

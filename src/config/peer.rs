@@ -80,7 +80,7 @@ pub(super) fn patterns(
         report.error(
             at,
             "no peer is let in",
-            "name some, or leave it out to let every peer in",
+            "list some, or leave it out to allow every client",
         );
     } else if !asked {
         report.error(

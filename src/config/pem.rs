@@ -112,7 +112,7 @@ pub(super) fn revocations(
                 "a list in {} is past its next update: no client is let in",
                 file.display()
             ),
-            "put a new one in its place; it is read without a restart",
+            "replace it; it is read without a restart",
         );
     }
     Some(lists)
@@ -181,7 +181,7 @@ fn revocation_lists(
         let (_, parsed) = CertificateRevocationList::from_der(list).map_err(|error| {
             (
                 format!("holds a revocation list that cannot be read: {error}"),
-                "write it again, whole",
+                "write the whole file again",
             )
         })?;
         let Some(next) = parsed.next_update() else {
@@ -199,7 +199,7 @@ fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
     let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     if holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED") {
         return Err((
-            "is encrypted, and nobody is there to ask for its passphrase".to_owned(),
+            "is encrypted, and there is no way to enter its passphrase".to_owned(),
             "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its mode",
         ));
     }
@@ -226,7 +226,7 @@ fn is_pem(bytes: &[u8]) -> bool {
 fn broken(error: &pem::Error) -> Wrong {
     (
         format!("is broken PEM: {error}"),
-        "write it anew, whole; a line may have been cut off",
+        "write the whole file again; a line may have been cut off",
     )
 }
 
@@ -237,7 +237,7 @@ fn validity(chain: &[CertificateDer<'_>]) -> Result<(i64, i64), Wrong> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
             (
                 format!("holds a certificate that is not X.509: {error}"),
-                "write it anew, whole",
+                "write the whole file again",
             )
         })?;
         let validity = parsed.validity();

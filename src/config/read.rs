@@ -42,7 +42,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
                     }
                     None => format!("known here: {}", known.join(", ")),
                 };
-                (format!("there is no field `{}`", masked(&name)), Some(hint))
+                (format!("unknown field `{}`", masked(&name)), Some(hint))
             }
         };
         report.error_at(place, &path, message, hint);
@@ -102,7 +102,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
             What::Message(text) => f.write_str(text),
-            What::UnknownField { name, .. } => write!(f, "there is no field `{name}`"),
+            What::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
         }
     }
 }
@@ -122,7 +122,7 @@ impl de::Error for Fault {
             Unexpected::Map => "a map of fields".to_owned(),
             other => other.to_string(),
         };
-        Self::message(format!("this must be {expected}, and is {found}"))
+        Self::message(format!("expected {expected}, found {found}"))
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
@@ -161,7 +161,7 @@ impl Cursor<'_> {
             Kind::List(_) => "a list",
             Kind::Map(_) => "a map of fields",
         };
-        Err(self.fault(format!("this must be {expected}, and is {found}")))
+        Err(self.fault(format!("expected {expected}, found {found}")))
     }
 
     fn fault(&self, message: String) -> Fault {
@@ -170,12 +170,8 @@ impl Cursor<'_> {
 
     fn number<T: std::str::FromStr>(&self) -> Result<T, Fault> {
         let text = self.text("a whole number")?;
-        text.parse().map_err(|_| {
-            self.fault(format!(
-                "this must be a whole number, and is {}",
-                shown(text)
-            ))
-        })
+        text.parse()
+            .map_err(|_| self.fault(format!("expected a whole number, found {}", shown(text))))
     }
 }
 
@@ -213,10 +209,7 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         match self.text("true or false")? {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
-            other => Err(self.fault(format!(
-                "this must be true or false, and is {}",
-                shown(other)
-            ))),
+            other => Err(self.fault(format!("expected true or false, found {}", shown(other)))),
         }
     }
 
@@ -257,7 +250,7 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         visitor: V,
     ) -> Result<V::Value, Fault> {
         match self.node.kind {
-            Kind::List(_) => Err(self.fault("this must be a map of fields, and is a list".into())),
+            Kind::List(_) => Err(self.fault("expected a map of fields, found a list".into())),
             _ => self.deserialize_any(visitor),
         }
     }

@@ -1,6 +1,6 @@
-//! What a reload may change, and what only a restart may: whatever the marks, the leases and the
-//! epochs that are open rest upon stays as it was when they were made. Of the routes this is looked at
-//! by what they do: see [`table`](super::table).
+//! Decides which settings a reload may change, and which only a restart may: settings that the
+//! marks, the leases and the open epochs rest upon stay as they were when those were made. Routes
+//! are compared by what they do: see [`table`](super::table).
 //!
 //! For most limits room is made at the start, and nothing rests on them. A reload that changes one keeps the
 //! value that is in force, says so, and takes everything else.

@@ -254,7 +254,7 @@ fn resource(
         }
         report.error(
             at,
-            "what is protected here has no key",
+            "this route has no resource key",
             "name it by parts of the request, such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`",
         );
         return None;
@@ -297,7 +297,7 @@ pub(super) fn longer_than_settle(at: String, report: &mut Report) {
         at,
         "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
          still take effect after a newer token has been let in",
-        "raise barrier.settle to the longest that the upstream works on a request",
+        "raise barrier.settle to the longest time that the upstream works on a request",
     );
 }
 

@@ -50,7 +50,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         None if shared => {
             report.error(
                 "store.namespace",
-                "Postgres may be shared, so what shares marks has to be named",
+                "Postgres may be shared, so a namespace is required",
                 "such as the name of the upstream, orders; in the file or by --namespace",
             );
             return None;
@@ -92,7 +92,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     if timeout < Duration::from_millis(50) {
         report.warn(
             "store.timeout",
-            "so short that an ordinary commit may miss it",
+            "too short: an ordinary commit may take longer",
             "",
         );
     }
@@ -124,7 +124,7 @@ fn tls(file: StoreTlsFile, shared: bool, report: &mut Report) -> StoreTls {
     if !shared && (file.ca_file.is_some() || identity.is_some()) {
         report.error(
             "store.tls",
-            "SQLite is a file: there is no TLS toward it",
+            "SQLite is a file: TLS does not apply",
             "leave it out",
         );
     }
@@ -146,7 +146,7 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
     if dsn.is_open_to_others(ca_named) {
         report.warn(
             "store.url",
-            "the server is not verified: what is on the way to it can read and change marks",
+            "the server is not verified: an attacker on the network can read and change marks",
             "leave sslmode out, and name the server's CA (sslrootcert=FILE or store.tls.ca_file)",
         );
     }

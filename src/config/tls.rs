@@ -323,7 +323,7 @@ fn pair(
         report.warn(
             &cert_at,
             "the certificate, or one of its chain, has expired: its peers will refuse it",
-            "put a new one in its place; it is read without a restart",
+            "replace it; it is read without a restart",
         );
     } else if identity.begins > now {
         report.warn(

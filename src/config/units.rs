@@ -1,5 +1,5 @@
-//! How quantities are written: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain
-//! bytes), `none` for no limit, `off` for a thing that is not wanted.
+//! Units in the configuration: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain
+//! bytes), `none` for no limit, `off` for a feature that is not wanted.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -103,8 +103,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     {
         report.error(
             "upstream.url",
-            "this is where fencepost itself listens",
-            "name the service behind it",
+            "this is fencepost's own address",
+            "give the address of the upstream",
         );
     }
     Some(Settings {
@@ -144,7 +144,7 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
 /// A duration that must not be zero.
 pub(super) fn positive(at: &str, time: Duration, report: &mut Report) -> Duration {
     if time.is_zero() {
-        report.error(at, "this must not be zero", "such as 5s");
+        report.error(at, "must be greater than zero", "such as 5s");
     }
     time
 }
@@ -189,14 +189,14 @@ pub(super) fn body(
     if given && settings.buffer > 1 << 30 {
         report.error(
             format!("{at}.buffer"),
-            "so much of every body would be held in memory",
+            "too large: this much of every body is held in memory",
             "1GiB at most; longer bodies are streamed",
         );
     }
     if file.max.is_some() && settings.max == Some(0) {
         report.warn(
             format!("{at}.max"),
-            "every request with a body is a 413",
+            "every request with a body would get a 413",
             "",
         );
     }
@@ -258,12 +258,12 @@ pub(super) fn count(at: &str, given: Option<u64>, default: usize, report: &mut R
     let Some(given) = given else { return default };
     match usize::try_from(given) {
         Ok(0) => {
-            report.error(at, "this must not be zero", "");
+            report.error(at, "must be greater than zero", "");
             default
         }
         Ok(number) if u32::try_from(number).is_ok() => number,
         _ => {
-            report.error(at, format!("{given} is more than there can be"), "");
+            report.error(at, format!("{given} is too large"), "");
             default
         }
     }
@@ -299,7 +299,7 @@ fn upstream(file: UpstreamFile, settle: Duration, report: &mut Report) -> Option
     if file.url.is_none() {
         report.error(
             "upstream.url",
-            "the service that is fenced is not named",
+            "no upstream is given",
             "such as http://127.0.0.1:3000, in the file or by --upstream",
         );
     }
@@ -400,7 +400,7 @@ fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {
     if wait.is_zero() {
         report.warn(
             "barrier.wait",
-            "a request never waits: a new holder's is a 503 while an older one is in flight",
+            "requests never wait: a new holder gets a 503 while an older request is in flight",
             "",
         );
     }
@@ -452,7 +452,7 @@ fn admin(file: AdminFile, report: &mut Report) -> Option<AdminSettings> {
     if file.tls.is_some() && matches!(listen, Some(Some(Listen::Unix(_)))) {
         report.error(
             "admin.tls",
-            "the admin port is a Unix socket: nobody reads along there",
+            "the admin port is a Unix socket: no network needs protection",
             "remove this block, or listen on host:port",
         );
     }
@@ -460,7 +460,7 @@ fn admin(file: AdminFile, report: &mut Report) -> Option<AdminSettings> {
     if has_token && file.tls.is_none() && listen.as_ref().is_some_and(is_remote) {
         report.warn(
             "admin.listen",
-            "a token that is sent to this address over a network can be read on its way",
+            "tokens sent to this address over a network can be read on their way",
             "give admin.tls, send tokens over the loopback only, or listen on 127.0.0.1",
         );
     }

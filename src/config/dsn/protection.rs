@@ -1,4 +1,4 @@
-//! How far the way to a server is trusted: `sslmode`, and what it means for a password.
+//! Trust in the connection to a server: `sslmode`, and what it means for a password.
 //!
 //! What answers in the server's place decides which tokens are stale. So across a network the server is verified,
 //! unless the URL says otherwise; and a password goes to what is not verified only where `sslmode` says so in its
@@ -47,7 +47,7 @@ impl Mode {
             "require" => Protection::Encrypted,
             "verify-ca" if !forced => Protection::VerifiedCa,
             "verify-full" if !forced => Protection::VerifiedFull,
-            _ => return Err(("the sslmode is not known".to_owned(), SSLMODE_HINT)),
+            _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
         };
         Ok(Self { protection, forced })
     }
@@ -104,7 +104,7 @@ impl Dsn {
         }
         if self.password.is_some() && !forced && !host.is_local() {
             return Err((
-                "the password would go to whatever answers in the server's place: this sslmode verifies nothing"
+                "this sslmode does not verify the server: anyone who answers in its place would get the password"
                     .to_owned(),
                 "write sslmode=verify-full, or leave sslmode out, and name the server's CA (sslrootcert=FILE or \
                  store.tls.ca_file). To hand the password to whatever answers, say so: sslmode=insecure-prefer, \

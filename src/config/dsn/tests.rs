@@ -1,4 +1,4 @@
-//! What is read of a URL, what is refused, and what a refusal says.
+//! Tests of URLs: the values that are read, the refusals, and their messages.
 
 use super::*;
 

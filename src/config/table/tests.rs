@@ -1,4 +1,4 @@
-//! What is told of two tables: by cases, and against a search of all short paths.
+//! Tests of the comparison of two route tables: by cases, and against a search of all short paths.
 
 use std::collections::{BTreeSet, HashMap};
 

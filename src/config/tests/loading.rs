@@ -1,4 +1,4 @@
-//! Where values come from, what they default to, and what a reload may change.
+//! Tests of loading: sources of values, defaults, and reloads.
 
 use std::time::Duration;
 
