@@ -1,5 +1,5 @@
-//! Which of the runtimes that serve connections a thread belongs to. What is kept for each core is
-//! found by this number.
+//! The number of a thread's worker: each runtime that serves connections has one. Data that is kept
+//! for each core is found by this number.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Who may do what. Reads of keys and marks are open on this machine's loopback and over a Unix socket, and need
-//! a token elsewhere. Writes need the token of `admin.token_file`, always: a sidecar shares its loopback with
-//! the legacy container.
+//! Access control of the admin port. Reads of keys and marks are open on this machine's loopback
+//! and over a Unix socket; elsewhere they need a token. Writes always need the token of
+//! `admin.token_file`: a sidecar shares its loopback with the legacy container.
 
 use std::net::IpAddr;
 use std::path::Path;

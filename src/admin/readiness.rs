@@ -1,4 +1,5 @@
-//! Whether the proxy is ready, and what it waits for. Each fact is set once by whoever knows it.
+//! Readiness: whether the proxy is ready, and why not. Each fact is set by the one part that knows
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

@@ -1,5 +1,5 @@
-//! What a start finds in the store, for the log: a store without marks accepts every resource's first
-//! token, however old it is, and nothing else would tell it from the one that was there before.
+//! Logs the state of the store at the start. A store without marks accepts every resource's first
+//! token, however old it is, and nothing else would tell it from the store that was there before.
 
 use crate::admin::rfc3339_ms;
 use crate::marks::MarkStore;

@@ -1,4 +1,4 @@
-//! Whether a whole response says that the upstream is done with its request.
+//! Decides whether a whole response means that the upstream has finished with its request.
 //!
 //! A gateway between (nginx, Envoy, a load balancer) answers 502 or 504 when it has lost the service
 //! behind it. Its response is whole, and the service may still be at work on the request. To a gRPC

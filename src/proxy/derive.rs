@@ -1,5 +1,5 @@
-//! What else follows from a fenced request, once its resource is known: the idempotency key that goes upstream with
-//! it, and what may not stand in its trailers.
+//! Derives from a fenced request, once its resource is known, the idempotency key that goes
+//! upstream with it, and the fields that may not stand in its trailers.
 
 use http::HeaderName;
 use http::request::Parts;

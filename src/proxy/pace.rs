@@ -1,5 +1,5 @@
-//! How long a client may take over its body while it is streamed: as a whole, between two bytes, and
-//! by the bytes that have come ([`Rate`]).
+//! Deadlines of an upload while it is streamed: as a whole, between two bytes, and by the bytes
+//! that have come ([`Rate`]).
 //!
 //! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for more, and no
 //! clock that the client could lose against runs.

@@ -1,5 +1,6 @@
-//! What one connection has in hand, and when it has to go: at the stop of the process, to make room
-//! for another ([`super::idle`]), and where its client opens requests only to take them back.
+//! The requests of one connection, and when the connection has to go: at the stop of the process,
+//! to make room for another ([`super::idle`]), and if its client opens requests only to cancel
+//! them.
 //!
 //! All of it is atomics and one waker: a request changes one or two words that no other connection
 //! touches, and wakes nobody.

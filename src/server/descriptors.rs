@@ -1,4 +1,4 @@
-//! Whether the process may have as many file descriptors as its limits promise.
+//! Checks that the process may have as many file descriptors as its limits promise.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -1,5 +1,5 @@
-//! How long a client is waited for that takes nothing of its answer: for `limits.write_timeout`, and
-//! for no longer than a second where others need its place.
+//! The time that a client has which takes nothing of its answer: `limits.write_timeout`, and no
+//! more than a second where others need its place.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How the names of a message's fields were spelled.
+//! The spelling of field names in a message.
 //!
 //! Names mean the same in any case (RFC 9110, 5.1), but there are services and clients that look for one
 //! spelling. So a name goes on as it came, and a name without a spelling in `Title-Case`, as people write it.

@@ -1,5 +1,5 @@
-//! What is taken and what is not; and that whatever is taken is read the same way by another reader, in
-//! whatever pieces it comes.
+//! Tests of the reader: what it accepts, what it refuses, and that another reader reads the same,
+//! in whatever pieces the bytes come.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! How an exchange ends without a whole response: cut short, broken, or not sent at all.
+//! Exchanges that end without a whole response: cut short, broken, or not sent at all.
 
 use std::time::Duration;
 

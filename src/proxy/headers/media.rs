@@ -1,6 +1,6 @@
-//! Whether content is JSON that every reader reads the same way: said once, in UTF-8, not encoded.
-//! A reader that takes `text/plain` for a form, or inflates what is deflated, finds other members
-//! than the key was made of.
+//! Recognises content that is JSON to every reader: declared once, in UTF-8, not encoded. A reader
+//! that takes `text/plain` for a form, or inflates deflated content, finds other members than those
+//! that the key was made of.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};

@@ -1,4 +1,4 @@
-//! What arrives is given line by line; what is left is compared line by line.
+//! Tests of header rules: fields in, fields out, compared line by line.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;

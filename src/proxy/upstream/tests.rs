@@ -1,4 +1,4 @@
-//! Which lease a connection is under.
+//! Tests of the lease that a connection is under.
 
 use http::Request;
 use tokio::io::AsyncReadExt as _;

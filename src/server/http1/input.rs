@@ -1,4 +1,4 @@
-//! What a client sends: heads, and the bodies that somebody wants to have read.
+//! The client's bytes: heads, and the bodies that somebody wants to have read.
 
 use std::io;
 use std::pin::pin;

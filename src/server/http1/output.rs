@@ -1,5 +1,5 @@
-//! What a client is sent: heads and small pieces in one buffer, and behind them one longer piece that is
-//! not copied.
+//! The bytes for the client: heads and small pieces in one buffer, and behind them one longer piece
+//! that is not copied.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,6 +1,6 @@
-//! What lies below HTTP/2 on a connection to the upstream: it keeps malformed trailers from passing
-//! ([`FrameFilter`]), notes which streams have been opened and whether all was written, and resets the
-//! connection if it is dropped with streams in use.
+//! The transport below HTTP/2 on a connection to the upstream. It keeps malformed trailers from
+//! passing ([`FrameFilter`]), notes which streams have been opened and whether all was written, and
+//! resets the connection if it is dropped with streams in use.
 //!
 //! A stream is opened by its HEADERS frame. h2 may keep one back (the upstream has lowered its limit
 //! since the stream was reserved), and does not say so. So the frames' heads are read as they are

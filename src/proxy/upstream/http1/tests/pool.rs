@@ -1,4 +1,4 @@
-//! What becomes of idle connections, and when a request goes over another one.
+//! Tests of idle connections, and of requests that go over another connection.
 
 use socket2::SockRef;
 use tokio::net::UnixStream;
