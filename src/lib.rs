@@ -6,9 +6,10 @@
 //! 2. [`proxy`]: the story of one request, [`proxy::Proxy::handle`]; its phases are files beside it:
 //!    classify → body → admit → forward → respond.
 //! 3. [`fence`]: pure rules: tokens, checked paths, routes, resource keys.
-//! 4. [`marks`]: what is durable, what this instance remembers of it, and for how long it may trust that:
+//! 4. [`fencing`]: decides about tokens, behind one face: [`fencing::Fencing`].
+//! 5. [`marks`]: what is durable, what this instance remembers of it, and for how long it may trust that:
 //!    store (`sqlite`, `postgres`), ledger, lane, lease, watch, keeper.
-//! 5. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
+//! 6. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
 //!
 //! Below it all: [`wire`], HTTP/1 syntax to the letter: [`server`] follows every connection with it, so that
 //! nothing badly framed gets as far as `proxy`.
@@ -17,7 +18,7 @@
 //! [`throttle`] (what is logged only now and then), [`printable`] (text from strangers, for people),
 //! `counts` (what each holder has), `worker` (which core's runtime a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
 //!
-//! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `proxy`, `admin` ← `server`,
+//! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `fencing` ← `proxy`, `admin` ← `server`,
 //! `app` ← `cli`, `main`.
 
 pub mod admin;
@@ -28,6 +29,7 @@ pub mod config;
 mod counts;
 pub mod demo;
 pub mod fence;
+pub mod fencing;
 pub mod marks;
 pub mod metrics;
 pub mod printable;

@@ -7,7 +7,6 @@ use async_trait::async_trait;
 
 use crate::fence::{Decision, ResourceKey, Token};
 use crate::marks::{AuditRow, EpochRow, MarkRow, Override, StoreError};
-use crate::metrics::Metrics;
 
 /// A mark and what goes on around it: the mark and the epochs as the store has them, the rest as
 /// this instance sees it.
@@ -95,7 +94,5 @@ pub trait Control: Send + Sync + 'static {
 
     /// Sets those gauges that are only true at the moment of asking (what is left of the lease, say);
     /// called before each scrape, must not block.
-    fn refresh(&self, metrics: &Metrics) {
-        let _ = metrics;
-    }
+    fn refresh(&self) {}
 }

@@ -67,7 +67,7 @@ pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> 
 
 /// `GET /metrics`.
 pub async fn metrics(State(state): State<AdminState>) -> Response {
-    state.control.refresh(&state.metrics);
+    state.control.refresh();
     let text = state.metrics.encode(Instant::now());
     ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text).into_response()
 }

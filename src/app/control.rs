@@ -1,4 +1,4 @@
-//! What operators can do, over the core: the admin API's [`Control`].
+//! The operators' acts, over [`Fencing`]: implements the admin API's [`Control`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,15 @@ use async_trait::async_trait;
 
 use crate::admin::{Control, ControlError, MarkView, UnknownView};
 use crate::fence::{Decision, ResourceKey, Token};
-use crate::marks::lane::{Answer, Want};
+use crate::fencing::{Fencing, Refused, Undecided};
 use crate::marks::ledger::UnknownOutcome;
-use crate::marks::watch::Watch;
-use crate::marks::{AuditRow, EpochRow, MarkRow, MarkStore, News, Override, StoreError};
-use crate::metrics::Metrics;
-use crate::proxy::Gate;
+use crate::marks::{AuditRow, EpochRow, MarkRow, News, Override, StoreError};
 
 /// How often an override waits for this instance's own idle epochs to be closed, and how long each time.
 const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 
 /// The core, for the admin API.
-pub(super) struct Core {
-    pub store: Arc<dyn MarkStore>,
-    pub gate: Gate,
-    pub watch: Arc<Watch>,
-}
+pub(super) struct Core(pub Arc<Fencing>);
 
 /// An unknown outcome of this run is named by its instance and a number. The instance is part of it, since the number
 /// alone would name something else at another proxy, or after a restart.
@@ -53,19 +46,19 @@ impl Core {
             actor: actor.to_owned(),
             at_ms: 0,
         };
-        self.store.record_audit(&row).await
+        self.0.store.record_audit(&row).await
     }
 
     async fn announce(&self, news: News) {
-        if let Err(error) = self.store.announce(&[news]).await {
+        if let Err(error) = self.0.store.announce(&[news]).await {
             tracing::debug!(%error, "an announcement was lost; the other instances will look");
         }
     }
 
     /// Whether these epochs are all of this instance, and nothing is in flight or settling under them.
     fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
-        let me = self.gate.lease.identity().instance;
-        rows.iter().all(|row| row.instance == me) && !self.gate.ledger.busy(resource)
+        let me = self.0.lease.identity().instance;
+        rows.iter().all(|row| row.instance == me) && !self.0.ledger.busy(resource)
     }
 }
 
@@ -77,14 +70,14 @@ impl Control for Core {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError> {
-        self.store.list(prefix, after, limit).await
+        self.0.store.list(prefix, after, limit).await
     }
 
     async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
-        let Some((row, epochs)) = self.store.view(resource).await? else {
+        let Some((row, epochs)) = self.0.store.view(resource).await? else {
             return Ok(None);
         };
-        let activity = self.gate.ledger.activity(resource);
+        let activity = self.0.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
             token: unknown.token,
@@ -92,14 +85,14 @@ impl Control for Core {
             instance: unknown.instance.to_string(),
             inherited: false,
         });
-        let now = self.gate.lease.clock().now();
-        let me = self.gate.lease.identity().instance;
+        let now = self.0.lease.clock().now();
+        let me = self.0.lease.identity().instance;
         let others = epochs.iter().filter(|row| row.instance != me);
         let inherited = others.filter_map(|row| {
             Some(UnknownView {
                 id: inherited_id(row),
                 token: row.token,
-                settles_in: Some(self.watch.settles_in(&row.instance, now)?),
+                settles_in: Some(self.0.watch.settles_in(&row.instance, now)?),
                 instance: row.instance.to_string(),
                 inherited: true,
             })
@@ -120,18 +113,20 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<Decision, ControlError> {
-        let before = self.store.mark(resource).await?.map(|row| row.token);
-        let era = self.gate.ledger.era();
-        let answer = self.gate.ask(None, resource, token, Want::Raise).await;
-        let decision = match answer {
-            Ok(Answer::Granted { advanced: true }) => Decision::Advanced,
-            Ok(Answer::Granted { advanced: false } | Answer::Spent) => Decision::Current,
-            Ok(Answer::Stale { mark }) => Decision::Stale { mark },
-            Ok(answer @ (Answer::Implausible { .. } | Answer::Full(_))) => {
-                let error = format!("bounds were held against an operator: {answer:?}");
+        let before = self.0.store.mark(resource).await?.map(|row| row.token);
+        let era = self.0.ledger.era();
+        let decision = match self.0.raise(None, resource, token).await {
+            Ok(true) => Decision::Advanced,
+            Ok(false) => Decision::Current,
+            Err(Refused::Stale { mark, .. }) => Decision::Stale { mark },
+            Err(Refused::Unavailable {
+                why: Undecided::NoAnswer(error),
+                ..
+            }) => return Err(StoreError::Connection(error.to_string()).into()),
+            Err(refused) => {
+                let error = format!("bounds were held against an operator: {refused:?}");
                 return Err(StoreError::Statement(error).into());
             }
-            Err(error) => return Err(StoreError::Connection(error.to_string()).into()),
         };
         if decision == Decision::Advanced {
             // Who serves an older token from memory hears of it now, and not with its next poll.
@@ -156,14 +151,15 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Override, ControlError> {
         // An override gets an era that nobody knows yet, whatever a failover has lost.
-        let known = self.gate.ledger.era();
+        let known = self.0.ledger.era();
         if known > 0 {
-            self.store.raise_era(known).await?;
+            self.0.store.raise_era(known).await?;
         }
         for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
-            self.gate.ledger.release(resource);
+            self.0.ledger.release(resource);
             let done = self
+                .0
                 .store
                 .override_mark(resource, token, reason, actor)
                 .await?;
@@ -171,18 +167,18 @@ impl Control for Core {
                 Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
                     if attempt == 1 {
                         // It may be one whose answer was lost, of which nothing is known here.
-                        self.gate.lane.reconcile();
+                        self.0.lane.reconcile();
                     }
                     tokio::time::sleep(PATIENCE.1).await;
                 }
                 Override::Done { era, .. } => {
-                    self.gate.ledger.adopt(era);
+                    self.0.ledger.adopt(era);
                     return Ok(done);
                 }
                 Override::EpochsOpen(_) | Override::Absent => return Ok(done),
             }
         }
-        let rows = self.store.open_epochs(resource).await?;
+        let rows = self.0.store.open_epochs(resource).await?;
         Ok(Override::EpochsOpen(rows))
     }
 
@@ -193,11 +189,11 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<bool, ControlError> {
-        let ledger = &self.gate.ledger;
+        let ledger = &self.0.ledger;
         let activity = ledger.activity(resource);
         let own = activity.unknown.iter();
         if let Some(unknown) = own.clone().find(|own| own_id(own) == unknown_id) {
-            if self.gate.lease.is_over() {
+            if self.0.lease.is_over() {
                 return Err(ControlError::Refused(
                     "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
                      that one counts this one as dead"
@@ -210,11 +206,11 @@ impl Control for Core {
                 .await?;
             return Ok(ledger.settled(resource, unknown.number));
         }
-        let rows = self.store.open_epochs(resource).await?;
+        let rows = self.0.store.open_epochs(resource).await?;
         let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
             return Ok(false);
         };
-        if !self.watch.is_dead(&row.instance) {
+        if !self.0.watch.is_dead(&row.instance) {
             return Err(ControlError::Refused(format!(
                 "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
                  outcomes at that instance"
@@ -223,8 +219,8 @@ impl Control for Core {
         let tokens = (Some(row.token), Some(row.token));
         self.audit_row(resource, "resolve", tokens, reason, actor)
             .await?;
-        self.store.close(&[row]).await?;
-        self.gate.lane.look(resource.clone());
+        self.0.store.close(&[row]).await?;
+        self.0.lane.look(resource.clone());
         self.announce(News::Closed {
             resource: resource.clone(),
         })
@@ -233,13 +229,10 @@ impl Control for Core {
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
-        self.store.audit(resource, limit).await
+        self.0.store.audit(resource, limit).await
     }
 
-    fn refresh(&self, metrics: &Metrics) {
-        metrics.set_lease_remaining(self.gate.lease.remaining());
-        if let Some(marks) = self.store.counted() {
-            metrics.set_marks(marks);
-        }
+    fn refresh(&self) {
+        self.0.refresh_gauges();
     }
 }

@@ -11,34 +11,26 @@ mod stops;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
 use crate::admin::{self, AdminState, Readiness};
-use crate::barrier::Barrier;
 use crate::config::{
     self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
 };
-use crate::marks::growth::{Growth, Rates};
-use crate::marks::keeper::{Burials, Keeper};
-use crate::marks::lane::{Lane, LaneSetup, Meters};
-use crate::marks::lease::{Clock, Lease};
-use crate::marks::ledger::{Ledger, Room};
+use crate::fencing::{Background, Fencing, FencingSetup};
 use crate::marks::postgres::PostgresStore;
-use crate::marks::reckoning::Reckoning;
 use crate::marks::routes::RouteRecord;
 use crate::marks::sqlite::SqliteStore;
-use crate::marks::watch::Watch;
-use crate::marks::{InstanceId, MarkStore, StoreError};
+use crate::marks::{MarkStore, StoreError};
 use crate::metrics::{Certificate, Metrics};
 use crate::proxy::headers::via::Via;
-use crate::proxy::{Gate, Proxy, ProxySetup};
+use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener, Workers};
-use crate::throttle::Throttle;
 
 pub use keys::{Accept, migrate};
 pub use log_output::LogOutput;
@@ -126,86 +118,25 @@ impl App {
         set_certificates(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
-        let handles = metrics.store_handles();
-        let growth = Arc::new(Growth::new(rates(&settings)));
-        let meters = Meters {
-            new_resources: handles.new_resources,
-            batch_size: handles.batch_size,
-            commit_seconds: handles.commit_seconds,
-            errors: handles.errors,
-            regressions: handles.regressions,
-            up: handles.up.clone(),
-            trouble: Arc::default(),
-        };
-
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
-            handles.route_table_mismatch.clone(),
+            metrics.store_handles().route_table_mismatch,
         ));
 
-        // The marks: lease, ledger, lane, keeper.
-        let instance = InstanceId::from_bits(bits());
-        let reckoning = reckoning(&*store, &settings);
-        let lease = Lease::new(Clock::boottime(), Some(settings.store.lease), instance);
-        let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
-        let watch = Arc::new(Watch::new(reckoning));
-        let (drained_tx, drained) = mpsc::unbounded_channel();
-        let ledger = Arc::new(Ledger::new(
-            settings.store.cached_marks,
-            settings.barrier.settle,
-            reckoning.after_loss(),
-            drained_tx,
-            handles.open_epochs,
-            handles.unknown_outcomes,
-        ));
-        let (lane_task, lane) = Lane::new(LaneSetup {
+        // The request path, around what decides about tokens.
+        let (fencing, background) = Fencing::start(FencingSetup {
             store: Arc::clone(&store),
-            ledger: Arc::clone(&ledger),
-            lease: Arc::clone(&lease),
-            watch: Arc::clone(&watch),
-            meters: meters.clone(),
-            growth: Arc::clone(&growth),
-            drained,
-        });
-        let keeper = Keeper {
-            store: Arc::clone(&store),
-            ledger: Arc::clone(&ledger),
-            lease: Arc::clone(&lease),
-            watch: Arc::clone(&watch),
-            lane: lane.clone(),
-            meters: meters.clone(),
-            remaining: handles.lease_remaining,
-            term: settings.store.lease,
-            settle: settings.barrier.settle,
-            undelivered: settings.upstream.undelivered,
-            routes: Arc::clone(&routes),
-            burials: Burials::default(),
-            bits,
-        };
-
-        // The request path.
-        let gate = Arc::new(Gate {
-            ledger: Arc::clone(&ledger),
-            lane: lane.clone(),
-            lease: Arc::clone(&lease),
-            barrier: Barrier::new(
-                Arc::clone(&ledger),
-                Arc::clone(&lease),
-                Arc::clone(&watch),
-                Room {
-                    queue: settings.barrier.queue,
-                    share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
-                    waiting: settings.limits.waiting(),
-                },
-            ),
+            settings: &settings,
             metrics: Arc::clone(&metrics),
-            timeout: settings.store.timeout,
+            routes: Arc::clone(&routes),
+            random: bits,
         });
         let tasks = TaskTracker::new();
         let tunnels = CancellationToken::new();
         let proxy = Arc::new(Proxy::new(ProxySetup {
             settings: Arc::clone(&settings),
-            gate: Arc::clone(&gate),
+            fencing: Arc::clone(&fencing),
+            metrics: Arc::clone(&metrics),
             tasks: tasks.clone(),
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
@@ -213,17 +144,12 @@ impl App {
         })?);
 
         // Everything runs from here.
-        let mut lane_task = tokio::spawn(lane_task.run());
-        let (admin_stop, keeper_stop) = (CancellationToken::new(), CancellationToken::new());
+        let admin_stop = CancellationToken::new();
         let departure = Leave::default();
         let admin_settings = watch::Sender::new(settings.admin.clone());
         let admin_task = admin.map(|listener| {
             let state = AdminState {
-                control: Arc::new(control::Core {
-                    store: Arc::clone(&store),
-                    gate: Gate::clone(&gate),
-                    watch: Arc::clone(&watch),
-                }),
+                control: Arc::new(control::Core(Arc::clone(&fencing))),
                 metrics: Arc::clone(&metrics),
                 rejections,
                 readiness: Arc::clone(&readiness),
@@ -235,19 +161,18 @@ impl App {
         let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
         let mirror = tokio::spawn(mirror(
             Arc::clone(&readiness),
-            meters.clone(),
+            Arc::clone(&fencing),
             Arc::clone(&routes),
         ));
 
         // The store is tried once before the first request is accepted, so that a start in good order
         // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
         // what is fenced is refused until it can.
-        let said = Throttle::of_repeats();
         let namespace = &settings.store.namespace;
         // A migration may wait for minutes. A signal breaks it off, and closes its connections. An instance that is on
         // record by then has forwarded nothing, and the others find out.
         let mut told = None;
-        let tried = stops.or(try_join(&keeper, &*store, &meters, &said)).await;
+        let tried = stops.or(join(&background)).await;
         let mut joined = match tried {
             Ok(tried) => tried?,
             Err(signal) => {
@@ -278,7 +203,7 @@ impl App {
         while !joined && told.is_none() {
             let again = async {
                 tokio::time::sleep(START_AGAIN).await;
-                try_join(&keeper, &*store, &meters, &said).await
+                join(&background).await
             };
             let tried = stops.or(again).await;
             joined = match tried {
@@ -293,12 +218,7 @@ impl App {
             }
         }
         // A stop before the store was reached leaves nothing in it to put in order.
-        let keeper_stopped = keeper_stop.clone();
-        let mut keeper_task = tokio::spawn(async move {
-            if joined {
-                keeper.run(keeper_stopped).await;
-            }
-        });
+        let mut running = background.run(joined);
         if joined {
             readiness.set_store_reached();
         }
@@ -311,7 +231,7 @@ impl App {
                 store: Arc::clone(&store),
                 routes: Arc::clone(&routes),
                 metrics: Arc::clone(&metrics),
-                growth,
+                fencing: Arc::clone(&fencing),
                 admin: admin_settings,
             },
         ));
@@ -321,8 +241,7 @@ impl App {
         let told = tokio::select! {
             biased;
             told = stops.next_after(told) => told,
-            ended = &mut lane_task => anyhow::bail!("the lane to the store has ended: {ended:?}"),
-            ended = &mut keeper_task => anyhow::bail!("the keeper of the lease has ended: {ended:?}"),
+            failed = running.failed() => anyhow::bail!(failed),
         };
         tracing::info!(signal = told.signal(), "draining");
         // In this order: whoever finds it unready is told to go by every answer, too.
@@ -344,7 +263,7 @@ impl App {
                 deadline = humantime::format_duration(settings.shutdown.deadline).to_string(),
                 "the deadline has come: what is still in flight is cut and stays recorded as unknown"
             );
-            lease.identity().cutoff.cancel();
+            fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
             // What was not fenced has no task of its own: it ends with its connection.
             departure.cut.cancel();
@@ -354,31 +273,8 @@ impl App {
             }
         }
 
-        // Nothing is written upstream any more: from `leave` on, the peers count what is unknown as settling.
-        lease.end();
-        // What has drained is deleted; what is unknown or inherited stays recorded.
-        let close = async {
-            lane.stop().await;
-            let _ = (&mut lane_task).await;
-            keeper_stop.cancel();
-            let _ = (&mut keeper_task).await;
-            if !joined {
-                return;
-            }
-            if let Err(error) = store.leave(&lease.identity().instance).await {
-                tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
-            }
-        };
-        // A million rows take a while. A store that does not answer fails the first of the calls, and ends this.
         let left = deadline.saturating_duration_since(Instant::now());
-        let left = left.max(settings.store.timeout);
-        if tokio::time::timeout(left, close).await.is_err() {
-            tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
-            // Nobody may renew the lease of a run that is over: its peers would wait for its epochs as long as this
-            // process stays.
-            keeper_task.abort();
-            lane_task.abort();
-        }
+        running.leave(left.max(settings.store.timeout)).await;
         readiness.set_drained();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");
@@ -400,24 +296,6 @@ impl App {
         drop(workers);
         tracing::info!("stopped");
         Ok(())
-    }
-}
-
-/// How long this instance waits for what others may still do.
-fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
-    let settle = settings.barrier.settle;
-    if store.shared() {
-        Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
-    } else {
-        Reckoning::alone(settle)
-    }
-}
-
-/// How many resources may be new.
-fn rates(settings: &Settings) -> Rates {
-    Rates {
-        all: settings.limits.new_resources,
-        each: settings.limits.new_resources_per_peer,
     }
 }
 
@@ -464,42 +342,22 @@ async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreErro
     })
 }
 
-/// Checks the store, compares the route tables, and joins. `false` where the store cannot be reached,
-/// so that trying again may help; an error where it is not fit.
-async fn try_join(
-    keeper: &Keeper,
-    store: &dyn MarkStore,
-    meters: &Meters,
-    said: &Throttle,
-) -> Result<bool, StoreError> {
-    let tried = async {
-        store.prepare().await?;
-        keeper.join().await
-    };
-    match tried.await {
-        Ok(findings) => {
-            keys::tell(&findings);
-            Ok(true)
-        }
-        Err(error @ StoreError::Unfit(_)) => Err(error),
-        Err(error) => {
-            meters.errors.with_label_values(&[error.kind()]).inc();
-            meters.up.set(0);
-            if let Some(left_out) = said.say_of(error.kind(), Instant::now()) {
-                tracing::warn!(%error, left_out,
-                    "the store cannot be reached yet; nothing fenced is forwarded until it is");
-            }
-            Ok(false)
-        }
+/// One try to join the store, and what is said of it.
+async fn join(background: &Background) -> Result<bool, StoreError> {
+    let findings = background.join().await?;
+    if let Some(findings) = &findings {
+        keys::tell(findings);
     }
+    Ok(findings.is_some())
 }
 
 /// Keeps the readiness probe's view of the store and of the other instances up to date.
-async fn mirror(readiness: Arc<Readiness>, meters: Meters, routes: Arc<RouteRecord>) {
+async fn mirror(readiness: Arc<Readiness>, fencing: Arc<Fencing>, routes: Arc<RouteRecord>) {
     let mut tick = tokio::time::interval(MIRROR);
     loop {
         tick.tick().await;
-        readiness.set_store_up(meters.up.get() == 1, meters.trouble.why());
+        let (up, why) = fencing.store_status();
+        readiness.set_store_up(up, why);
         let others = routes.others();
         readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
     }

@@ -8,10 +8,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::{keys, labels, rates, set_certificates};
+use super::{keys, labels, set_certificates};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
+use crate::fencing::Fencing;
 use crate::marks::MarkStore;
-use crate::marks::growth::Growth;
 use crate::marks::routes::RouteRecord;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -38,7 +38,7 @@ pub(super) struct Parts {
     pub store: Arc<dyn MarkStore>,
     pub routes: Arc<RouteRecord>,
     pub metrics: Arc<Metrics>,
-    pub growth: Arc<Growth>,
+    pub fencing: Arc<Fencing>,
     pub admin: watch::Sender<AdminSettings>,
 }
 
@@ -148,7 +148,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
         );
     }
     set_certificates(&parts.metrics, &new);
-    parts.growth.set(rates(&new));
+    parts.fencing.reload(&new);
     parts.admin.send_replace(new.admin.clone());
     Ok(new)
 }

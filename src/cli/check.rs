@@ -74,7 +74,7 @@ mod tests {
         let (code, out) = check("upstream: { url: http://a }\nlissen: x\nstale_status: 400\n");
         assert_eq!(code, ExitCode::FAILURE);
         assert!(
-            out.contains("f.yaml:2: lissen: there is no field `lissen`"),
+            out.contains("f.yaml:2: lissen: unknown field `lissen`"),
             "{out}"
         );
         assert!(out.contains("hint: did you mean `listen`?"), "{out}");

@@ -72,7 +72,7 @@ families! {
     barrier_wait_seconds: HistogramVec =
         histograms("fencepost_barrier_wait_seconds", COARSE_SECONDS, &["route"]);
     /// Requests that hold a permit and whose exchange with the upstream runs.
-    in_flight: IntGaugeVec = gauges("fencepost_in_flight", &["route"]);
+    in_flight: IntGaugeVec = gauges("fencepost_upstream_in_flight", &["route"]);
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
     /// Marks of the namespace: as of now in a file; in Postgres as last counted, which takes a minute for each 100000.
@@ -81,9 +81,13 @@ families! {
     new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
-    /// Seconds from sending a request upstream to the end of the answer, by the class of its status code.
-    upstream_seconds: HistogramVec =
-        histograms("fencepost_upstream_seconds", COARSE_SECONDS, &["route", "code"]);
+    /// Seconds from sending a request upstream to the head of its response, by the class of the status code.
+    upstream_header_seconds: HistogramVec =
+        histograms("fencepost_upstream_header_seconds", COARSE_SECONDS, &["route", "code"]);
+    /// Seconds from sending a request upstream to the end of its response, by the class of the status code. A client
+    /// that reads slowly, and an opened tunnel, take their time here.
+    upstream_response_seconds: HistogramVec =
+        histograms("fencepost_upstream_response_seconds", COARSE_SECONDS, &["route", "code"]);
     /// Requests forwarded without an idempotency key because none could be made for them.
     idempotency_keyless: IntCounterVec =
         counters("fencepost_idempotency_keyless_total", &["route"]);
@@ -105,8 +109,8 @@ families! {
     log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
-    /// Requests that have a place; there are as many places as `limits.in_flight` says.
-    places: IntGauge = gauge("fencepost_places_taken");
+    /// Requests in flight, from their head to the end of their response; `limits.in_flight` bounds them.
+    requests_in_flight: IntGauge = gauge("fencepost_requests_in_flight");
     /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.
     upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
     /// Requests that the admin port refused, and connections of it that were closed, by reason.

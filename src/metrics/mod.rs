@@ -1,5 +1,5 @@
-//! What is counted. One struct with a registry of its own (no globals), so that two proxies in one
-//! test process do not share numbers.
+//! The metrics. One struct with a registry of its own (no globals), so that two proxies in one test
+//! process do not share numbers.
 //!
 //! Never a resource key, a token or a raw path in a label: label values are routes from the
 //! configuration and the words of [`labels`]. Every series exists at 0 from the start, so that a
@@ -24,7 +24,7 @@ use self::families::Families;
 pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
 };
-pub use self::route::{InFlightGuard, RouteMetrics};
+pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 use self::sketch::RecentDistinct;
 use crate::config::settings::Mode;
 use crate::fence::ResourceKey;
@@ -212,7 +212,7 @@ impl Metrics {
     /// The requests that have a place (`limits.in_flight`).
     #[must_use]
     pub fn places(&self) -> IntGauge {
-        self.families.places.clone()
+        self.families.requests_in_flight.clone()
     }
 
     /// The open HTTP/2 connections to the upstream.
@@ -351,16 +351,18 @@ mod tests {
                 assert_eq!(value(&metrics, &series), 0.0);
             }
             for class in CodeClass::ALL {
-                let series = format!(
-                    "fencepost_upstream_seconds_count{{code=\"{}\",route=\"{route}\"}}",
-                    class.as_str()
-                );
-                assert_eq!(value(&metrics, &series), 0.0);
+                for name in ["header", "response"] {
+                    let series = format!(
+                        "fencepost_upstream_{name}_seconds_count{{code=\"{}\",route=\"{route}\"}}",
+                        class.as_str()
+                    );
+                    assert_eq!(value(&metrics, &series), 0.0);
+                }
             }
             for name in [
                 "fencepost_stale_gap_count",
                 "fencepost_barrier_wait_seconds_count",
-                "fencepost_in_flight",
+                "fencepost_upstream_in_flight",
                 "fencepost_idempotency_keyless_total",
             ] {
                 assert_eq!(
@@ -451,7 +453,7 @@ mod tests {
         route.request(Outcome::Advanced);
         route.stale(DecidedBy::Barrier, 3);
         route.barrier_wait(Duration::from_millis(3));
-        route.upstream(Duration::from_millis(20), 204);
+        let timer = route.upstream(tokio::time::Instant::now(), 204);
         route.keyless();
         let label = "route=\"/orders/{id}\"";
         for (series, expected) in [
@@ -469,8 +471,12 @@ mod tests {
                 0.003,
             ),
             (
-                format!("fencepost_upstream_seconds_count{{code=\"2xx\",{label}}}"),
+                format!("fencepost_upstream_header_seconds_count{{code=\"2xx\",{label}}}"),
                 1.0,
+            ),
+            (
+                format!("fencepost_upstream_response_seconds_count{{code=\"2xx\",{label}}}"),
+                0.0,
             ),
             (
                 format!("fencepost_idempotency_keyless_total{{{label}}}"),
@@ -482,12 +488,15 @@ mod tests {
                 "{series}"
             );
         }
+        drop(timer);
+        let ended = format!("fencepost_upstream_response_seconds_count{{code=\"2xx\",{label}}}");
+        assert_eq!(value(&metrics, &ended), 1.0);
     }
 
     #[test]
     fn in_flight_lasts_as_long_as_its_guard() {
         let metrics = metrics();
-        let series = "fencepost_in_flight{route=\"health\"}";
+        let series = "fencepost_upstream_in_flight{route=\"health\"}";
         let first = metrics.route("health").in_flight();
         let second = metrics.route("health").in_flight();
         assert_eq!(value(&metrics, series), 2.0);

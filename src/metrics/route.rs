@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntGauge};
+use tokio::time::Instant;
 
 use super::families::Families;
 use super::labels::{CodeClass, DecidedBy, Outcome};
@@ -18,7 +19,9 @@ pub struct RouteMetrics {
     barrier_wait: Histogram,
     in_flight: IntGauge,
     /// In the order of [`CodeClass::ALL`].
-    upstream: Vec<Histogram>,
+    upstream_header: Vec<Histogram>,
+    /// In the order of [`CodeClass::ALL`].
+    upstream_response: Vec<Histogram>,
     keyless: IntCounter,
 }
 
@@ -45,14 +48,8 @@ impl RouteMetrics {
             gap: families.stale_gap.with_label_values(&[label]),
             barrier_wait: families.barrier_wait_seconds.with_label_values(&[label]),
             in_flight: families.in_flight.with_label_values(&[label]),
-            upstream: CodeClass::ALL
-                .iter()
-                .map(|class| {
-                    families
-                        .upstream_seconds
-                        .with_label_values(&[label, class.as_str()])
-                })
-                .collect(),
+            upstream_header: by_code(&families.upstream_header_seconds, label),
+            upstream_response: by_code(&families.upstream_response_seconds, label),
             keyless: families.idempotency_keyless.with_label_values(&[label]),
         }
     }
@@ -80,14 +77,42 @@ impl RouteMetrics {
         InFlightGuard(self.in_flight.clone())
     }
 
-    /// The upstream answered with this status, in this time.
-    pub fn upstream(&self, took: Duration, status: u16) {
-        self.upstream[CodeClass::of(status) as usize].observe(took.as_secs_f64());
+    /// The head of the upstream's response has come, to a request that was sent when `sent` says.
+    /// Drop the timer at the end of the response.
+    pub fn upstream(&self, sent: Instant, status: u16) -> ResponseTimer {
+        let class = CodeClass::of(status) as usize;
+        self.upstream_header[class].observe(sent.elapsed().as_secs_f64());
+        ResponseTimer {
+            sent,
+            seconds: self.upstream_response[class].clone(),
+        }
     }
 
     /// A request went upstream without an idempotency key because none could be made for it.
     pub fn keyless(&self) {
         self.keyless.inc();
+    }
+}
+
+/// The histograms of one route, in the order of [`CodeClass::ALL`].
+fn by_code(family: &HistogramVec, label: &str) -> Vec<Histogram> {
+    let codes = CodeClass::ALL.iter();
+    codes
+        .map(|class| family.with_label_values(&[label, class.as_str()]))
+        .collect()
+}
+
+/// Measures a response; dropped at its end.
+#[must_use = "the response ends where this is dropped"]
+#[derive(Debug)]
+pub struct ResponseTimer {
+    sent: Instant,
+    seconds: Histogram,
+}
+
+impl Drop for ResponseTimer {
+    fn drop(&mut self) {
+        self.seconds.observe(self.sent.elapsed().as_secs_f64());
     }
 }
 

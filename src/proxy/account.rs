@@ -1,5 +1,5 @@
-//! What is said of a request besides its answer: counted once, by the last thing that became of it; logged and
-//! remembered where it was refused.
+//! The record of a request beside its answer. It is counted once, by the last thing that became of
+//! it, and logged and remembered if it was refused.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -9,9 +9,9 @@ use http::{Request, Response, Version};
 use super::received::Received;
 use super::respond::{Reader, Refusal, Style, Subject, Why};
 use super::table::Table;
-use super::{ClientBody, Done, Peer, PeerNames, Proxy, conclusion, headers};
+use super::{ClientBody, CountAs, Done, Peer, PeerNames, Proxy, Scope, conclusion, headers};
 use crate::fence::ResourceKey;
-use crate::metrics::{DecidedBy, Outcome, RouteMetrics};
+use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
 use crate::throttle::Throttle;
 
@@ -96,16 +96,17 @@ impl Proxy {
     pub(super) fn finish(
         &self,
         table: &Table,
-        metrics: &RouteMetrics,
-        label: &str,
+        scope: &Scope,
         about: &About,
         done: Result<Done, Refusal>,
     ) -> Response<ClientBody> {
+        let (metrics, label) = scope.series(table);
         let refusal = match done {
-            Ok(Done { response, outcome }) => {
-                match outcome {
-                    Ok(outcome) => metrics.request(outcome),
-                    Err(doubt) => {
+            Ok(Done { response, counted }) => {
+                match counted {
+                    CountAs::Outcome(outcome) => metrics.request(outcome),
+                    CountAs::Beside => {}
+                    CountAs::InDoubt(doubt) => {
                         // The answer is the upstream's; what is said of it is as for one that did not come.
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));

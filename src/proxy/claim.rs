@@ -15,7 +15,7 @@ use super::headers::{self, RESOURCE, TARGET};
 use super::received::Received;
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
+use super::{CountAs, Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::config::ClaimSettings;
 use crate::fence::{Needs, ResourceKey, Token};
 use crate::marks::lane::Caller;
@@ -61,7 +61,7 @@ impl Proxy {
             }
         };
         let _ = about.subject.set((claim.key.clone(), claim.token));
-        self.gate.glance(&claim.key, claim.token)?;
+        self.unless_stale(&claim.key, claim.token)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &live.table.claim_metrics;
         let caller = Caller {
@@ -69,14 +69,13 @@ impl Proxy {
             origin: peer.origin(),
         };
         let admitted = self
-            .gate
             .admit(caller, (&claim.key, claim.token), wait, metrics)
             .await?;
         // Nothing is sent under it: the wait was the point.
         drop(admitted.permit);
         Ok(Done {
             response: respond::claimed(),
-            outcome: Ok(Outcome::Claimed),
+            counted: CountAs::Outcome(Outcome::Claimed),
         })
     }
 

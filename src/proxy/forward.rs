@@ -42,7 +42,6 @@ use self::cuts::{Cut, Cuts, Failed, give_up, too_slow};
 use self::ready::Ready;
 pub(super) use self::ready::unreserved;
 use self::task::SpawnOnDrop;
-use super::admit::Gate;
 use super::body::{BoxError, UpstreamBody};
 use super::conclusion::{Conclusion, Doubt, GrpcStatus};
 use super::headers;
@@ -55,6 +54,7 @@ use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Fate, Hold, ResponseBody, Upstream};
 use crate::barrier::{Permit, Sending};
 use crate::fence::{ResourceKey, Token};
+use crate::fencing::Fencing;
 use crate::metrics::{Outcome, RouteMetrics};
 
 /// The limits of one exchange.
@@ -107,11 +107,11 @@ type Head = oneshot::Sender<Result<Answered, Refusal>>;
 pub(crate) async fn forward<G: Send + 'static>(
     permit: Permit,
     exchange: Exchange<G>,
-    gate: &Arc<Gate>,
+    fencing: &Arc<Fencing>,
     tasks: &TaskTracker,
 ) -> Result<Answered, Refusal> {
     let (tx, mut head) = oneshot::channel();
-    let mut exchange = SpawnOnDrop::new(follow(permit, exchange, Arc::clone(gate), tx), tasks);
+    let mut exchange = SpawnOnDrop::new(follow(permit, exchange, Arc::clone(fencing), tx), tasks);
     poll_fn(|cx| {
         let over = exchange.poll(cx).is_ready();
         match head.try_recv() {
@@ -131,7 +131,7 @@ pub(crate) async fn forward<G: Send + 'static>(
     clippy::too_many_lines,
     reason = "an exchange's life in one piece: what is dropped where decides when it counts as ended"
 )]
-async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut head: Head) {
+async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>, mut head: Head) {
     let Exchange {
         request,
         opening,
@@ -151,7 +151,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
         within: limits.timeout,
         spend: spend.as_deref(),
     };
-    let reserved = match ready.wait(&permit, &gate, &mut head).await {
+    let reserved = match ready.wait(&permit, &fencing, &mut head).await {
         Ok(reserved) => reserved,
         Err(refusal) => {
             drop((permit, held));
@@ -177,7 +177,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
     };
     let response = match answered {
         Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            metrics.upstream(began.elapsed(), response.status().as_u16());
+            let timer = metrics.upstream(began, response.status().as_u16());
             let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
                 let why = "The upstream switched protocols unasked";
                 let _ = head.send(Err(Refusal::Broken(Why::new(why))));
@@ -188,7 +188,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
                 response: answer,
                 doubt: None,
             }));
-            let counted = (in_flight, held);
+            let counted = (in_flight, timer, held);
             let ours = (hold, upload);
             let through = through(tunnel, sending, ours, limits, (&key, token), counted);
             // It is long, and few have one.
@@ -201,7 +201,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
                 Fate::WithoutEffect => {
                     sending.settled();
                     let given = match spend {
-                        Some(name) => gate.give_back(&key, token, name).await,
+                        Some(name) => fencing.give_back(&key, token, name).await,
                         None => true,
                     };
                     failed.without_effect(!given)
@@ -216,7 +216,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
             return;
         }
     };
-    metrics.upstream(began.elapsed(), response.status().as_u16());
+    let timer = metrics.upstream(began, response.status().as_u16());
     let (mut parts, mut body) = response.into_parts();
     let mut later = conclusion.in_trailers(&parts);
     let last = |later: &GrpcStatus| later.doubt().filter(|_| body.is_end_stream());
@@ -253,6 +253,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, gate: Arc<Gate>, mut h
             (whole, Remainder::Frames(client))
         }
     };
+    drop(timer);
     let mut finish = std::pin::pin!(left.finish(whole));
     let mut finished = false;
     let early = !sent.is_cancelled();

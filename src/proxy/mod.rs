@@ -49,7 +49,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::account::{About, Throttles};
-pub(crate) use self::admit::Gate;
 pub(crate) use self::body::BoxError;
 use self::body::{BodyError, BodyRules, Upload};
 use self::classify::{Class, Fenced};
@@ -67,15 +66,16 @@ use self::respond::Refusal;
 pub(crate) use self::shares::{ConnectionPlaces, Network};
 use self::slow::SlowClients;
 pub(crate) use self::switch::{Handover, handover};
-use self::table::Table;
+use self::table::{Route, Table};
 use self::tunnel::Opening;
 pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
 use crate::fence::{Allow, RouteConflict};
+use crate::fencing::Fencing;
 use crate::marks::lane::Caller;
-use crate::metrics::{CLAIM, Limit, Metrics, Outcome, UNMATCHED};
+use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::Rejections;
 use crate::wire::{
     self,
@@ -121,7 +121,7 @@ impl Live {
 pub struct Proxy {
     /// Each worker's own pointer to it: no core waits for another one's count of those who use it.
     live: PerWorker<Arc<Live>>,
-    gate: Arc<Gate>,
+    fencing: Arc<Fencing>,
     /// Exchanges and whatever else must finish though its client has left.
     tasks: TaskTracker,
     /// Ends tunnels when the process stops.
@@ -144,7 +144,8 @@ pub struct Proxy {
 /// What [`Proxy::new`] takes.
 pub(crate) struct ProxySetup {
     pub settings: Arc<Settings>,
-    pub gate: Arc<Gate>,
+    pub fencing: Arc<Fencing>,
+    pub metrics: Arc<Metrics>,
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
@@ -155,21 +156,49 @@ pub(crate) struct ProxySetup {
 /// A request that was answered by the upstream, or a claim that was granted.
 struct Done {
     response: Response<ClientBody>,
-    outcome: Result<Outcome, Doubt>,
+    counted: CountAs,
+}
+
+/// What a request counts as.
+enum CountAs {
+    Outcome(Outcome),
+    /// It was sent and answered, and the answer leaves open what became of it.
+    InDoubt(Doubt),
+    /// The check beside its exchange counts it.
+    Beside,
+}
+
+/// Where a request is counted.
+enum Scope {
+    /// `None`: no route matched.
+    Route(Option<Arc<Route>>),
+    Claims,
+}
+
+impl Scope {
+    /// The series, and the label.
+    fn series<'a>(&'a self, table: &'a Table) -> (&'a RouteMetrics, &'a str) {
+        match self {
+            Self::Route(Some(route)) => (&route.metrics, &route.settings.label),
+            Self::Route(None) => (&table.unmatched_metrics, UNMATCHED),
+            Self::Claims => (&table.claim_metrics, CLAIM),
+        }
+    }
 }
 
 impl Proxy {
     pub(crate) fn new(setup: ProxySetup) -> Result<Self, ProxyError> {
         let ProxySetup {
             settings,
-            gate,
+            fencing,
+            metrics,
             tasks,
             stopping,
             rejections,
             via,
         } = setup;
-        let metrics = Arc::clone(&gate.metrics);
-        let upstream = Arc::new(Upstream::new(&settings.upstream, &gate.lease, &metrics)?);
+        let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics)?;
+        let upstream = Arc::new(upstream);
         let limits = settings.limits;
         let places = Places::new(&limits, Arc::clone(&metrics));
         let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
@@ -177,7 +206,7 @@ impl Proxy {
         let live = Live { table, upstream };
         Ok(Self {
             live: PerWorker::new(|| Arc::new(live.clone())),
-            gate,
+            fencing,
             tasks,
             stopping,
             least: limits.body_rate.map(|bytes| LeastRate {
@@ -203,7 +232,7 @@ impl Proxy {
 
     /// Makes of new settings what [`Self::reload`] takes.
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Live, ProxyError> {
-        let (lease, metrics) = (&self.gate.lease, &self.metrics);
+        let (lease, metrics) = (self.fencing.lease(), &self.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
         let table = Arc::new(Table::new(settings, metrics).map_err(ProxyError::Routes)?);
         Ok(Live { table, upstream })
@@ -257,54 +286,48 @@ impl Proxy {
                 Class::Refused(None, Refusal::of_head(error))
             }
         };
-        let (route, done) = match class {
+        let (scope, done) = match class {
             Class::Pass { route, upgrade } => {
                 let passed = self
                     .pass(&live, route.as_ref(), head, body, peer, upgrade)
                     .await;
-                (route, passed)
+                (Scope::Route(route), passed)
             }
-            Class::Observed(route, judged) => match self.places.take(peer) {
-                Ok(place) => {
-                    let passing = Passing {
-                        route: Some(&route),
-                        peer,
-                        upgrade: tunnel::wanted(&head.headers),
-                        place,
-                    };
-                    let seen = self.observe(&live, judged, (head, body), passing, &about);
-                    // The check beside the request has counted it.
-                    return seen.await.unwrap_or_else(|refusal| {
-                        refusal.respond(about.style(table), about.subject.get())
-                    });
-                }
-                // Overload is no judgement of the fence's: it ends here in every mode.
-                Err(refusal) => (Some(route), Err(refusal)),
-            },
+            Class::Observed(route, judged) => {
+                let observed = match self.places.take(peer) {
+                    Ok(place) => {
+                        let passing = Passing {
+                            route: Some(&route),
+                            peer,
+                            upgrade: tunnel::wanted(&head.headers),
+                            place,
+                        };
+                        self.observe(&live, judged, (head, body), passing, &about)
+                            .await
+                    }
+                    // Overload is not the fence's decision: it ends a request in every mode.
+                    Err(refusal) => Err(refusal),
+                };
+                (Scope::Route(Some(route)), observed)
+            }
             Class::Claim => {
                 let claimed = self.claim(&live, head, body, peer, &about).await;
-                return self.finish(table, &table.claim_metrics, CLAIM, &about, claimed);
+                (Scope::Claims, claimed)
             }
             Class::Fenced(fenced) => {
                 let route = Arc::clone(&fenced.route);
-                (
-                    Some(route),
-                    self.fenced(&live, fenced, head, body, peer, &about).await,
-                )
+                let done = self.fenced(&live, fenced, head, body, peer, &about).await;
+                (Scope::Route(Some(route)), done)
             }
             Class::LastHop(route, allowed) => {
                 let response = respond::last_hop(&allowed);
-                let outcome = Ok(Outcome::Answered);
-                (route, Ok(Done { response, outcome }))
+                let counted = CountAs::Outcome(Outcome::Answered);
+                (Scope::Route(route), Ok(Done { response, counted }))
             }
-            Class::Refused(route, refusal) => (route, Err(refusal)),
-        };
-        let (metrics, label) = match &route {
-            Some(route) => (&route.metrics, route.settings.label.as_str()),
-            None => (&table.unmatched_metrics, UNMATCHED),
+            Class::Refused(route, refusal) => (Scope::Route(route), Err(refusal)),
         };
         let shed = matches!(done, Err(Refusal::Overloaded(_)));
-        let response = self.finish(table, metrics, label, &about, done);
+        let response = self.finish(table, &scope, &about, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
@@ -317,8 +340,7 @@ impl Proxy {
         let table = &live.table;
         let about = About::unread(peer);
         let refused = Err(Refusal::of_head(error));
-        let metrics = &table.unmatched_metrics;
-        let mut response = self.finish(table, metrics, UNMATCHED, &about, refused);
+        let mut response = self.finish(table, &Scope::Route(None), &about, refused);
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
         response
@@ -345,7 +367,7 @@ impl Proxy {
         } else {
             let key = fenced.key(&head, None)?;
             let _ = about.subject.set((key.clone(), token));
-            self.gate.glance(&key, token)?;
+            self.unless_stale(&key, token)?;
             Some(key)
         };
 
@@ -385,9 +407,9 @@ impl Proxy {
         };
 
         // The marks, then the barrier. Everything after this happens under the permit.
+        let wait = settings.barrier_wait;
         let admitted = self
-            .gate
-            .admit(caller, (&key, token), settings.barrier_wait, &route.metrics)
+            .admit(caller, (&key, token), wait, &route.metrics)
             .await?;
 
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
@@ -431,16 +453,17 @@ impl Proxy {
             memory: self.memory.share(),
             held: Arc::clone(&place),
         };
-        let answered = forward::forward(admitted.permit, exchange, &self.gate, &self.tasks).await?;
-        let outcome = match answered.doubt {
-            Some(doubt) => Err(doubt),
-            None if admitted.advanced => Ok(Outcome::Advanced),
-            None => Ok(Outcome::Current),
+        let answered =
+            forward::forward(admitted.permit, exchange, &self.fencing, &self.tasks).await?;
+        let counted = match answered.doubt {
+            Some(doubt) => CountAs::InDoubt(doubt),
+            None if admitted.advanced => CountAs::Outcome(Outcome::Advanced),
+            None => CountAs::Outcome(Outcome::Current),
         };
         // The exchange may be over long before the client has taken its answer, and the other way round.
         let mut response = answered.response;
         response.body_mut().keep(place, None);
-        Ok(Done { response, outcome })
+        Ok(Done { response, counted })
     }
 
     /// The tunnel that a fenced request asks for. Its body must be here: what has left HTTP has no end of a body to
@@ -488,7 +511,7 @@ impl Proxy {
 
     fn spend_name(&self) -> String {
         let number = self.spends.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{number}", self.gate.lease.identity().instance)
+        format!("{}-{number}", self.fencing.instance())
     }
 }
 

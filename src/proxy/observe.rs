@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use http::Response;
 use http::request::Parts;
+use tokio::sync::oneshot;
 
 use super::account::{About, log};
-use super::admit::undecided;
+use super::admit::refusal;
 use super::body::{BodyError, Upload};
 use super::classify::Fenced;
 use super::pass::Passing;
@@ -16,12 +16,13 @@ use super::places::Place;
 use super::received::Received;
 use super::respond::Refusal;
 use super::table::Route;
-use super::{ClientBody, Live, Proxy, body_refusal, too_long_for_key};
+use super::{CountAs, Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
 use crate::fence::{KeyTemplate, ResourceKey};
+use crate::fencing::Refused;
 use crate::marks::growth::Origin;
-use crate::marks::lane::{Answer, Caller, Want};
-use crate::metrics::Outcome;
+use crate::marks::lane::Caller;
+use crate::metrics::{DecidedBy, Outcome};
 
 impl Proxy {
     /// Forwards a request of an observing route, whatever is found.
@@ -32,7 +33,7 @@ impl Proxy {
         (head, body): (Parts, Received),
         passing: Passing<'_>,
         about: &About,
-    ) -> Result<Response<ClientBody>, Refusal> {
+    ) -> Result<Done, Refusal> {
         let Some(route) = passing.route else {
             unreachable!("only a route observes")
         };
@@ -66,23 +67,42 @@ impl Proxy {
             }
         };
         let key = too_long.and(key);
+        if let (Ok(fenced), Ok(key)) = (&judged, &key) {
+            let _ = about.subject.set((key.clone(), fenced.token));
+        }
         let place = Arc::clone(&passing.place);
         let origin = passing.peer.origin();
-        self.check_beside(route, (judged, origin), key, about.clone(), place);
-        let passed = self.pass_upload(live, head, upload, passing);
-        Ok(passed.await?.response)
+        let (failed, exchange) = oneshot::channel();
+        self.check_beside(
+            route,
+            (judged, origin),
+            key,
+            about.clone(),
+            (place, exchange),
+        );
+        match self.pass_upload(live, head, upload, passing).await {
+            Ok(Done { response, .. }) => Ok(Done {
+                response,
+                counted: CountAs::Beside,
+            }),
+            Err(refusal) => {
+                let _ = failed.send(());
+                Err(refusal)
+            }
+        }
     }
 
-    /// Checks in a task of its own, and counts the request.
+    /// Checks in a task of its own, and counts the request. `exchange` says that it failed: then the
+    /// failure is the last thing that became of the request, and counts in place of the check.
     fn check_beside(
         &self,
         route: &Arc<Route>,
         (judged, origin): (Result<Fenced, Refusal>, Option<Origin>),
         key: Result<ResourceKey, Refusal>,
         about: About,
-        place: Place,
+        (place, exchange): (Place, oneshot::Receiver<()>),
     ) {
-        let (gate, route) = (Arc::clone(&self.gate), Arc::clone(route));
+        let (fencing, route) = (Arc::clone(&self.fencing), Arc::clone(route));
         let throttles = Arc::clone(&self.throttles);
         self.tasks.spawn(async move {
             // Checks that wait for the store are no more than the requests that may be in flight.
@@ -90,39 +110,37 @@ impl Proxy {
             let found = match (judged, key) {
                 (Ok(fenced), Ok(key)) => {
                     let token = fenced.token;
-                    let _ = about.subject.set((key.clone(), token));
                     let needs = route.settings.token_bounds.needs(token);
                     let caller = Some(Caller { needs, origin });
-                    match gate.glance(&key, token) {
-                        Err(refusal) => Err(refusal),
-                        Ok(()) => match gate.ask(caller, &key, token, Want::Raise).await {
-                            Ok(Answer::Spent) => Ok(Outcome::Current),
-                            Ok(answer) => {
-                                let advanced = gate.verdict(&key, token, answer);
-                                advanced.map(|advanced| {
-                                    if advanced {
-                                        Outcome::Advanced
-                                    } else {
-                                        Outcome::Current
-                                    }
-                                })
-                            }
-                            Err(error) => Err(undecided(&error, std::time::Duration::ZERO, false)),
-                        },
+                    let raised = match fencing.known_stale(&key, token) {
+                        Some(mark) => Err(Refused::Stale {
+                            mark,
+                            decided_by: DecidedBy::Memory,
+                        }),
+                        None => fencing.raise(caller, &key, token).await,
+                    };
+                    match raised {
+                        Ok(true) => Ok(Outcome::Advanced),
+                        Ok(false) => Ok(Outcome::Current),
+                        Err(refused) => Err(refusal(refused, &key, token)),
                     }
                 }
                 (Err(refusal), _) | (_, Err(refusal)) => Err(refusal),
             };
-            match found {
-                Ok(outcome) => route.metrics.request(outcome),
+            let outcome = match found {
+                Ok(outcome) => outcome,
                 Err(refusal) => {
                     let outcome = refusal.outcome().observed();
-                    route.metrics.request(outcome);
                     if let Some(left_out) = throttles.say(outcome) {
                         let message = "would have been refused";
                         log(&route.settings.label, &about, &refusal, message, left_out);
                     }
+                    outcome
                 }
+            };
+            // An exchange that did not fail, or whose client has left, only drops its end.
+            if exchange.await.is_err() {
+                route.metrics.request(outcome);
             }
         });
     }

@@ -1,5 +1,5 @@
-//! What is not fenced: passed on without a permit, without a lease, without waiting; and the request
-//! as the upstream gets it, which both ways share.
+//! Passes unfenced requests on, without a permit, without a lease, without waiting. Also builds the
+//! request that goes to the upstream, for fenced requests as well.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::switch::ClientSwitch;
 use super::table::Route;
 use super::tunnel::End;
 use super::upstream::Upstream;
-use super::{Done, Live, Peer, Proxy, body_refusal};
+use super::{CountAs, Done, Live, Peer, Proxy, body_refusal};
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
 
@@ -167,7 +167,7 @@ impl Proxy {
         };
         let response = answered?;
         let metrics = route.map_or(&live.table.unmatched_metrics, |route| &route.metrics);
-        metrics.upstream(began.elapsed(), response.status().as_u16());
+        let timer = metrics.upstream(began, response.status().as_u16());
         let response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
                 let why = "The upstream switched protocols unasked";
@@ -175,7 +175,7 @@ impl Proxy {
             };
             let (answer, tunnel) = opening.switch(response, &self.via);
             self.tasks.spawn(async move {
-                let _place = place;
+                let _held = (place, timer);
                 if let End::Upstream(rest) = tunnel.run(std::future::pending()).await {
                     rest.finish().await;
                 }
@@ -185,13 +185,13 @@ impl Proxy {
             let (mut parts, body) = response.into_parts();
             let rules = headers::response_for_client(&mut parts.headers, parts.version, &self.via);
             parts.version = Version::default();
-            let mut body = ClientBody::passed(body, rules);
+            let mut body = ClientBody::passed(body, rules, timer);
             body.keep(place, Some(flow.answering()));
             Response::from_parts(parts, body)
         };
         Ok(Done {
             response,
-            outcome: Ok(Outcome::Unfenced),
+            counted: CountAs::Outcome(Outcome::Unfenced),
         })
     }
 }

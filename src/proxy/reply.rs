@@ -12,6 +12,7 @@ use super::headers::trailers::TrailerRules;
 use super::pace::Answering;
 use super::places::Place;
 use super::upstream::ResponseBody;
+use crate::metrics::ResponseTimer;
 
 /// What goes back to the client.
 pub(crate) struct ClientBody {
@@ -26,7 +27,15 @@ enum Content {
     /// Of an exchange that goes on without its client.
     Followed(Followed),
     /// Of one that does not.
-    Passed(ResponseBody, TrailerRules),
+    Passed(Passed),
+}
+
+/// The response of an exchange that ends with its client.
+struct Passed {
+    body: ResponseBody,
+    rules: TrailerRules,
+    /// `None`: it has ended.
+    timer: Option<ResponseTimer>,
 }
 
 impl std::fmt::Debug for ClientBody {
@@ -54,8 +63,9 @@ impl ClientBody {
         Content::Followed(body).into()
     }
 
-    pub(super) fn passed(body: ResponseBody, rules: TrailerRules) -> Self {
-        Content::Passed(body, rules).into()
+    pub(super) fn passed(body: ResponseBody, rules: TrailerRules, timer: ResponseTimer) -> Self {
+        let timer = (!body.is_end_stream()).then_some(timer);
+        Content::Passed(Passed { body, rules, timer }).into()
     }
 
     /// Keeps a request's place until this has been taken or dropped.
@@ -78,12 +88,20 @@ impl Body for ClientBody {
             Content::Full(content) if content.is_empty() => Poll::Ready(None),
             Content::Full(content) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(content))))),
             Content::Followed(body) => Pin::new(body).poll_frame(cx),
-            Content::Passed(body, rules) => {
-                let mut frame = Pin::new(body).poll_frame(cx);
-                if let Poll::Ready(Some(Ok(frame))) = &mut frame
-                    && let Some(trailers) = frame.trailers_mut()
-                {
-                    rules.strip(trailers);
+            Content::Passed(passed) => {
+                let Passed { body, rules, timer } = passed;
+                let mut frame = Pin::new(&mut *body).poll_frame(cx);
+                match &mut frame {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Some(Ok(frame))) => {
+                        if let Some(trailers) = frame.trailers_mut() {
+                            rules.strip(trailers);
+                        }
+                        if body.is_end_stream() {
+                            *timer = None;
+                        }
+                    }
+                    Poll::Ready(Some(Err(_)) | None) => *timer = None,
                 }
                 frame
             }
@@ -94,7 +112,7 @@ impl Body for ClientBody {
         match &self.content {
             Content::Full(content) => content.is_empty(),
             Content::Followed(body) => body.is_end_stream(),
-            Content::Passed(body, _) => body.is_end_stream(),
+            Content::Passed(passed) => passed.body.is_end_stream(),
         }
     }
 
@@ -102,7 +120,7 @@ impl Body for ClientBody {
         match &self.content {
             Content::Full(content) => SizeHint::with_exact(content.len() as u64),
             Content::Followed(body) => body.size_hint(),
-            Content::Passed(body, _) => body.size_hint(),
+            Content::Passed(passed) => passed.body.size_hint(),
         }
     }
 }

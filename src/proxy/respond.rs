@@ -139,6 +139,29 @@ impl Style {
     }
 }
 
+/// What the answer says of a refusal, whatever it is about.
+struct Row {
+    outcome: Outcome,
+    status: StatusCode,
+    grpc: u8,
+    retry: Retry,
+    title: &'static str,
+}
+
+/// <https://grpc.io/docs/guides/status-codes/>
+mod grpc {
+    pub(super) const UNKNOWN: u8 = 2;
+    pub(super) const INVALID_ARGUMENT: u8 = 3;
+    pub(super) const DEADLINE_EXCEEDED: u8 = 4;
+    pub(super) const PERMISSION_DENIED: u8 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: u8 = 8;
+    pub(super) const FAILED_PRECONDITION: u8 = 9;
+    pub(super) const UNIMPLEMENTED: u8 = 12;
+    pub(super) const INTERNAL: u8 = 13;
+    pub(super) const UNAVAILABLE: u8 = 14;
+    pub(super) const UNAUTHENTICATED: u8 = 16;
+}
+
 /// What the caller may do next.
 #[derive(Clone, Copy)]
 enum Retry {
@@ -151,6 +174,11 @@ enum Retry {
 }
 
 impl Retry {
+    /// Nothing was sent. A token that is spent is of no use any more.
+    const fn unless(spent: bool) -> Self {
+        if spent { Self::Never } else { Self::SameToken }
+    }
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -193,30 +221,66 @@ impl Refusal {
         }
     }
 
+    /// Its row: outcome, status, gRPC status, what to do next, title. `Stale` and `Spent` have the status
+    /// that the route says in place of 412.
+    #[rustfmt::skip]
+    fn row(&self) -> Row {
+        use Outcome as O;
+        use Retry::{CheckFirst, Never, SameToken};
+        use StatusCode as S;
+        let (outcome, status, grpc, retry, title) = match self {
+            Self::Stale { .. } =>
+                (O::Stale, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Stale fencing token"),
+            Self::Spent { .. } =>
+                (O::Stale, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Fencing token already used"),
+            Self::Implausible { .. } =>
+                (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never, "Implausible fencing token"),
+            Self::TokenRequired =>
+                (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT, Never, "Fencing token required"),
+            Self::MalformedToken(_) =>
+                (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Malformed fencing token"),
+            Self::Ambiguous(_) =>
+                (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Ambiguous request"),
+            Self::UpgradeRefused =>
+                (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Upgrade not allowed"),
+            Self::Unauthorized =>
+                (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED, Never, "Bearer token required"),
+            Self::PeerRefused | Self::ClaimRefused =>
+                (O::PeerRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never, "Client not allowed"),
+            Self::NoRoute =>
+                (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED, Never, "No matching route"),
+            Self::MethodNotAllowed(_) =>
+                (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED, Never, "Method not allowed"),
+            Self::ClientGone(_) =>
+                (O::ClientGone, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken, "Incomplete request"),
+            Self::TooLarge(_) =>
+                (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never, "Request body too large"),
+            Self::TargetTooLong(_) =>
+                (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, Never, "Request target too long"),
+            Self::HeadTooLarge(_) =>
+                (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never, "Request header fields too large"),
+            Self::Broken(_) =>
+                (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN, CheckFirst, "Upstream exchange failed"),
+            Self::Unreachable { spent, .. } =>
+                (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, Retry::unless(*spent), "Upstream unreachable"),
+            Self::Overloaded(_) =>
+                (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken, "Too many requests in flight"),
+            Self::StoreUnavailable { spent, .. } =>
+                (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, Retry::unless(*spent), "Store unavailable"),
+            Self::OlderInFlight { .. } =>
+                (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken, "Older requests still in flight"),
+            Self::TooSlow(_) =>
+                (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst, "Upstream timeout"),
+            Self::VersionNotSupported =>
+                (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never, "HTTP version not supported"),
+            Self::Loop(_) =>
+                (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never, "Loop detected"),
+        };
+        Row { outcome, status, grpc, retry, title }
+    }
+
     pub(crate) fn outcome(&self) -> Outcome {
-        match self {
-            Self::Stale { .. } | Self::Spent { .. } => Outcome::Stale,
-            Self::Implausible { .. } => Outcome::ImplausibleToken,
-            Self::TokenRequired => Outcome::TokenRequired,
-            Self::MalformedToken(_) => Outcome::MalformedToken,
-            Self::Ambiguous(_) => Outcome::AmbiguousRequest,
-            Self::Loop(_) => Outcome::LoopDetected,
-            Self::TargetTooLong(_) => Outcome::TargetTooLong,
-            Self::VersionNotSupported => Outcome::VersionNotSupported,
-            Self::NoRoute => Outcome::NoRoute,
-            Self::MethodNotAllowed(_) => Outcome::MethodNotAllowed,
-            Self::TooLarge(_) => Outcome::ContentTooLarge,
-            Self::HeadTooLarge(_) => Outcome::HeadTooLarge,
-            Self::PeerRefused | Self::ClaimRefused => Outcome::PeerRefused,
-            Self::Unauthorized => Outcome::Unauthorized,
-            Self::UpgradeRefused => Outcome::UpgradeRefused,
-            Self::Overloaded(_) => Outcome::Overloaded,
-            Self::StoreUnavailable { .. } => Outcome::StoreUnavailable,
-            Self::OlderInFlight { .. } => Outcome::OlderInFlight,
-            Self::Unreachable { .. } => Outcome::UpstreamUnreachable,
-            Self::Broken(_) | Self::TooSlow(_) => Outcome::OutcomeUnknown,
-            Self::ClientGone(_) => Outcome::ClientGone,
-        }
+        self.row().outcome
     }
 
     /// The last word of the problem type, and the value of `X-Fencing-Outcome`.
@@ -229,123 +293,12 @@ impl Refusal {
     }
 
     fn status(&self, style: Style) -> StatusCode {
-        match self {
-            Self::Stale { .. } | Self::Spent { .. } => {
-                StatusCode::from_u16(style.stale_status).unwrap_or(StatusCode::PRECONDITION_FAILED)
-            }
-            Self::Implausible { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::TokenRequired => StatusCode::PRECONDITION_REQUIRED,
-            Self::MalformedToken(_) | Self::Ambiguous(_) | Self::UpgradeRefused => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::PeerRefused | Self::ClaimRefused => StatusCode::FORBIDDEN,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Loop(_) => StatusCode::LOOP_DETECTED,
-            Self::HeadTooLarge(_) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::TargetTooLong(_) => StatusCode::URI_TOO_LONG,
-            Self::VersionNotSupported => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::NoRoute => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Overloaded(_) | Self::StoreUnavailable { .. } | Self::OlderInFlight { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            Self::Unreachable { .. } | Self::Broken(_) => StatusCode::BAD_GATEWAY,
-            Self::TooSlow(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::ClientGone(_) => StatusCode::REQUEST_TIMEOUT,
-        }
-    }
-
-    /// <https://grpc.io/docs/guides/status-codes/>
-    fn grpc_status(&self) -> u8 {
-        const INVALID_ARGUMENT: u8 = 3;
-        const DEADLINE_EXCEEDED: u8 = 4;
-        const PERMISSION_DENIED: u8 = 7;
-        const RESOURCE_EXHAUSTED: u8 = 8;
-        const FAILED_PRECONDITION: u8 = 9;
-        const UNIMPLEMENTED: u8 = 12;
-        const INTERNAL: u8 = 13;
-        const UNAVAILABLE: u8 = 14;
-        const UNAUTHENTICATED: u8 = 16;
-        const UNKNOWN: u8 = 2;
-        match self {
-            Self::Stale { .. } | Self::Spent { .. } => FAILED_PRECONDITION,
-            Self::Implausible { .. }
-            | Self::TokenRequired
-            | Self::MalformedToken(_)
-            | Self::Ambiguous(_)
-            | Self::UpgradeRefused => INVALID_ARGUMENT,
-            Self::PeerRefused | Self::ClaimRefused => PERMISSION_DENIED,
-            Self::Unauthorized => UNAUTHENTICATED,
-            Self::Loop(_) => INTERNAL,
-            Self::NoRoute | Self::MethodNotAllowed(_) | Self::VersionNotSupported => UNIMPLEMENTED,
-            Self::TooLarge(_) | Self::HeadTooLarge(_) | Self::TargetTooLong(_) => {
-                RESOURCE_EXHAUSTED
-            }
-            Self::Overloaded(_)
-            | Self::StoreUnavailable { .. }
-            | Self::OlderInFlight { .. }
-            | Self::Unreachable { .. } => UNAVAILABLE,
-            Self::Broken(_) => UNKNOWN,
-            Self::TooSlow(_) | Self::ClientGone(_) => DEADLINE_EXCEEDED,
-        }
-    }
-
-    fn title(&self) -> &'static str {
-        match self {
-            Self::Stale { .. } => "The fencing token is stale",
-            Self::Spent { .. } => "The fencing token has been used",
-            Self::Implausible { .. } => "The fencing token leaps too far",
-            Self::TokenRequired => "A fencing token is required",
-            Self::MalformedToken(_) => "The fencing token is malformed",
-            Self::Ambiguous(_) => "The request can be read in two ways",
-            Self::TargetTooLong(_) => "The target is too long",
-            Self::VersionNotSupported => "This version of HTTP is not spoken here",
-            Self::Loop(_) => "The request goes round in a loop",
-            Self::NoRoute => "No route matches",
-            Self::MethodNotAllowed(_) => "The method is not allowed here",
-            Self::TooLarge(_) => "The body is too large",
-            Self::HeadTooLarge(_) => "The head of the request is too large",
-            Self::PeerRefused | Self::ClaimRefused => "The client is not let in here",
-            Self::Unauthorized => "A claim needs its bearer token",
-            Self::UpgradeRefused => "Upgrades are refused here",
-            Self::Overloaded(_) => "Too many requests are in flight",
-            Self::StoreUnavailable { .. } => "The store of marks cannot decide",
-            Self::OlderInFlight { .. } => "Older work is still in flight",
-            Self::Unreachable { .. } => "The upstream cannot be reached",
-            Self::Broken(_) => "The exchange with the upstream broke",
-            Self::TooSlow(_) => "The upstream did not answer in time",
-            Self::ClientGone(_) => "The request did not arrive whole",
-        }
-    }
-
-    fn retry(&self) -> Retry {
-        match self {
-            Self::Stale { .. }
-            | Self::Spent { .. }
-            | Self::Implausible { .. }
-            | Self::TokenRequired
-            | Self::MalformedToken(_)
-            | Self::Ambiguous(_)
-            | Self::Loop(_)
-            | Self::TargetTooLong(_)
-            | Self::VersionNotSupported
-            | Self::NoRoute
-            | Self::MethodNotAllowed(_)
-            | Self::TooLarge(_)
-            | Self::HeadTooLarge(_)
-            | Self::PeerRefused
-            | Self::ClaimRefused
-            | Self::Unauthorized
-            | Self::UpgradeRefused
-            | Self::StoreUnavailable { spent: true, .. }
-            | Self::Unreachable { spent: true, .. } => Retry::Never,
-            Self::Overloaded(_)
-            | Self::StoreUnavailable { .. }
-            | Self::OlderInFlight { .. }
-            | Self::Unreachable { .. }
-            | Self::ClientGone(_) => Retry::SameToken,
-            Self::Broken(_) | Self::TooSlow(_) => Retry::CheckFirst,
+        let Row {
+            outcome, status, ..
+        } = self.row();
+        match outcome {
+            Outcome::Stale => StatusCode::from_u16(style.stale_status).unwrap_or(status),
+            _ => status,
         }
     }
 
@@ -363,68 +316,68 @@ impl Refusal {
         match self {
             Self::Stale { key, token, mark, .. }
                 if reader != (Reader::Client { disclose: false }) => format!(
-                "Token {token} is older than {mark}, the newest one accepted for {key}: the lock has \
-                 passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
-                 state again before writing."
+                "Token {token} is lower than {mark}, the highest token accepted for {key}: the lock has \
+                 passed to another holder. Nothing was forwarded. Acquire the lock again, and read the \
+                 state before writing."
             ),
-            Self::Stale { .. } => "A newer token has been accepted for this resource: the lock has \
-                 passed to somebody else. Nothing was forwarded. Acquire the lock anew and read the \
-                 state again before writing."
+            Self::Stale { .. } => "A higher token has been accepted for this resource: the lock has \
+                 passed to another holder. Nothing was forwarded. Acquire the lock again, and read the \
+                 state before writing."
                 .into(),
-            Self::Spent { .. } => "This route accepts each token once (reuse: once), and this one \
-                 was used. Nothing was forwarded. Acquire the lock anew for another operation."
+            Self::Spent { .. } => "This route accepts each token once (reuse: once), and this token \
+                 was used before. Nothing was forwarded. Acquire the lock again for another operation."
                 .into(),
             Self::Implausible { key, token, mark } => {
                 let disclose = reader != (Reader::Client { disclose: false });
                 let what = match mark {
                     Some(mark) if disclose => format!(
-                        "Token {token} is farther past {mark}, the newest one accepted for {key}, than this route \
-                         believes (token.max_jump, token.max)"
+                        "Token {token} is further above {mark}, the highest token accepted for {key}, than this route \
+                         allows (token.max_jump, token.max)"
                     ),
                     None if disclose => format!(
-                        "Token {token} is greater than this route believes of {key}, which has no mark yet (token.max)"
+                        "Token {token} is higher than this route allows for {key}, which has no mark yet (token.max)"
                     ),
-                    _ => "The token is farther past the newest one than this route believes".to_owned(),
+                    _ => "The token is further above the highest token accepted than this route allows".to_owned(),
                 };
                 format!(
-                    "{what}. Nothing was forwarded, and the mark is as it was. If the lock service did grant this \
-                     token, an operator admits it: fencepost marks advance."
+                    "{what}. Nothing was forwarded, and the mark has not changed. If the lock service did grant this \
+                     token, an operator can accept it: fencepost marks advance."
                 )
             }
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
             Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
             Self::Loop(why) => format!(
-                "{why}. Nothing was forwarded. Look for an upstream.url that leads back here."
+                "{why}. Nothing was forwarded. Check whether upstream.url leads back to this proxy."
             ),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
             | Self::TargetTooLong(why) => why.clone(),
-            Self::VersionNotSupported => "Send HTTP/1.1, HTTP/1.0 or HTTP/2; over TLS, the one agreed on by ALPN.".into(),
+            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2; over TLS, the version agreed on by ALPN.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
-                 without one. Add a route for it to the configuration."
+                 without a route. Add a route to the configuration."
                 .into(),
             Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
-                "This proxy forwards no TRACE and no CONNECT.".into()
+                "This proxy does not forward TRACE or CONNECT.".into()
             }
-            Self::MethodNotAllowed(allowed) => format!("This route takes {allowed}."),
-            Self::PeerRefused => "This route takes requests of certain peers only (require_peer), and no name in \
-                 the client's certificate, if it showed one, is among them. Nothing was forwarded."
+            Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),
+            Self::PeerRefused => "This route is limited to certain clients (require_peer), and the client's certificate \
+                 names none of them. Nothing was forwarded."
                 .into(),
-            Self::ClaimRefused => "Claims are taken of certain clients only (claim.require_peer, claim.addresses), and \
-                 this one is not among them. Nothing was claimed."
+            Self::ClaimRefused => "Claims are limited to certain clients (claim.require_peer, claim.addresses), and \
+                 this client is not one of them. Nothing was claimed."
                 .into(),
-            Self::Unauthorized => "Send one `Authorization: Bearer …` with the token of claim.token_file. Nothing was \
-                 claimed."
+            Self::Unauthorized => "Send one `Authorization: Bearer …` header with the token from claim.token_file. Nothing \
+                 was claimed."
                 .into(),
-            Self::UpgradeRefused => "What goes through a tunnel cannot be fenced request by request. With \
-                 `upgrade: allow` this route opens one over HTTP/1.1, and closes it when a newer token \
-                 comes; in bypass mode nothing is fenced."
+            Self::UpgradeRefused => "The proxy cannot fence single requests inside a tunnel. With `upgrade: allow` this \
+                 route opens tunnels over HTTP/1.1, and closes them when a newer token arrives. In \
+                 bypass mode nothing is fenced."
                 .into(),
             Self::Overloaded(why) => (*why).into(),
             Self::StoreUnavailable { why, spent, .. } => {
                 let spent = if *spent {
-                    " The token counts as used: whether it was spent could not be told."
+                    " The token counts as used, because the store did not say whether it was."
                 } else {
                     ""
                 };
@@ -432,9 +385,9 @@ impl Refusal {
             }
             Self::OlderInFlight { settling, .. } => {
                 let why = if *settling {
-                    "Requests with an older token broke off, and the upstream may still be working on them"
+                    "Requests with an older token failed midway, and the upstream may still be working on them"
                 } else {
-                    "Requests with an older token have not ended yet"
+                    "Requests with an older token are still in flight"
                 };
                 format!("{why}. Nothing was forwarded. Send the same request again, with the same token.")
             }
@@ -447,12 +400,12 @@ impl Refusal {
                 format!("{}.{spent}", why.text(reader))
             }
             Self::Broken(why) => format!(
-                "{}. The request was sent once and may have taken effect: find out before sending \
-                 it again. If it was fenced, newer tokens wait until it has settled.",
+                "{}. The request was sent once and may have taken effect: check before sending it \
+                 again. If it was fenced, newer tokens wait until it has settled.",
                 why.text(reader)
             ),
             Self::TooSlow(limit) => format!(
-                "No answer within {}. The request was sent once and may still take effect: find out \
+                "No response within {}. The request was sent once and may still take effect: check \
                  before sending it again. If it was fenced, newer tokens wait until it has settled.",
                 humantime::format_duration(*limit)
             ),
@@ -514,10 +467,10 @@ impl Refusal {
             "type".into(),
             json!(format!("urn:fencepost:problem:{}", self.word())),
         );
-        problem.insert("title".into(), json!(self.title()));
+        problem.insert("title".into(), json!(self.row().title));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
         problem.insert("detail".into(), json!(self.detail(style.reader())));
-        problem.insert("retry".into(), json!(self.retry().as_str()));
+        problem.insert("retry".into(), json!(self.row().retry.as_str()));
         if style.disclose {
             // Numbers as strings: JavaScript would round those above 2^53.
             let (key, token, mark) = self.facts(subject);
@@ -545,7 +498,7 @@ impl Refusal {
         let mut response = Response::new(full(bytes::Bytes::new()));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", u16::from(self.grpc_status()).into());
+        headers.insert("grpc-status", u16::from(self.row().grpc).into());
         let message = format!("{}: {}", self.word(), self.detail(style.reader()));
         if let Ok(message) = HeaderValue::from_str(&grpc_message(&message)) {
             headers.insert("grpc-message", message);

@@ -316,7 +316,7 @@ over_both_stores! {
         for id in 0..200 {
             proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
         }
-        proxy.until_metric("fencepost_in_flight", &[], |value| value == 0.0).await;
+        proxy.until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0).await;
         proxy.until_metric("fencepost_unknown_outcomes", &[], |value| value == 0.0).await;
     }
 }

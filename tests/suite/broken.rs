@@ -171,12 +171,12 @@ async fn a_client_that_leaves_does_not_end_the_exchange() {
         .await
         .assert_forwarded();
     proxy
-        .until_metric("fencepost_in_flight", &[], |value| value > 0.0)
+        .until_metric("fencepost_upstream_in_flight", &[], |value| value > 0.0)
         .await;
     assert!(!upstream.arrivals()[0].left);
     gate.open();
     proxy
-        .until_metric("fencepost_in_flight", &[], |value| value == 0.0)
+        .until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0)
         .await;
     let first = upstream.arrivals().remove(0);
     assert!(first.ended.is_some() && !first.left);

@@ -89,7 +89,7 @@ async fn storm(upstream: &Upstream, proxies: &[&Proxy]) {
     }
     for proxy in proxies {
         proxy
-            .until_metric("fencepost_in_flight", &[], |value| value == 0.0)
+            .until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0)
             .await;
     }
     soon("the upstream to end its work", async {

@@ -121,6 +121,35 @@ fn tests_that_are_named_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Backticked words of a cell of a table.
+fn code(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_walk_through_the_source_is_true() {
+    let page = read("docs/architecture.md");
+    let steps = page.lines().filter(|line| line.contains("| `src/"));
+    let mut walked = 0;
+    for step in steps {
+        let cells: Vec<&str> = step.split('|').collect();
+        for file in code(cells[2]) {
+            let source = read(file);
+            for item in code(cells[3]) {
+                let defines = |line: &str| {
+                    let after = line.split_once(item).map(|(_, after)| after);
+                    after.is_some_and(|after| {
+                        !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                    })
+                };
+                assert!(source.lines().any(defines), "{file} has no `{item}`");
+            }
+        }
+        walked += 1;
+    }
+    assert!(walked > 10, "the table was not found");
+}
+
 #[test]
 fn readme_is_a_front_page() {
     let lines = read("README.md").lines().count();

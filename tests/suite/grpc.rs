@@ -208,7 +208,7 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
         "{answer}"
     );
     proxy
-        .until_metric("fencepost_in_flight", &[], |count| count == 0.0)
+        .until_metric("fencepost_upstream_in_flight", &[], |count| count == 0.0)
         .await;
     let unknown = proxy.metrics().await.sum("fencepost_unknown_outcomes", &[]);
     assert!(unknown < 1.0, "{unknown}");

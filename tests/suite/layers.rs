@@ -9,6 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["fence", "wire", "throttle", "printable", "counts", "worker"],
     &["config"],
     &["marks", "barrier", "metrics", "rejections"],
+    &["fencing"],
     &["proxy", "admin"],
     &["server", "app"],
     &["demo"],
@@ -143,7 +144,7 @@ fn the_core_names_no_http_and_the_fence_and_the_wire_nothing_but_std() {
                 assert!(own, "{}: use {line}", path.display());
             }
         }
-        if ["marks", "barrier", "fence", "wire"].contains(&&*module) {
+        if ["marks", "barrier", "fencing", "fence", "wire"].contains(&&*module) {
             for line in uses() {
                 for http in [
                     "http::",

@@ -54,6 +54,7 @@ mod loops;
 mod many_epochs;
 mod metrics;
 mod notifications;
+mod observed;
 mod operator;
 mod overload;
 mod path;

@@ -13,7 +13,7 @@ const COUNTERS: &[(&str, &[&str])] = &[
 ];
 
 const GAUGES: &[(&str, &[&str])] = &[
-    ("fencepost_in_flight", &["route"]),
+    ("fencepost_upstream_in_flight", &["route"]),
     ("fencepost_unknown_outcomes", &[]),
     ("fencepost_route_mode", &["route", "mode"]),
     ("fencepost_store_up", &[]),
@@ -29,7 +29,8 @@ const HISTOGRAMS: &[(&str, &[&str])] = &[
     ("fencepost_store_batch_size", &[]),
     ("fencepost_store_commit_seconds", &[]),
     ("fencepost_barrier_wait_seconds", &["route"]),
-    ("fencepost_upstream_seconds", &["route", "code"]),
+    ("fencepost_upstream_header_seconds", &["route", "code"]),
+    ("fencepost_upstream_response_seconds", &["route", "code"]),
 ];
 
 const OUTCOMES: &[&str] = &[
@@ -88,7 +89,7 @@ over_both_stores! {
         proxy.send(put("/orders/7").token("x")).await.assert_problem(400, "malformed-token");
         proxy.send(put("/orders/../7").token(9)).await.assert_problem(400, "ambiguous-request");
         proxy.send(get("/orders/7")).await.assert_forwarded();
-        proxy.until_metric("fencepost_in_flight", &[], |value| value == 0.0).await;
+        proxy.until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0).await;
         let metrics = proxy.metrics().await;
         for outcome in ["advanced", "current", "stale", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
             let count = metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);

@@ -66,7 +66,7 @@ async fn stuck(proxy: &Proxy, upstream: &Narrow) -> TcpStream {
         .expect("it comes");
     // Whatever is written is written at once; there is no more to see from outside.
     proxy
-        .until_metric("fencepost_in_flight", &[], |count| count > 0.0)
+        .until_metric("fencepost_upstream_in_flight", &[], |count| count > 0.0)
         .await;
     stuck
 }

@@ -114,11 +114,11 @@ over_both_stores! {
         ]);
         let mut tunnel = open(&proxy, 41).await;
         let labels = [("route", "/orders/{id}")];
-        proxy.until_metric("fencepost_in_flight", &labels, |count| (count - 1.0).abs() < 0.1).await;
+        proxy.until_metric("fencepost_upstream_in_flight", &labels, |count| (count - 1.0).abs() < 0.1).await;
         gate.open();
         assert_eq!(closed(&mut tunnel).await, b"the end");
         drop(tunnel);
-        proxy.until_metric("fencepost_in_flight", &labels, |count| count < 0.1).await;
+        proxy.until_metric("fencepost_upstream_in_flight", &labels, |count| count < 0.1).await;
         let mark = proxy.mark("order:7").await.expect("a mark");
         assert_eq!((&mark["in_flight"], mark["unknown"].as_array().map(Vec::len)), (&0.into(), Some(0)));
         proxy.send(put("/orders/7").token(42)).await.assert_forwarded();

@@ -56,8 +56,8 @@ fn epoch(resource: &ResourceKey) -> EpochRow {
 
 /// Knows every resource but those whose key begins with `absent`; fails for `down`; an advance of
 /// `slow` says that it has begun, and ends when it is let go.
-#[derive(Default)]
 pub(crate) struct FakeControl {
+    metrics: Arc<Metrics>,
     /// What was asked, in words.
     calls: Mutex<Vec<String>>,
     pub(super) begun: Notify,
@@ -65,6 +65,15 @@ pub(crate) struct FakeControl {
 }
 
 impl FakeControl {
+    fn new(metrics: &Arc<Metrics>) -> Self {
+        Self {
+            metrics: Arc::clone(metrics),
+            calls: Mutex::default(),
+            begun: Notify::default(),
+            go: Notify::default(),
+        }
+    }
+
     fn note(&self, call: String) {
         self.calls
             .lock()
@@ -189,8 +198,8 @@ impl Control for FakeControl {
         }])
     }
 
-    fn refresh(&self, metrics: &Metrics) {
-        metrics.store_handles().unknown_outcomes.set(4);
+    fn refresh(&self) {
+        self.metrics.store_handles().unknown_outcomes.set(4);
     }
 }
 
@@ -243,10 +252,11 @@ impl Admin {
             tls: None,
             ready_follows_store: false,
         });
-        let control = Arc::new(FakeControl::default());
+        let metrics = Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)]));
+        let control = Arc::new(FakeControl::new(&metrics));
         let state = AdminState {
             control: Arc::clone(&control) as Arc<dyn Control>,
-            metrics: Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)])),
+            metrics,
             rejections: Arc::new(Rejections::default()),
             readiness: Arc::new(Readiness::new(false)),
             settings: settings.subscribe(),

@@ -1,10 +1,11 @@
-//! What has to be done before a permit begins: reserve the way upstream, spend the token.
+//! The steps before a permit begins: reserve the way upstream, spend the token.
 
 use std::time::Duration;
 
 use super::Head;
 use crate::barrier::Permit;
-use crate::proxy::admit::{Gate, cut_off};
+use crate::fencing::Fencing;
+use crate::proxy::admit::{self, cut_off};
 use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{ReserveError, Reserved, SendError, Upstream};
 
@@ -23,11 +24,14 @@ impl Ready<'_> {
     pub(super) async fn wait(
         self,
         permit: &Permit,
-        gate: &Gate,
+        fencing: &Fencing,
         head: &mut Head,
     ) -> Result<Reserved, Refusal> {
         let (superseded, cutoff) = (permit.superseded(), permit.cutoff());
-        let refused = || gate.superseded(permit.key(), permit.token());
+        let refused = || {
+            let (key, token) = (permit.key(), permit.token());
+            admit::refusal(fencing.superseded(key, token), key, token)
+        };
         let reserved = tokio::select! {
             biased;
             () = superseded.cancelled() => return Err(refused()),
@@ -40,7 +44,7 @@ impl Ready<'_> {
             }
         };
         if let Some(name) = self.spend {
-            gate.spend(permit, name).await?;
+            admit::spend(fencing, permit, name).await?;
             if superseded.is_cancelled() {
                 // The token is stale now, spent or not.
                 return Err(refused());

@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 struct Bench {
     rig: Rig,
-    gate: Arc<Gate>,
+    fencing: Arc<Fencing>,
     tasks: TaskTracker,
     upstream: Arc<Upstream>,
     listener: TcpListener,
@@ -35,12 +35,16 @@ impl Bench {
         let metrics = Arc::new(Metrics::new(&[]));
         let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
         let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), ROOM);
-        let gate = Arc::new(Gate {
+        let fencing = Arc::new(Fencing {
+            store: Arc::clone(&rig.store),
             ledger: Arc::clone(&rig.ledger),
             lane: rig.lane.clone(),
             lease: Arc::clone(&rig.lease),
+            watch: Arc::clone(&rig.watch),
             barrier,
             metrics,
+            meters: rig.meters.clone(),
+            growth: Arc::clone(&rig.growth),
             timeout: LONG,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -57,11 +61,11 @@ impl Bench {
             unknown: UnknownStatuses::default(),
             tls: crate::config::UpstreamTlsSettings::default(),
         };
-        let upstream = Upstream::new(&settings, &rig.lease, &gate.metrics);
+        let upstream = Upstream::new(&settings, &rig.lease, &fencing.metrics);
         let upstream = Arc::new(upstream.expect("an upstream"));
         Self {
             rig,
-            gate,
+            fencing,
             tasks: TaskTracker::new(),
             upstream,
             listener,
@@ -73,7 +77,11 @@ impl Bench {
         let asked = self.rig.lane.ask(&a, token(number), Want::Open).await;
         asked.expect("granted");
         let deadline = Instant::now() + LONG;
-        let entered = self.gate.barrier.enter(&a, token(number), deadline).await;
+        let entered = self
+            .fencing
+            .barrier
+            .enter(&a, token(number), deadline)
+            .await;
         entered.expect("a permit")
     }
 
@@ -101,10 +109,10 @@ impl Bench {
                 unsafe_method: true,
             },
             upstream: Arc::clone(&self.upstream),
-            metrics: self.gate.metrics.route("r"),
+            metrics: self.fencing.metrics.route("r"),
             spend: None,
             via: Via::new(1),
-            memory: Memory::new(64 << 20, Arc::clone(&self.gate.metrics)).share(),
+            memory: Memory::new(64 << 20, Arc::clone(&self.fencing.metrics)).share(),
             held: (),
         }
     }
@@ -116,7 +124,7 @@ impl Bench {
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
         let exchange = self.exchange(upload, drain);
-        let answered = forward(permit, exchange, &self.gate, &self.tasks).await;
+        let answered = forward(permit, exchange, &self.fencing, &self.tasks).await;
         answered.map(|answered| answered.response)
     }
 
@@ -216,7 +224,7 @@ async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
     assert_eq!(bench.in_flight(), (0, 0));
     let permit = bench.permit(5).await;
     let exchange = bench.exchange(Upload::empty(), LONG);
-    let request = forward(permit, exchange, &bench.gate, &bench.tasks);
+    let request = forward(permit, exchange, &bench.fencing, &bench.tasks);
     assert_eq!(bench.in_flight(), (1, 0));
     drop(request);
     bench.ended().await;
@@ -329,7 +337,7 @@ async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     bench.rig.lease.end();
     let exchange = bench.exchange(Upload::empty(), LONG);
     assert!(
-        forward(permit, exchange, &bench.gate, &bench.tasks)
+        forward(permit, exchange, &bench.fencing, &bench.tasks)
             .await
             .is_err()
     );

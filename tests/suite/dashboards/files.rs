@@ -83,8 +83,9 @@ fn the_dashboard_is_as_grafana_exports_one() {
                 "stale_rejections",
                 "stale_gap",
                 "barrier_wait",
-                "in_flight",
-                "upstream_seconds",
+                "upstream_in_flight",
+                "upstream_header_seconds",
+                "upstream_response_seconds",
                 "route_mode",
                 "keyless",
             ];

@@ -197,7 +197,7 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
     let (upstream, proxy) = limited("barrier: { wait: 25s, drain: 300s, settle: 300s }").await;
     let request = put("/orders/7").token(41);
     proxy.send(request.clone()).await.assert_forwarded();
-    let places = "fencepost_places_taken";
+    let places = "fencepost_requests_in_flight";
     proxy.until_metric(places, &[], |count| count == 0.0).await;
     let silent = request.header("Content-Length", "2000000");
     let silent = proxy.begin(&silent, b"").await;

@@ -99,7 +99,7 @@ routes:
         }
         let taken = |places| places > 7.5;
         proxy
-            .until_metric("fencepost_places_taken", &[], taken)
+            .until_metric("fencepost_requests_in_flight", &[], taken)
             .await;
         // Long before their own time is up.
         let request = || put("/orders/9").token(1).body("whole");
