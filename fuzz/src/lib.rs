@@ -18,6 +18,7 @@
 
 pub mod chunked;
 pub mod config;
+pub mod corpus;
 pub mod frames;
 pub mod headers;
 pub mod hpack;

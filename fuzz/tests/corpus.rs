@@ -5,9 +5,9 @@
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fencepost_fuzz::corpus::{self, Input};
 use fencepost_fuzz::mutate::{Dice, mutate, words};
 use fencepost_fuzz::{Seen, TARGETS, Target};
 
@@ -16,27 +16,10 @@ fn mutations(target: &Target) -> usize {
     if target.name == "config" { 500 } else { 4_000 }
 }
 
-/// A file of a corpus.
-struct Input {
-    file: PathBuf,
-    data: Vec<u8>,
-}
-
-fn corpus(target: &Target) -> Vec<Input> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(target.name);
-    let entries =
-        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut inputs: Vec<Input> = entries
-        .map(|entry| {
-            let file = entry.expect("the folder is read").path();
-            let data = fs::read(&file).expect("the file is read");
-            Input { file, data }
-        })
-        .collect();
-    inputs.sort_by(|a, b| a.file.cmp(&b.file));
-    inputs
+fn inputs(target: &Target) -> Vec<Input> {
+    let archive = corpus::archive(target.name);
+    let read = fs::read(&archive).and_then(|bytes| corpus::read(&bytes));
+    read.unwrap_or_else(|error| panic!("{}: {error}", archive.display()))
 }
 
 /// The verdict, with a panic as what it is: a broken promise.
@@ -55,16 +38,16 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn corpus_holds(target: &Target) {
-    let inputs = corpus(target);
+    let inputs = inputs(target);
     let bytes: usize = inputs.iter().map(|input| input.data.len()).sum();
-    assert!((10..300).contains(&inputs.len()), "{} files", inputs.len());
+    assert!((10..300).contains(&inputs.len()), "{} inputs", inputs.len());
     assert!(bytes < 256 << 10, "{bytes} bytes");
     let mut accepted = 0;
     let mut broken = Vec::new();
     for input in &inputs {
         match verdict(target, &input.data) {
             Ok(became) => accepted += usize::from(became == Seen::Accepted),
-            Err(promise) => broken.push(format!("{}: {promise}", input.file.display())),
+            Err(promise) => broken.push(format!("{}: {promise}", input.name)),
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
@@ -80,7 +63,7 @@ fn mutations_hold(target: &Target) {
         number("FENCEPOST_FUZZ_SEED").unwrap_or_else(|| RandomState::new().hash_one(target.name));
     let time = number("FENCEPOST_FUZZ_SECONDS").map(Duration::from_secs);
     println!("FENCEPOST_FUZZ_SEED={seed}");
-    let inputs = corpus(target);
+    let inputs = inputs(target);
     let words = words(target.dictionary);
     let mut dice = Dice::new(seed);
     let start = Instant::now();
@@ -129,6 +112,48 @@ macro_rules! targets {
 }
 
 targets!(token path route query key resource json headers config request response chunked stream hpack frames);
+
+#[test]
+fn every_target_has_one_archive_and_there_is_no_other_file() {
+    let mut found: Vec<_> = fs::read_dir(corpus::folder())
+        .expect("the folder is read")
+        .map(|entry| entry.expect("the folder is read").path())
+        .collect();
+    let mut wanted: Vec<_> = TARGETS
+        .iter()
+        .map(|target| corpus::archive(target.name))
+        .collect();
+    found.sort();
+    wanted.sort();
+    assert_eq!(found, wanted);
+}
+
+/// Also shows that each archive is whole: its end is among the bytes.
+#[test]
+fn an_archive_packs_again_to_the_same_bytes() {
+    for target in TARGETS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (files, again) = (folder.path().join("files"), folder.path().join("again.tar"));
+        let archive = corpus::archive(target.name);
+        let unpacked = corpus::unpack(&archive, &files).expect("it unpacks");
+        let packed = corpus::pack(&files, &again).expect("it packs");
+        assert_eq!(unpacked, packed, "{}", target.name);
+        let bytes = |path| fs::read(path).expect("the archive is read");
+        assert!(bytes(&archive) == bytes(&again), "{}", target.name);
+    }
+}
+
+#[test]
+fn a_torn_archive_is_not_read() {
+    let input = Input {
+        name: "a".to_owned(),
+        data: vec![b'x'; 1_000],
+    };
+    let archive = corpus::write(vec![input.clone()]).expect("it packs");
+    assert_eq!(corpus::read(&archive).expect("it is read"), [input]);
+    corpus::read(&archive[..700]).expect_err("the data is torn");
+    corpus::read(&archive[..100]).expect_err("the header is torn");
+}
 
 fn target(name: &str) -> &'static Target {
     TARGETS
