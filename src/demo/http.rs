@@ -1,71 +1,53 @@
-//! The least HTTP server that the demo's own services need: hyper on a loopback port that the
-//! kernel picks, one handler, JSON in and out.
+//! The demo's own services: axum on a loopback port that the kernel picks, JSON in and out.
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::Context as _;
-use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// What a handler answers.
-pub type Reply = Response<Full<Bytes>>;
+/// A JSON answer, with a line end for readers at a terminal.
+pub struct Reply(pub StatusCode, pub Value);
 
-/// Bodies beyond this many bytes are not for a demo.
-const BODY_LIMIT: usize = 64 * 1024;
-
-/// A request, read whole.
-pub struct Call {
-    pub method: Method,
-    pub path: String,
-    pub headers: http::HeaderMap,
-    pub body: Bytes,
+impl Reply {
+    /// A refusal with its reason.
+    pub fn error(status: StatusCode, reason: &str) -> Self {
+        Self(status, json!({ "error": reason }))
+    }
 }
 
-impl Call {
-    /// The path's segments, without empty ones: enough for services that nobody attacks.
-    pub fn segments(&self) -> Vec<&str> {
-        self.path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .collect()
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let Self(status, body) = self;
+        let kind = [(header::CONTENT_TYPE, "application/json")];
+        (status, kind, format!("{body}\n")).into_response()
     }
+}
 
-    /// The body as JSON; an empty one is `null`.
-    ///
-    /// # Errors
-    /// A 400 that says what the parser said.
-    pub fn json(&self) -> Result<Value, Box<Reply>> {
-        if self.body.is_empty() {
-            return Ok(Value::Null);
+/// The request's body as JSON, whatever its type: `curl -d` announces a form. An empty one is `null`.
+pub struct JsonBody(pub Value);
+
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = Reply;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Reply> {
+        let body = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| Reply::error(rejection.status(), &rejection.body_text()))?;
+        if body.is_empty() {
+            return Ok(Self(Value::Null));
         }
-        serde_json::from_slice(&self.body).map_err(|error| {
-            let reason = serde_json::json!({ "error": format!("the body is not JSON: {error}") });
-            Box::new(reply(StatusCode::BAD_REQUEST, &reason))
+        serde_json::from_slice(&body).map(Self).map_err(|error| {
+            let reason = format!("the body is not JSON: {error}");
+            Reply::error(StatusCode::BAD_REQUEST, &reason)
         })
     }
-}
-
-/// A JSON answer.
-pub fn reply(status: StatusCode, body: &Value) -> Reply {
-    let mut text = body.to_string();
-    text.push('\n');
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
-    response
 }
 
 /// A running server. Dropping it ends it.
@@ -76,38 +58,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds a free loopback port and serves every request with `handler`.
+    /// Binds a free loopback port and serves these routes.
     ///
     /// # Errors
     /// No port could be bound.
-    pub async fn start<H, F>(handler: H) -> anyhow::Result<Self>
-    where
-        H: Fn(Call) -> F + Send + Sync + 'static,
-        F: Future<Output = Reply> + Send + 'static,
-    {
+    pub async fn start(routes: Router) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
             .context("cannot bind a loopback port")?;
         let addr = listener
             .local_addr()
             .context("a bound port has no address")?;
-        let handler = Arc::new(handler);
         let task = tokio::spawn(async move {
-            loop {
-                // A failed accept (out of descriptors, say) passes; the next one may succeed.
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::task::yield_now().await;
-                    continue;
-                };
-                let handler = Arc::clone(&handler);
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| serve(Arc::clone(&handler), request));
-                    // A broken connection is the client's business.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
+            // It accepts for good.
+            let _ = axum::serve(listener, routes).await;
         });
         Ok(Self { addr, task })
     }
@@ -122,23 +86,4 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-async fn serve<H, F>(handler: Arc<H>, request: Request<Incoming>) -> Result<Reply, Infallible>
-where
-    H: Fn(Call) -> F + Send + Sync + 'static,
-    F: Future<Output = Reply> + Send + 'static,
-{
-    let (head, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, BODY_LIMIT).collect().await else {
-        let reason = serde_json::json!({ "error": "the body broke off, or is too long" });
-        return Ok(reply(StatusCode::BAD_REQUEST, &reason));
-    };
-    let call = Call {
-        method: head.method,
-        path: head.uri.path().to_owned(),
-        headers: head.headers,
-        body: body.to_bytes(),
-    };
-    Ok(handler(call).await)
 }

@@ -17,11 +17,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{FromRequest, Path, Request, State};
+use axum::routing::{get, post};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::http::{Call, Reply, Server, reply};
+use super::http::{JsonBody, Reply, Server};
 
 /// What each account holds at the start of a story.
 pub const OPENING_BALANCE: i64 = 100;
@@ -43,6 +46,9 @@ struct Books {
     /// The next request of this method and path tells of its arrival and waits.
     hold: Option<(String, Gate)>,
 }
+
+/// Short sections, never across an await: every effect is one of them.
+type Shared = Arc<Mutex<Books>>;
 
 struct Gate {
     arrived: oneshot::Sender<()>,
@@ -76,8 +82,7 @@ impl Hold {
 /// The legacy API, running.
 pub struct Legacy {
     server: Server,
-    /// Short sections, never across an await: every effect is one of them.
-    books: Arc<Mutex<Books>>,
+    books: Shared,
 }
 
 impl Legacy {
@@ -87,8 +92,7 @@ impl Legacy {
     /// No port could be bound.
     pub async fn start() -> anyhow::Result<Self> {
         let books = Arc::new(Mutex::new(fresh()));
-        let inner = Arc::clone(&books);
-        let server = Server::start(move |call| handle(Arc::clone(&inner), call)).await?;
+        let server = Server::start(routes(Arc::clone(&books))).await?;
         Ok(Self { server, books })
     }
 
@@ -132,92 +136,108 @@ fn lock(books: &Mutex<Books>) -> std::sync::MutexGuard<'_, Books> {
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn handle(books: Arc<Mutex<Books>>, call: Call) -> Reply {
-    let body = match call.json() {
-        Ok(body) => body,
-        Err(refusal) => return *refusal,
-    };
-    let line = format!("{} {}", call.method, call.path);
-    let by = body["by"].as_str().unwrap_or("somebody").to_owned();
-    let writes = call.method != Method::GET;
-    if writes {
-        lock(&books)
-            .journal
-            .push(format!("{line} by {by}: arrived"));
-        stall(&books, &call, &line).await;
-    }
+fn routes(books: Shared) -> Router {
+    Router::new()
+        .route("/journal", get(journal))
+        .route("/accounts/{id}", get(account))
+        .route("/accounts/{id}/charge", post(charge))
+        .route("/orders/{id}", get(order).put(overwrite))
+        .fallback(async || missing())
+        .with_state(books)
+}
 
+async fn journal(State(books): State<Shared>) -> Reply {
+    Reply(StatusCode::OK, json!(lock(&books).journal))
+}
+
+async fn account(State(books): State<Shared>, Path(id): Path<String>) -> Reply {
+    let books = lock(&books);
+    let Some(account) = books.accounts.get(&id) else {
+        return missing();
+    };
+    let shown = json!({ "balance": account.balance, "ledger": account.ledger });
+    Reply(StatusCode::OK, shown)
+}
+
+async fn order(State(books): State<Shared>, Path(id): Path<String>) -> Reply {
+    let order = lock(&books).orders.get(&id).cloned();
+    order.map_or_else(missing, |order| Reply(StatusCode::OK, order))
+}
+
+async fn charge(State(books): State<Shared>, Path(id): Path<String>, write: Write) -> Reply {
+    write.arrive(&books).await;
+    let Some(amount) = write.body["amount"].as_i64() else {
+        let reason = "a charge needs an integer `amount`";
+        return Reply::error(StatusCode::BAD_REQUEST, reason);
+    };
     let mut books = lock(&books);
-    let answer = apply(&mut books, &call, body);
-    if writes && answer.status().is_success() {
-        books.journal.push(format!("{line} by {by}: took effect"));
-    }
-    answer
+    books.journal.push(format!("{}: took effect", write.by));
+    let account = books.accounts.entry(id).or_default();
+    account.balance = account.balance.saturating_sub(amount);
+    account.ledger.push(write.body);
+    Reply(StatusCode::CREATED, json!({ "balance": account.balance }))
 }
 
-/// Stands still for as long as the demo, or the request's own header, says.
-async fn stall(books: &Mutex<Books>, call: &Call, line: &str) {
-    let gate = {
-        let mut books = lock(books);
-        match books.hold.take() {
-            Some((held, gate)) if held == line => Some(gate),
-            other => {
-                books.hold = other;
-                None
-            }
-        }
-    };
-    if let Some(gate) = gate {
-        let _ = gate.arrived.send(());
-        // An error: the demo has dropped its end, and nothing holds the request any more.
-        let _ = gate.release.await;
-    }
-    let asked = call
-        .headers
-        .get("x-demo-stall")
-        .and_then(|value| value.to_str().ok());
-    if let Some(seconds) = asked.and_then(|text| text.parse::<u64>().ok()) {
-        tokio::time::sleep(Duration::from_secs(seconds.min(LONGEST_STALL))).await;
-    }
-}
-
-fn apply(books: &mut Books, call: &Call, body: Value) -> Reply {
-    match (call.method.as_str(), call.segments().as_slice()) {
-        ("GET", ["journal"]) => reply(StatusCode::OK, &json!(books.journal)),
-        ("GET", ["accounts", id]) => match books.accounts.get(*id) {
-            Some(account) => reply(
-                StatusCode::OK,
-                &json!({ "balance": account.balance, "ledger": account.ledger }),
-            ),
-            None => missing(),
-        },
-        ("GET", ["orders", id]) => match books.orders.get(*id) {
-            Some(order) => reply(StatusCode::OK, order),
-            None => missing(),
-        },
-        ("POST", ["accounts", id, "charge"]) => {
-            let Some(amount) = body["amount"].as_i64() else {
-                let reason = json!({ "error": "a charge needs an integer `amount`" });
-                return reply(StatusCode::BAD_REQUEST, &reason);
-            };
-            let account = books.accounts.entry((*id).to_owned()).or_default();
-            account.balance = account.balance.saturating_sub(amount);
-            account.ledger.push(body);
-            reply(StatusCode::CREATED, &json!({ "balance": account.balance }))
-        }
-        ("PUT", ["orders", id]) => {
-            books.orders.insert((*id).to_owned(), body.clone());
-            reply(StatusCode::OK, &body)
-        }
-        _ => missing(),
-    }
+async fn overwrite(State(books): State<Shared>, Path(id): Path<String>, write: Write) -> Reply {
+    write.arrive(&books).await;
+    let mut books = lock(&books);
+    books.journal.push(format!("{}: took effect", write.by));
+    books.orders.insert(id, write.body.clone());
+    Reply(StatusCode::OK, write.body)
 }
 
 fn missing() -> Reply {
-    reply(
-        StatusCode::NOT_FOUND,
-        &json!({ "error": "no such thing here" }),
-    )
+    Reply::error(StatusCode::NOT_FOUND, "no such thing here")
+}
+
+/// A write that has arrived whole.
+struct Write {
+    /// Method and path.
+    line: String,
+    /// The same with its writer, as the journal names it.
+    by: String,
+    /// What the request's own header asks for.
+    stall: Option<Duration>,
+    body: Value,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Write {
+    type Rejection = Reply;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Reply> {
+        let line = format!("{} {}", request.method(), request.uri().path());
+        let asked = request.headers().get("x-demo-stall");
+        let seconds = asked.and_then(|value| value.to_str().ok()?.parse().ok());
+        let JsonBody(body) = JsonBody::from_request(request, state).await?;
+        Ok(Self {
+            by: format!("{line} by {}", body["by"].as_str().unwrap_or("somebody")),
+            line,
+            stall: seconds.map(|seconds: u64| Duration::from_secs(seconds.min(LONGEST_STALL))),
+            body,
+        })
+    }
+}
+
+impl Write {
+    /// Writes the arrival down, and stands still for as long as the demo or the header says.
+    async fn arrive(&self, books: &Mutex<Books>) {
+        let gate = {
+            let mut books = lock(books);
+            books.journal.push(format!("{}: arrived", self.by));
+            books
+                .hold
+                .take_if(|(held, _)| *held == self.line)
+                .map(|(_, gate)| gate)
+        };
+        if let Some(gate) = gate {
+            let _ = gate.arrived.send(());
+            // An error: the demo has dropped its end, and nothing holds the request any more.
+            let _ = gate.release.await;
+        }
+        if let Some(stall) = self.stall {
+            tokio::time::sleep(stall).await;
+        }
+    }
 }
 
 #[cfg(test)]

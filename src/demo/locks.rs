@@ -12,11 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::get;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::http::{Call, Reply, Server, reply};
+use super::http::{JsonBody, Reply, Server};
 
 /// The grants before the demo: the first token it gives is 41.
 const GRANTED_BEFORE: u64 = 40;
@@ -96,9 +99,11 @@ impl Table {
 /// The lock service, running.
 pub struct LockService {
     server: Server,
-    /// Short sections, never across an await.
-    table: Arc<Mutex<Table>>,
+    table: Shared,
 }
+
+/// Short sections, never across an await.
+type Shared = Arc<Mutex<Table>>;
 
 impl LockService {
     /// Starts it on a free loopback port.
@@ -107,12 +112,7 @@ impl LockService {
     /// No port could be bound.
     pub async fn start() -> anyhow::Result<Self> {
         let table = Arc::new(Mutex::new(Table::default()));
-        let inner = Arc::clone(&table);
-        let server = Server::start(move |call| {
-            let answer = handle(&mut lock(&inner), &call, Instant::now());
-            std::future::ready(answer)
-        })
-        .await?;
+        let server = Server::start(routes(Arc::clone(&table))).await?;
         Ok(Self { server, table })
     }
 
@@ -131,61 +131,74 @@ fn lock(table: &Mutex<Table>) -> std::sync::MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn handle(table: &mut Table, call: &Call, now: Instant) -> Reply {
-    let body = match call.json() {
-        Ok(body) => body,
-        Err(refusal) => return *refusal,
-    };
-    let segments = call.segments();
-    let &["locks", name] = segments.as_slice() else {
-        return reply(
-            StatusCode::NOT_FOUND,
-            &json!({ "error": "try /locks/NAME" }),
-        );
-    };
-    if call.method == Method::GET {
-        return match table.holder(name, now) {
-            Some(lease) => reply(StatusCode::OK, &shown(lease, now)),
-            None => reply(
-                StatusCode::NOT_FOUND,
-                &json!({ "error": "nobody holds it" }),
-            ),
-        };
+fn routes(table: Shared) -> Router {
+    let lock = get(show).post(acquire).put(renew).delete(release);
+    Router::new()
+        .route("/locks/{name}", lock)
+        .fallback(async || Reply::error(StatusCode::NOT_FOUND, "try /locks/NAME"))
+        .with_state(table)
+}
+
+async fn show(State(table): State<Shared>, Path(name): Path<String>) -> Reply {
+    let now = Instant::now();
+    match lock(&table).holder(&name, now) {
+        Some(lease) => Reply(StatusCode::OK, shown(lease, now)),
+        None => Reply::error(StatusCode::NOT_FOUND, "nobody holds it"),
     }
-    let Some(owner) = body["owner"].as_str() else {
-        return reply(
-            StatusCode::BAD_REQUEST,
-            &json!({ "error": "who asks? `owner` is missing" }),
-        );
-    };
-    if call.method == Method::POST {
-        let ttl = Duration::from_millis(body["ttl_ms"].as_u64().unwrap_or(10_000)).min(LONGEST_TTL);
-        return match table.acquire(name, owner, ttl, now) {
-            Ok(token) => {
-                let grant = json!({ "token": token.to_string(), "ttl_ms": millis(ttl) });
-                reply(StatusCode::CREATED, &grant)
-            }
-            Err(lease) => reply(StatusCode::CONFLICT, &shown(&lease, now)),
-        };
-    }
-    let Some(token) = body["token"].as_str().and_then(|text| text.parse().ok()) else {
-        let reason = json!({ "error": "`token` is missing, or no string of digits" });
-        return reply(StatusCode::BAD_REQUEST, &reason);
-    };
-    let held = match call.method {
-        Method::PUT => table.renew(name, owner, token, now),
-        Method::DELETE => table.release(name, owner, token, now),
-        _ => {
-            return reply(
-                StatusCode::METHOD_NOT_ALLOWED,
-                &json!({ "error": "no such act" }),
-            );
+}
+
+async fn acquire(
+    State(table): State<Shared>,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Reply, Reply> {
+    let (owner, now) = (owner(&body)?, Instant::now());
+    let ttl = Duration::from_millis(body["ttl_ms"].as_u64().unwrap_or(10_000)).min(LONGEST_TTL);
+    Ok(match lock(&table).acquire(&name, owner, ttl, now) {
+        Ok(token) => {
+            let grant = json!({ "token": token.to_string(), "ttl_ms": millis(ttl) });
+            Reply(StatusCode::CREATED, grant)
         }
-    };
+        Err(lease) => Reply(StatusCode::CONFLICT, shown(&lease, now)),
+    })
+}
+
+async fn renew(
+    State(table): State<Shared>,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Reply, Reply> {
+    let (owner, token) = (owner(&body)?, token(&body)?);
+    let held = lock(&table).renew(&name, owner, token, Instant::now());
+    Ok(held_or_lost(held, token))
+}
+
+async fn release(
+    State(table): State<Shared>,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Reply, Reply> {
+    let (owner, token) = (owner(&body)?, token(&body)?);
+    let held = lock(&table).release(&name, owner, token, Instant::now());
+    Ok(held_or_lost(held, token))
+}
+
+fn owner(body: &Value) -> Result<&str, Reply> {
+    let missing = || Reply::error(StatusCode::BAD_REQUEST, "who asks? `owner` is missing");
+    body["owner"].as_str().ok_or_else(missing)
+}
+
+fn token(body: &Value) -> Result<u64, Reply> {
+    let token = body["token"].as_str().and_then(|text| text.parse().ok());
+    let reason = "`token` is missing, or no string of digits";
+    token.ok_or_else(|| Reply::error(StatusCode::BAD_REQUEST, reason))
+}
+
+fn held_or_lost(held: bool, token: u64) -> Reply {
     if held {
-        reply(StatusCode::OK, &json!({ "token": token.to_string() }))
+        Reply(StatusCode::OK, json!({ "token": token.to_string() }))
     } else {
-        reply(StatusCode::GONE, &json!({ "error": "the lease is lost" }))
+        Reply::error(StatusCode::GONE, "the lease is lost")
     }
 }
 

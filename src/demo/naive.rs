@@ -5,65 +5,76 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::StatusCode;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::http::{Call, Reply, Server, reply};
+use super::http::{Reply, Server};
+
+struct Naive {
+    /// `http://host:port`
+    upstream: String,
+    http: reqwest::Client,
+    /// The section is short and holds no await: the check alone is atomic.
+    marks: Mutex<HashMap<String, u64>>,
+}
 
 /// Starts it in front of `upstream` (`http://host:port`).
 ///
 /// # Errors
 /// No port could be bound.
 pub async fn start(upstream: String) -> anyhow::Result<Server> {
-    // The section is short and holds no await: the check alone is atomic.
-    let marks = Arc::new(Mutex::new(HashMap::<String, u64>::new()));
-    let http = super::client();
-    Server::start(move |call| {
-        let (marks, http, upstream) = (Arc::clone(&marks), http.clone(), upstream.clone());
-        async move {
-            if let Some(refusal) = check(&marks, &call) {
-                return refusal;
-            }
-            forward(&http, &upstream, call).await
-        }
-    })
-    .await
+    let naive = Naive {
+        upstream,
+        http: super::client(),
+        marks: Mutex::default(),
+    };
+    let routes = Router::new().fallback(handle).with_state(Arc::new(naive));
+    Server::start(routes).await
 }
 
-/// The refusal, if there is one; else the mark is raised.
-fn check(marks: &Mutex<HashMap<String, u64>>, call: &Call) -> Option<Reply> {
-    let token = call
-        .headers
-        .get("x-fencing-token")
-        .and_then(|value| value.to_str().ok());
-    let Some(token) = token.and_then(|text| text.parse::<u64>().ok()) else {
-        let reason = json!({ "error": "a token is required" });
-        return Some(reply(StatusCode::PRECONDITION_REQUIRED, &reason));
-    };
-    let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
-    let mark = marks.entry(call.path.clone()).or_insert(token);
-    if token < *mark {
-        let reason = json!({ "error": "stale", "mark": mark.to_string() });
-        return Some(reply(StatusCode::PRECONDITION_FAILED, &reason));
+async fn handle(
+    State(naive): State<Arc<Naive>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Reply, Reply> {
+    naive.check(&headers, uri.path())?;
+    naive.forward(method, uri.path(), body).await
+}
+
+impl Naive {
+    /// Raises the mark, or says why not.
+    fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), Reply> {
+        let token = headers.get("x-fencing-token");
+        let token: Option<u64> = token.and_then(|value| value.to_str().ok()?.parse().ok());
+        let required = || Reply::error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
+        let token = token.ok_or_else(required)?;
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = marks.entry(path.to_owned()).or_insert(token);
+        if token < *mark {
+            let reason = json!({ "error": "stale", "mark": mark.to_string() });
+            return Err(Reply(StatusCode::PRECONDITION_FAILED, reason));
+        }
+        *mark = token;
+        Ok(())
     }
-    *mark = token;
-    None
-}
 
-async fn forward(http: &reqwest::Client, upstream: &str, call: Call) -> Reply {
-    let url = format!("{upstream}{}", call.path);
-    let sent = http.request(call.method, url).body(call.body).send().await;
-    let answer = match sent {
-        Ok(answer) => answer,
-        Err(error) => {
-            return reply(
-                StatusCode::BAD_GATEWAY,
-                &json!({ "error": error.to_string() }),
-            );
-        }
-    };
-    let status = answer.status();
-    reply(status, &answer.json::<Value>().await.unwrap_or(Value::Null))
+    async fn forward(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Reply> {
+        let url = format!("{}{path}", self.upstream);
+        let sent = self.http.request(method, url).body(body).send().await;
+        let gone =
+            |error: reqwest::Error| Reply::error(StatusCode::BAD_GATEWAY, &error.to_string());
+        let answer = sent.map_err(gone)?;
+        let status = answer.status();
+        Ok(Reply(
+            status,
+            answer.json::<Value>().await.unwrap_or(Value::Null),
+        ))
+    }
 }
 
 #[cfg(test)]
