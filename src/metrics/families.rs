@@ -56,7 +56,8 @@ families! {
         counters("fencepost_stale_rejections_total", &["route", "decided_by"]);
     /// How far below the mark refused tokens were: mark minus token; 0 is a token already spent.
     stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
-    /// Distinct resources that had a stale request refused in the last 5 minutes, estimated to within a few percent.
+    /// Distinct resources that had a stale request refused in the last 5 minutes. 1,000 means 1,000
+    /// or more.
     stale_resources: IntGauge = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, with the store's share and without the wait at the barrier.
     check_seconds: HistogramVec = histograms("fencepost_check_seconds", SECONDS, &["result"]);

@@ -8,11 +8,11 @@
 //! The request path asks once per request for its route's [`RouteMetrics`] (or keeps it with the
 //! route), and after that touches atomics only.
 
+mod distinct;
 mod families;
 mod labels;
 mod process;
 mod route;
-mod sketch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
 
+use self::distinct::RecentDistinct;
 use self::families::Families;
 pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
-use self::sketch::RecentDistinct;
 use crate::config::settings::Mode;
 use crate::fence::ResourceKey;
 
@@ -275,7 +275,7 @@ impl Metrics {
     /// Everything, in Prometheus's text format 0.0.4, as of a time.
     #[must_use]
     pub fn encode(&self, now: Instant) -> String {
-        let distinct = self.stale_resources.estimate(now);
+        let distinct = self.stale_resources.count(now);
         self.families
             .stale_resources
             .set(i64::try_from(distinct).unwrap_or(i64::MAX));
