@@ -36,6 +36,9 @@ tests() {
     tee "$log" | sed -u '/^status: [0-9]*$/d'
 : >"$pid"
 sort -u "$FENCEPOST_IGNORED"
+ended=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed;.*/\1 \2/p' "$log" | awk '{ sum += $1 + $2 } END { print sum + 0 }')
+ignored=$(sed 's/ \.\.\. ignored.*//' "$FENCEPOST_IGNORED" | sort -u | wc -l)
+echo "tests/again.sh: $((ended - ignored)) tests ran; $ignored ignored, or ran in part"
 status=$(tail -n 1 "$log")
 [ "$status" != "status: 0" ] || exit 0
 if [ "$status" = "status: 124" ] || [ "$status" = "status: 137" ]; then

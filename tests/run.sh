@@ -4,6 +4,8 @@
 # these, and lists them as ignored.
 #
 #   tests/run.sh              everything: the suite, the model, the fuzz targets, the mutants
+#   tests/run.sh quick        tests that need SQLite or nothing: under two minutes after the build, without root.
+#                             Installs nothing, uses no other tool, and lists the other tests as ignored
 #   tests/run.sh crash::      only tests of the suite whose name has this in it
 #
 # FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault histories for as
@@ -15,6 +17,48 @@ set -eu
 # What the tests write is read by other users too: that of the server, that of the image.
 umask 022
 cd "$(dirname "$0")/.."
+
+# Most tests wait for something most of the time, and may do so side by side.
+threads=$(($(nproc) * 2))
+threads=$((threads < 16 ? threads : 16))
+
+# What `quick` leaves out because it takes long. Each is a part of the names of tests.
+SLOW='
+crash::after_kill_9
+dashboards::series::
+echo::
+edge::no_published_way
+fire::histories
+fire::soak
+load::slow_clients
+load::streams_that
+tls::rotation::
+'
+
+quick() {
+    set -- --locked -p fencepost -p fencepost-fuzz
+    cargo test "$@" --no-run
+    tests=$(cargo test "$@" -- --list 2>/dev/null | sed -n 's/: test$//p')
+    slow=
+    set -- "$@" --
+    for part in $SLOW; do
+        named=$(echo "$tests" | grep -F "$part") || {
+            echo "tests/run.sh: SLOW has $part, and no test has that in its name" >&2
+            exit 1
+        }
+        slow="$slow$named
+"
+        set -- "$@" --skip "$part"
+    done
+    start=$(date +%s)
+    end=0
+    FENCEPOST_SKIP=all PROPTEST_RNG_SEED=1 FENCEPOST_FUZZ_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh "$@" || end=$?
+    echo "$slow" | sed -n 's/..*/test & ... ignored, slow/p'
+    echo "tests/run.sh quick: $(($(date +%s) - start)) s; $(echo "$slow" | grep -c .) more tests ignored, since they are slow"
+    exit $end
+}
+
+[ "$*" != quick ] || quick
 
 # package: what shows that it is there: what is not tested without it
 WANTED='
@@ -119,11 +163,8 @@ else
     trap '[ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    # Most tests wait for something most of the time, and may do so side by side. Those that draw cases draw the same
-    # ones each time, so that a change is judged by itself.
-    threads=$(($(nproc) * 2))
-    PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$((threads < 16 ? threads : 16)) \
-        tests/again.sh --locked -- --skip fire:: --skip image::
+    # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
+    PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -- --skip fire:: --skip image::
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing, the same each time too; docs/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz

@@ -8,17 +8,19 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::process::Process;
-use crate::support::skip::lacks;
+use crate::support::skip::{is_skipped, lacks};
 use crate::support::{Config, Proxy, Store, eventually, soon};
 
 /// A Python that has grpcio; `None`, and a line that says so, if there is none.
 fn python(test: &str) -> Option<&'static str> {
-    let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+    let has_grpcio = |python: &&str| {
         let mut command = Command::new(python);
         command.args(["-c", "import grpc"]);
         command.stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
-    });
+    };
+    let mut pythons = ["python3", "/usr/bin/python3"].into_iter();
+    let found = pythons.find(|python| !is_skipped("grpcio") && has_grpcio(python));
     if found.is_none() {
         lacks(test, "grpcio");
     }

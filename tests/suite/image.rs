@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use self::build::{image, list, project};
 use self::container::{Plan, USER, volume};
 use crate::support::network::{ADDRESS, in_a_network};
-use crate::support::skip::lacks;
+use crate::support::skip::{is_skipped, lacks};
 use crate::support::tls::{Ca, server};
 use crate::support::{Upstream, eventually, get, put};
 
@@ -40,7 +40,7 @@ fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
         PathBuf::from,
     );
     let hadolint = python.with_file_name("hadolint");
-    if !hadolint.exists() {
+    if is_skipped("hadolint") || !hadolint.exists() {
         lacks(
             "the_dockerfile_has_nothing_that_a_linter_warns_of",
             "hadolint",

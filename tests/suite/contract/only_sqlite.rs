@@ -9,6 +9,8 @@ use fencepost::marks::{MarkStore as _, StoreError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Home, TIMEOUT, advance, ask, mark_of};
+use crate::support::skip::lacks;
+use crate::support::store::program;
 
 async fn refusal(path: impl AsRef<std::path::Path>) -> String {
     match SqliteStore::open(path, TIMEOUT, true, "test").await {
@@ -312,13 +314,17 @@ sys.stdin.read()
 /// Where another program is copying the log, nothing is known of what the file has without it.
 #[tokio::test]
 async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
+    let Some(python) = program("python3") else {
+        lacks("a_log_that_another_program_copies_…", "python3");
+        return;
+    };
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
     let terms = fencepost::marks::Terms::default();
     let store = opened(&path, true).await;
     let joined = store.join(&super::instance(1), &terms).await;
     joined.expect("an answer");
-    let mut shell = Command::new("python3")
+    let mut shell = Command::new(python)
         .args(["-c", COPIES])
         .arg(&path)
         .stdin(Stdio::piped())

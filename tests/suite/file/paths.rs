@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{PATIENT, beside, refuses, tokens, until_it_refuses, why, with_5};
-use crate::support::skip::lacks;
+use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
@@ -105,13 +105,15 @@ fn mounting(what: &Path, place: &Path) -> Option<Command> {
             .args([what, place]);
         runner
     };
-    let possible = runner()
-        .arg("true")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    possible.then(runner)
+    let is_possible = || {
+        runner()
+            .arg("true")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    (!is_skipped("mounts") && is_possible()).then(runner)
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
-use crate::support::skip::lacks;
+use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::program;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
@@ -92,7 +92,9 @@ pub fn script_of_python(
     targets: &[Vec<u8>],
     test: &str,
 ) -> Option<Vec<Things>> {
-    let has = |python: &&str| loads(Command::new(python).args(["-c", &format!("import {module}")]));
+    let import = format!("import {module}");
+    let has =
+        |python: &&str| !is_skipped(module) && loads(Command::new(python).args(["-c", &import]));
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
         lacks(test, module);
         return None;
@@ -102,7 +104,9 @@ pub fn script_of_python(
 
 /// The same with Ruby.
 pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
-    let has = |ruby: &&str| loads(Command::new(ruby).args(["-e", &format!("require {library:?}")]));
+    let require = format!("require {library:?}");
+    let has =
+        |ruby: &&str| !is_skipped(library) && loads(Command::new(ruby).args(["-e", &require]));
     let Some(ruby) = ["ruby", "/usr/bin/ruby"].into_iter().find(has) else {
         lacks(test, library);
         return None;

@@ -1,6 +1,6 @@
 //! The tests' own programs in Python: what reads YAML, renders charts and plays pods.
 
-use super::skip::lacks;
+use super::skip::{is_skipped, lacks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,10 +11,13 @@ pub fn python(test: &str) -> Option<PathBuf> {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
         PathBuf::from,
     );
-    let there = Command::new(&python)
-        .args(["-c", "import helm_python, kubernetes_validate, yaml"])
-        .output()
-        .is_ok_and(|output| output.status.success());
+    let has_packages = || {
+        Command::new(&python)
+            .args(["-c", "import helm_python, kubernetes_validate, yaml"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    let there = !is_skipped("python-tools") && has_packages();
     if !there {
         lacks(test, "python-tools");
     }
