@@ -46,14 +46,22 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "routes[0].allow[0]",
         "did you mean path-override?",
     ),
-    ("barrier:\n  drain: 0s", "barrier.drain", "must be greater than zero"),
+    (
+        "barrier:\n  drain: 0s",
+        "barrier.drain",
+        "must be greater than zero",
+    ),
     (
         "barrier:\n  settle: 0s",
         "barrier.settle",
         "must be greater than zero",
     ),
     ("barrier:\n  settle: soon", "barrier.settle", "250ms, 5s"),
-    ("barrier:\n  queue: 0", "barrier.queue", "must be greater than zero"),
+    (
+        "barrier:\n  queue: 0",
+        "barrier.queue",
+        "must be greater than zero",
+    ),
     ("barrier:\n  queue: -1", "barrier.queue", "whole number"),
     ("barrier: 5s", "barrier", "found `5s`"),
     ("body:\n  buffer: 1 mile", "body.buffer", "is not a size"),
@@ -64,7 +72,11 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "body.stream_after",
         "must be greater than zero",
     ),
-    ("body:\n  timeout: 0s", "body.timeout", "must be greater than zero"),
+    (
+        "body:\n  timeout: 0s",
+        "body.timeout",
+        "must be greater than zero",
+    ),
     ("listen_mode: 0660", "listen_mode", "TCP port has no mode"),
     ("listen_mode: 999", "listen_mode", "is not a mode"),
     ("listen_mode: 4660", "listen_mode", "octal digits"),
@@ -209,7 +221,11 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "cannot be a namespace",
     ),
     ("store:\n  lease: 500ms", "store.lease", "shorter than 1s"),
-    ("store:\n  timeout: 0s", "store.timeout", "must be greater than zero"),
+    (
+        "store:\n  timeout: 0s",
+        "store.timeout",
+        "must be greater than zero",
+    ),
     (
         "store:\n  cached_marks: 0",
         "store.cached_marks",
@@ -279,7 +295,11 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "routes[0].path",
         "must start with `/`",
     ),
-    ("routes:\n- path: /a", "routes[0].resource", "has no resource key"),
+    (
+        "routes:\n- path: /a",
+        "routes[0].resource",
+        "has no resource key",
+    ),
     (
         "routes:\n- path: /a/{id}\n  resource: 'a:{idd}'",
         "routes[0].resource",
