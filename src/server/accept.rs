@@ -20,10 +20,12 @@ use crate::proxy::Network;
 /// The pause after an accept that found no descriptor: any one that is closed, here or elsewhere in the
 /// process, ends the want, and nothing tells.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often somebody is asked to make room while a client waits. One that is asked mostly has gone by
-/// then.
+/// How often somebody looks for room while a client waits. A connection that is asked to make room has
+/// mostly gone by then.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How many times that is done for a client whose address has its share. Then it is refused: meanwhile
+/// How many looks a connection that was asked may take to go before another one is asked.
+const PATIENCE: usize = 10;
+/// How many looks there are for a client whose address has its share. Then it is refused: meanwhile
 /// nobody else is accepted.
 const LOOKS: usize = 20;
 /// How often the log says so.
@@ -137,11 +139,13 @@ impl Acceptor {
                 Ok(of) => of,
                 Err(place) => return place,
             };
-            for _ in 0..LOOKS {
+            for look in 1..=LOOKS {
                 if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
                     return place;
                 }
-                self.make_room(of);
+                if look % PATIENCE == 0 || !self.idle.is_anyone_leaving() {
+                    self.make_room(of);
+                }
             }
             if of.is_some() {
                 // Its address's connections stay. What it would take is the others'.
