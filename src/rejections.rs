@@ -107,7 +107,7 @@ mod tests {
             resource: Some(ResourceKey::new(resource).expect("a good key")),
             token: Token::new(token),
             mark: Token::new(43),
-            outcome: Outcome::Stale,
+            outcome: Outcome::StaleToken,
             peer: "127.0.0.1:5000".into(),
             trace_id: None,
         }

@@ -13,7 +13,7 @@ from .processes import Failed
 
 # Outcomes that fencepost may count during a cell of each kind. A request whose client (wrk) ended
 # is no fault.
-EXPECTED = {"open": {"unfenced"}, "equal": {"current"}, "stale": {"stale"}, "rising": {"advanced"}}
+EXPECTED = {"open": {"unfenced"}, "equal": {"current"}, "stale": {"stale-token"}, "rising": {"advanced"}}
 LEAP = 1_000_000
 
 
@@ -171,7 +171,7 @@ class Cell:
             strange = {
                 name: int(count)
                 for name, count in outcomes.items()
-                if count and name not in good | {"client-gone"}
+                if count and name not in good | {"request-timeout"}
             }
             if strange:
                 wrong.append(f"outcomes {strange}")

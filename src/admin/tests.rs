@@ -152,14 +152,14 @@ async fn a_view_says_what_goes_on() {
             resource: Some(key(resource)),
             token: Token::new(at),
             mark: Token::new(43),
-            outcome: Outcome::Stale,
+            outcome: Outcome::StaleToken,
             peer: "127.0.0.1:5000".into(),
             trace_id: Some("t".into()),
         });
     }
     let rejection = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
-        "token": "41", "mark": "43", "gap": "2", "outcome": "stale",
+        "token": "41", "mark": "43", "gap": "2", "outcome": "stale-token",
         "peer": "127.0.0.1:5000", "trace_id": "t",
     });
     assert_eq!(

@@ -93,7 +93,7 @@ label! {
     /// What became of a request. One request counts once, by the *last* thing that became of it: a
     /// request that was admitted (advanced) and whose exchange broke counts as
     /// [`Self::OutcomeUnknown`] and not as advanced; one that was admitted and superseded while it
-    /// waited counts as [`Self::Stale`].
+    /// waited counts as [`Self::StaleToken`].
     ///
     /// The words of the refusals are those of the problem types and of `X-Fencing-Outcome`.
     Outcome {
@@ -102,7 +102,7 @@ label! {
         /// Forwarded; its token was the mark; a whole answer came back.
         Current = "current",
         /// Refused: below the mark, or spent under `reuse: once`.
-        Stale = "stale",
+        StaleToken = "stale-token",
         /// Refused: a fenced request without a token.
         TokenRequired = "token-required",
         /// Refused: the token does not parse.
@@ -143,7 +143,7 @@ label! {
         /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.
-        ClientGone = "client-gone",
+        RequestTimeout = "request-timeout",
         /// Passed without being judged: a safe method without a token, or a bypass route.
         Unfenced = "unfenced",
         /// A claim that was granted.
@@ -151,7 +151,7 @@ label! {
         /// Answered here: an OPTIONS that may not be forwarded any more (`Max-Forwards: 0`).
         Answered = "answered",
         /// Passed in observe mode; to be refused as stale in enforce mode.
-        ObservedStale = "observed-stale",
+        ObservedStaleToken = "observed-stale-token",
         /// Passed in observe mode without a token.
         ObservedTokenRequired = "observed-token-required",
         /// Passed in observe mode with a token that does not parse.
@@ -179,7 +179,7 @@ impl Outcome {
     #[must_use]
     pub const fn observed(self) -> Self {
         match self {
-            Self::Stale => Self::ObservedStale,
+            Self::StaleToken => Self::ObservedStaleToken,
             Self::TokenRequired => Self::ObservedTokenRequired,
             Self::MalformedToken => Self::ObservedMalformedToken,
             Self::ImplausibleToken => Self::ObservedImplausibleToken,

@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn label_values_are_the_known_ones() {
         let metrics = metrics();
-        metrics.route("/orders/42").request(Outcome::Stale);
+        metrics.route("/orders/42").request(Outcome::StaleToken);
         let text = text(&metrics);
         let words = |all: &[&str]| {
             all.iter()
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(
             value(
                 &metrics,
-                "fencepost_requests_total{outcome=\"stale\",route=\"unmatched\"}"
+                "fencepost_requests_total{outcome=\"stale-token\",route=\"unmatched\"}"
             ),
             1.0
         );
@@ -522,7 +522,7 @@ mod tests {
         let text = text(&metrics);
         assert!(!text.contains("fencepost_route_mode{mode=\"enforce\",route=\"/orders/{id}\"}"));
         assert!(text.contains("fencepost_requests_total{outcome=\"unfenced\",route=\"health\"} 1"));
-        assert!(text.contains("fencepost_requests_total{outcome=\"stale\",route=\"new\"} 0"));
+        assert!(text.contains("fencepost_requests_total{outcome=\"stale-token\",route=\"new\"} 0"));
     }
 
     #[test]

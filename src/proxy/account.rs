@@ -15,6 +15,9 @@ use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
 use crate::throttle::Throttle;
 
+/// The log's message where a request was sent and nobody knows what became of it.
+const OUTCOME_UNKNOWN: &str = "outcome unknown";
+
 /// What is kept of a request for its answer and its log line.
 #[derive(Clone)]
 pub(super) struct About {
@@ -111,7 +114,7 @@ impl Proxy {
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
-                        self.note(label, about, &broken, "the outcome is unknown");
+                        self.note(label, about, &broken, OUTCOME_UNKNOWN);
                     }
                 }
                 return response;
@@ -120,7 +123,7 @@ impl Proxy {
         };
         let outcome = refusal.outcome();
         metrics.request(outcome);
-        if outcome == Outcome::Stale
+        if outcome == Outcome::StaleToken
             && let (Some(key), token, mark) = refusal.facts(about.subject.get())
         {
             let by = match &refusal {
@@ -133,7 +136,11 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        self.note(label, about, &refusal, "refused");
+        let message = match outcome {
+            Outcome::OutcomeUnknown => OUTCOME_UNKNOWN,
+            _ => "refused",
+        };
+        self.note(label, about, &refusal, message);
         refusal.respond(about.style(table), about.subject.get())
     }
 

@@ -230,9 +230,9 @@ impl Refusal {
         use StatusCode as S;
         let (outcome, status, grpc, retry, title) = match self {
             Self::Stale { .. } =>
-                (O::Stale, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Stale fencing token"),
+                (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Stale fencing token"),
             Self::Spent { .. } =>
-                (O::Stale, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Fencing token already used"),
+                (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Fencing token already used"),
             Self::Implausible { .. } =>
                 (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never, "Implausible fencing token"),
             Self::TokenRequired =>
@@ -252,7 +252,7 @@ impl Refusal {
             Self::MethodNotAllowed(_) =>
                 (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED, Never, "Method not allowed"),
             Self::ClientGone(_) =>
-                (O::ClientGone, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken, "Incomplete request"),
+                (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken, "Incomplete request"),
             Self::TooLarge(_) =>
                 (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never, "Request body too large"),
             Self::TargetTooLong(_) =>
@@ -285,11 +285,7 @@ impl Refusal {
 
     /// The last word of the problem type, and the value of `X-Fencing-Outcome`.
     fn word(&self) -> &'static str {
-        match self.outcome() {
-            Outcome::Stale => "stale-token",
-            Outcome::ClientGone => "request-timeout",
-            outcome => outcome.as_str(),
-        }
+        self.outcome().as_str()
     }
 
     fn status(&self, style: Style) -> StatusCode {
@@ -297,7 +293,7 @@ impl Refusal {
             outcome, status, ..
         } = self.row();
         match outcome {
-            Outcome::Stale => StatusCode::from_u16(style.stale_status).unwrap_or(status),
+            Outcome::StaleToken => StatusCode::from_u16(style.stale_status).unwrap_or(status),
             _ => status,
         }
     }

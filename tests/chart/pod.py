@@ -316,7 +316,7 @@ class Story:
         if len(arrived) != (1 if traffic.enforces else 2):
             raise Wrong(f"at the app: {self.app.arrivals}")
         if not traffic.enforces:
-            eventually(f"{token - 1} to be counted", lambda: self.counts("observed-stale"))
+            eventually(f"{token - 1} to be counted", lambda: self.counts("observed-stale-token"))
         self.tell(f"{traffic.method} {traffic.target}: {token} passes, {token - 1} gets {old.status}")
 
     def counts(self, outcome):

@@ -411,14 +411,17 @@ async fn observe_refuses_nothing_and_counts_what_it_would_have() {
         .await
         .assert_forwarded();
     assert_eq!(upstream.count(), 4);
-    let (requests, stale) = ("fencepost_requests_total", [("outcome", "observed-stale")]);
+    let (requests, stale) = (
+        "fencepost_requests_total",
+        [("outcome", "observed-stale-token")],
+    );
     proxy
         .until_metric(requests, &stale, |count| count > 0.5)
         .await;
     assert_eq!(proxy.token("order:7").await, Some(5));
     let metrics = proxy.metrics().await;
     let observed = |outcome: &str| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
-    assert!((observed("observed-stale") - 1.0).abs() < f64::EPSILON);
+    assert!((observed("observed-stale-token") - 1.0).abs() < f64::EPSILON);
     assert!(metrics.sum("fencepost_route_mode", &[("mode", "observe")]) > 0.0);
 }
 

@@ -36,7 +36,7 @@ const HISTOGRAMS: &[(&str, &[&str])] = &[
 const OUTCOMES: &[&str] = &[
     "advanced",
     "current",
-    "stale",
+    "stale-token",
     "token-required",
     "malformed-token",
     "ambiguous-request",
@@ -44,7 +44,7 @@ const OUTCOMES: &[&str] = &[
     "older-in-flight",
     "overloaded",
     "unfenced",
-    "observed-stale",
+    "observed-stale-token",
 ];
 
 over_both_stores! {
@@ -91,7 +91,7 @@ over_both_stores! {
         proxy.send(get("/orders/7")).await.assert_forwarded();
         proxy.until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0).await;
         let metrics = proxy.metrics().await;
-        for outcome in ["advanced", "current", "stale", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
+        for outcome in ["advanced", "current", "stale-token", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
             let count = metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
             assert!((count - 1.0).abs() < f64::EPSILON, "{outcome}: {count}");
         }

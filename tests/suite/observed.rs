@@ -47,7 +47,12 @@ async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
     proxy
         .until_metric(REQUESTS, &[("outcome", "current")], |count| count > 0.5)
         .await;
-    let outcomes = ["advanced", "current", "outcome-unknown", "observed-stale"];
+    let outcomes = [
+        "advanced",
+        "current",
+        "outcome-unknown",
+        "observed-stale-token",
+    ];
     assert_eq!(counted(&proxy, outcomes).await, ["1", "1", "2", "0"]);
 }
 

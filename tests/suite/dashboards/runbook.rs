@@ -22,12 +22,7 @@ async fn problem_types() -> BTreeSet<String> {
         .filter_map(|series| series.labels.get("outcome"));
     let refusals =
         outcomes.filter(|word| !FINE.contains(&&***word) && !word.starts_with("observed-"));
-    let types = refusals.map(|word| match &**word {
-        "stale" => "stale-token".to_owned(),
-        "client-gone" => "request-timeout".to_owned(),
-        word => word.to_owned(),
-    });
-    types.collect()
+    refusals.cloned().collect()
 }
 
 /// Those of the admin port, as its code names them: a word alone on its line.

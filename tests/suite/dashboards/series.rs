@@ -151,7 +151,7 @@ async fn a_hundred_thousand_resources_add_no_series() {
     let metrics = proxy.metrics().await;
     assert_eq!(names(&metrics), before);
     let of = |outcome| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
-    let (claimed, stale) = (of("claimed"), of("stale"));
+    let (claimed, stale) = (of("claimed"), of("stale-token"));
     assert!(claimed >= f64::from(RESOURCES), "{claimed}");
     assert!(stale > 2_000.0, "{stale}");
     // The bound of what is counted.

@@ -84,7 +84,7 @@ async fn the_log_names_the_peer() {
     send(&worker, &proxy, &put("/orders/7").token(1)).await;
     for (outcome, name) in [
         ("peer-refused", format!("{URI}, other.pay.svc")),
-        ("stale", "worker.pay.svc".to_owned()),
+        ("stale-token", "worker.pay.svc".to_owned()),
     ] {
         let line = proxy
             .logged(outcome, |line| line["outcome"] == outcome)

@@ -38,7 +38,7 @@ async fn both_ends_may_be_sockets() {
     assert_eq!(arrival.head.get("x-forwarded-proto"), Some("http"));
     proxy
         .logged("the refusal", |line| {
-            line["outcome"] == "stale" && line["peer"] == "unix"
+            line["outcome"] == "stale-token" && line["peer"] == "unix"
         })
         .await;
 }
