@@ -286,7 +286,7 @@ impl Sending {
         self.ticket.generation
     }
 
-    /// Cancelled once a newer token is known: from then on the exchange is to end within `barrier.drain`.
+    /// Cancelled once a newer token is known: from then on the exchange is to end within `barrier.grace`.
     #[must_use]
     pub fn superseded(&self) -> &CancellationToken {
         &self.ticket.superseded

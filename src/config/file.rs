@@ -197,7 +197,7 @@ pub struct BarrierFile {
     /// How long older exchanges may continue once a newer token waits. Then they are reset, and
     /// their outcome is unknown.
     #[schemars(extend("default" = "10s"))]
-    pub drain: Option<Time>,
+    pub grace: Option<Time>,
     /// How long the upstream may go on working on a request after its last byte has arrived,
     /// whether its caller still waits or not. This is your promise about the upstream: after an
     /// unknown outcome, no newer token is admitted for this long. Leave room: a fifth if the

@@ -34,8 +34,13 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
                 None => (message, None),
             },
             What::UnknownField { name, known } => {
-                let meant = nearest(&name, known.iter().copied());
+                let now = renamed(&path);
+                let meant = now.or_else(|| nearest(&name, known.iter().copied()));
                 let hint = match meant {
+                    Some(now) if renamed(&path).is_some() => {
+                        report.hush(sibling(&path, now));
+                        format!("renamed to `{now}`")
+                    }
                     Some(meant) => {
                         report.hush(sibling(&path, meant));
                         format!("did you mean `{meant}`?")
@@ -51,6 +56,25 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
             return T::default();
         }
     }
+}
+
+/// Fields that had another name before 1.0: the old path, an index left out, and the new name.
+pub(super) const RENAMED: &[(&str, &str)] = &[
+    ("barrier.drain", "grace"),
+    ("routes[].barrier.drain", "grace"),
+];
+
+/// The name that a field has now.
+fn renamed(path: &str) -> Option<&'static str> {
+    let mut general = String::new();
+    for (at, part) in path.split('[').enumerate() {
+        match part.split_once(']') {
+            Some((_, rest)) if at > 0 => general.extend(["[]", rest]),
+            _ => general.push_str(part),
+        }
+    }
+    let found = RENAMED.iter().find(|(old, _)| *old == general);
+    found.map(|(_, new)| *new)
 }
 
 fn sibling(path: &str, name: &str) -> String {

@@ -168,5 +168,5 @@ pub struct RouteBarrierFile {
     /// How long a request waits for older ones of its resource.
     pub wait: Option<Time>,
     /// How long older exchanges may continue once a newer token waits.
-    pub drain: Option<Time>,
+    pub grace: Option<Time>,
 }

@@ -197,10 +197,10 @@ fn route(
         upstream_timeout,
         unknown,
         barrier_wait: barrier.wait.map_or(inherited.barrier.wait, |time| time.0),
-        barrier_drain: duration(
-            &format!("{at}.barrier.drain"),
-            barrier.drain,
-            inherited.barrier.drain,
+        barrier_grace: duration(
+            &format!("{at}.barrier.grace"),
+            barrier.grace,
+            inherited.barrier.grace,
             report,
         ),
         body,

@@ -197,7 +197,7 @@ pub struct BarrierSettings {
     /// How long a request waits for older ones.
     pub wait: Duration,
     /// How long older exchanges may continue once a newer token waits.
-    pub drain: Duration,
+    pub grace: Duration,
     /// How long the upstream may work on a request after its last byte.
     pub settle: Duration,
     /// How many requests of one resource may wait at once.
@@ -395,7 +395,7 @@ pub struct RouteSettings {
     /// As [`UpstreamSettings::unknown`].
     pub unknown: UnknownStatuses,
     pub barrier_wait: Duration,
-    pub barrier_drain: Duration,
+    pub barrier_grace: Duration,
     pub body: BodySettings,
 }
 

@@ -53,7 +53,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let limits = limits::settings(&file.limits.unwrap_or_default(), report);
     let queue = barrier_file.queue.map(|_| barrier.queue);
     limits::queue(&limits, queue, report);
-    let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.drain, report);
+    let shutdown = shutdown(&file.shutdown.unwrap_or_default(), barrier.grace, report);
     let admin = admin(file.admin.unwrap_or_default(), report);
     let log = log(file.log.unwrap_or_default(), report);
     let claim = claim::settings(file.claim, listen.as_ref(), client_ca, report);
@@ -406,20 +406,20 @@ fn barrier(file: &BarrierFile, report: &mut Report) -> BarrierSettings {
     }
     BarrierSettings {
         wait,
-        drain: time("barrier.drain", file.drain, seconds(10), report),
+        grace: time("barrier.grace", file.grace, seconds(10), report),
         settle: time("barrier.settle", file.settle, seconds(30), report),
         queue: count("barrier.queue", file.queue, 1024, report),
     }
 }
 
-fn shutdown(file: &ShutdownFile, drain: Duration, report: &mut Report) -> ShutdownSettings {
+fn shutdown(file: &ShutdownFile, grace: Duration, report: &mut Report) -> ShutdownSettings {
     let deadline = time("shutdown.deadline", file.deadline, seconds(25), report);
-    if deadline < drain {
+    if deadline < grace {
         report.warn(
             "shutdown.deadline",
-            "shorter than `barrier.drain`: exchanges are cut that could have ended, and their \
+            "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
              resources wait for `barrier.settle`",
-            "at least barrier.drain",
+            "at least barrier.grace",
         );
     }
     ShutdownSettings {

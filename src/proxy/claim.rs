@@ -1,6 +1,6 @@
-//! The claim: advance the mark and drain, forward nothing. After its 204 no write of an older holder is
-//! in flight or will ever be accepted, so a new holder that claims before it reads cannot be
-//! overtaken between its read and its first write.
+//! The claim: raises the mark, waits until nothing older is in flight, and forwards nothing. After its 204
+//! no write of an older holder is in flight or will ever be accepted, so a new holder that claims before
+//! it reads cannot be overtaken between its read and its first write.
 
 use std::sync::Arc;
 

@@ -65,7 +65,7 @@ pub(crate) struct Limits {
     /// For the upload as a whole.
     pub upload: Duration,
     /// From the moment a newer token is known to the end of the exchange.
-    pub drain: Duration,
+    pub grace: Duration,
 }
 
 /// An exchange that is ready to begin.

@@ -438,7 +438,7 @@ impl Proxy {
             limits: Limits {
                 timeout: settings.upstream_timeout,
                 upload: limits.timeout,
-                drain: settings.barrier_drain,
+                grace: settings.barrier_grace,
             },
             conclusion: Conclusion {
                 unknown: settings.unknown.clone(),

@@ -3,7 +3,7 @@
 //! What goes through a tunnel cannot be judged message by message. On a fenced route the tunnel as a whole is
 //! one exchange: its opening request is judged, its permit is held for as long as it lives, and it is cut at
 //! once when a newer token is known. Nothing in it is ever whole that one could wait for, so there is no
-//! `barrier.drain` for it.
+//! `barrier.grace` for it.
 //!
 //! The permit ends as settled only where the upstream has ended its side first, by itself. What its
 //! client has sent may still be on its way then, so the connection is reset first. If the client has

@@ -231,7 +231,7 @@ over_both_stores! {
     }
 
     async fn a_response_head_is_not_the_end_of_a_response(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 60s }").await;
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 60s }").await;
         let gate = Gate::shut();
         upstream.on_token(41, [
             Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"),
@@ -249,7 +249,7 @@ over_both_stores! {
     }
 
     async fn an_endless_older_answer_is_cut_after_the_drain(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 500ms, settle: 1s }").await;
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 500ms, settle: 1s }").await;
         let stream = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         upstream.on_token(41, [Step::raw(stream), Step::Endless(b"4\r\ntick\r\n".to_vec())]);
         let mut reader = proxy.begin(&put("/orders/7").token(41), b"").await;
@@ -266,7 +266,7 @@ over_both_stores! {
 
     async fn an_older_client_that_stalls_its_download_holds_nobody_up(store: Store) {
         // Neither the drain nor the settling could let 42 through within the wait.
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 300s, settle: 300s }").await;
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 300s, settle: 300s }").await;
         let megabytes = "x".repeat(24 << 20);
         upstream.on_token(41, [Step::answer("200 OK", "", &megabytes)]);
         let mut stalled = proxy.begin(&put("/orders/7").token(41), b"").await;
@@ -278,7 +278,7 @@ over_both_stores! {
     async fn an_older_client_that_stalls_its_upload_is_cut_after_the_drain(store: Store) {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store)
-            .with("{ barrier: { wait: 25s, drain: 500ms, settle: 1s }, body: { buffer: 1KiB } }");
+            .with("{ barrier: { wait: 25s, grace: 500ms, settle: 1s }, body: { buffer: 1KiB } }");
         let proxy = Proxy::start(&config).await;
         let request = put("/orders/7").token(41).header("Content-Length", "1000000");
         let _stalled = proxy.begin(&request, "x".repeat(20_000).as_bytes()).await;
@@ -290,7 +290,7 @@ over_both_stores! {
     }
 
     async fn a_client_that_pauses_a_small_upload_holds_nobody_up(store: Store) {
-        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, drain: 300s, settle: 300s }").await;
+        let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 300s, settle: 300s }").await;
         let request = put("/orders/7").token(41).header("Content-Length", "8");
         let mut paused = proxy.begin(&request, b"half").await;
         proxy.send(put("/orders/7").token(42)).await.assert_forwarded();

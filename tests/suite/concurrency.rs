@@ -38,7 +38,7 @@ async fn nothing_overtakes_among_64_clients_of_two_proxies() {
 /// The upstream works for at most 150 ms after its caller has given up on it; the rest of `settle` is for a
 /// machine that is busy.
 const RUGGED: &str =
-    "{ upstream: { timeout: 150ms }, barrier: { wait: 2s, drain: 500ms, settle: 1s } }";
+    "{ upstream: { timeout: 150ms }, barrier: { wait: 2s, grace: 500ms, settle: 1s } }";
 
 async fn storm(upstream: &Upstream, proxies: &[&Proxy]) {
     let seed: u64 = rand::random();

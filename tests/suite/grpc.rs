@@ -257,7 +257,7 @@ async fn refusals_are_statuses_to_the_caller() {
     let Some(service) = Service::start("refusals_are_…").await else {
         return;
     };
-    let proxy = service.proxy("barrier: { wait: 300ms, drain: 300s }").await;
+    let proxy = service.proxy("barrier: { wait: 300ms, grace: 300s }").await;
     let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
     assert_eq!(answer["code"], "OK", "{answer}");
     let stale = service.ask(&proxy.data(), "Unary", &["token=6"]).await;
@@ -347,7 +347,7 @@ async fn a_newer_token_ends_an_older_stream() {
         return;
     };
     let proxy = service
-        .proxy("barrier: { wait: 20s, drain: 500ms, settle: 500ms }")
+        .proxy("barrier: { wait: 20s, grace: 500ms, settle: 500ms }")
         .await;
     let open = service.call(&proxy.data(), "First", &["token=7", "hold=1", "turns=1"]);
     service.until_said("arrived", "First").await;

@@ -10,7 +10,7 @@ use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, put, soon};
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
 /// Deaths are soon found, and settle soon after.
 const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-    barrier: { wait: 28s, drain: 300s, settle: 2s }, body: { buffer: 1KiB } }";
+    barrier: { wait: 28s, grace: 300s, settle: 2s }, body: { buffer: 1KiB } }";
 
 const INSTANCES: &str = "SELECT count(*) FROM instances";
 const LIVING: &str = "SELECT count(*) FROM instances WHERE NOT dead";
@@ -104,7 +104,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
     let Some(pair) = Pair::mortal_a(
         "under_a_lapsed_lease_…",
         "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-            barrier: { wait: 28s, drain: 300s, settle: 3s }, body: { buffer: 1KiB } }",
+            barrier: { wait: 28s, grace: 300s, settle: 3s }, body: { buffer: 1KiB } }",
     )
     .await
     else {
@@ -245,7 +245,7 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
 
 #[tokio::test]
 async fn a_declaration_that_comes_late_kills_nobody() {
-    let more = "{ store: { lease: 4s }, barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+    let more = "{ store: { lease: 4s }, barrier: { wait: 28s, grace: 300s, settle: 2s } }";
     let Some(pair) = Pair::start("a_declaration_that_comes_late_…", more).await else {
         return;
     };

@@ -21,11 +21,11 @@ const KEY: &str = "order:7";
 
 /// No wait for anything to settle would end within a test's patience.
 const PATIENT: &str =
-    "{ store: { lease: 5s, timeout: 15s }, barrier: { wait: 400s, drain: 300s, settle: 300s } }";
+    "{ store: { lease: 5s, timeout: 15s }, barrier: { wait: 400s, grace: 300s, settle: 300s } }";
 
 /// What comes after a death is waited for.
 const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, \
-    barrier: { wait: 25s, drain: 300s, settle: 1s } }";
+    barrier: { wait: 25s, grace: 300s, settle: 1s } }";
 
 async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     let store = Store::postgres(test).await?;

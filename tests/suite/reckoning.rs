@@ -143,7 +143,7 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     let url = format!("http://{}", upstream.local_addr().expect("it is bound"));
     let more = format!(
         "{{ upstream: {{ url: '{url}', undelivered: 1s }}, store: {{ lease: 1s }}, \
-            barrier: {{ wait: 28s, drain: 300s, settle: 4s }} }}"
+            barrier: {{ wait: 28s, grace: 300s, settle: 4s }} }}"
     );
     let Some(pair) = Pair::mortal_a("what_a_slow_path_still_holds_…", &more).await else {
         return;

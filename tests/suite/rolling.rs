@@ -109,7 +109,7 @@ async fn restarts_keep_nobody_out() {
         vec![Step::Work(work), Step::ok()]
     });
     let config = Config::new(&upstream, &store)
-        .with("{ store: { lease: 300s }, barrier: { wait: 25s, drain: 300s, settle: 300s } }");
+        .with("{ store: { lease: 300s }, barrier: { wait: 25s, grace: 300s, settle: 300s } }");
     // Ports that nobody else is handed while nobody listens there.
     let configs = [free_port(), free_port()]
         .map(|port| config.clone().with(&format!("listen: '127.0.0.1:{port}'")));

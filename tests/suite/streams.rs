@@ -22,7 +22,7 @@ const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 
 /// Nothing drains or settles within a test.
-const NEVER: &str = "barrier: { wait: 1s, drain: 300s, settle: 300s }";
+const NEVER: &str = "barrier: { wait: 1s, grace: 300s, settle: 300s }";
 
 async fn started(more: &str) -> (Http2Upstream, Config, Proxy) {
     let upstream = Http2Upstream::start().await;

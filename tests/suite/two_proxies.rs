@@ -97,7 +97,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
 async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     let Some((upstream, a, b)) = pair(
         "an_epoch_that_waits_does_not_hide_…",
-        "barrier: { wait: 25s, drain: 60s }",
+        "barrier: { wait: 25s, grace: 60s }",
     )
     .await
     else {
@@ -263,7 +263,7 @@ async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() 
 
 /// `settle` is longer than a lease, so that a wait for the lease alone shows.
 const SHORT: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-    barrier: { wait: 28s, drain: 300s, settle: 8s } }";
+    barrier: { wait: 28s, grace: 300s, settle: 8s } }";
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
@@ -309,7 +309,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
     let Some((upstream, a, b)) = mortal_a(
         "a_stopped_proxy_is_waited_for_…",
         "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-            barrier: { wait: 28s, drain: 300s, settle: 4s }, body: { buffer: 1KiB } }",
+            barrier: { wait: 28s, grace: 300s, settle: 4s }, body: { buffer: 1KiB } }",
     )
     .await
     else {

@@ -13,7 +13,7 @@ const SWITCHED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 const ROUTE: &str = "upgrade: allow";
 /// Nothing drains or settles within a test.
-const NEVER: &str = "barrier: { wait: 1s, drain: 300s, settle: 300s }";
+const NEVER: &str = "barrier: { wait: 1s, grace: 300s, settle: 300s }";
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let upstream = Upstream::start().await;
@@ -68,7 +68,7 @@ over_both_stores! {
     async fn a_newer_token_closes_the_tunnel_and_waits_until_it_has_settled(store: Store) {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store)
-            .with("barrier: { wait: 25s, drain: 300s, settle: 2s }")
+            .with("barrier: { wait: 25s, grace: 300s, settle: 2s }")
             .route(ROUTE);
         let proxy = Proxy::start(&config).await;
         upstream.on_token(41, [Step::raw(SWITCHED), Step::Echo]);
@@ -307,7 +307,7 @@ async fn a_switch_to_what_was_not_asked_for_is_none() {
 async fn a_newer_token_at_one_proxy_closes_the_tunnel_of_the_other() {
     let Some(pair) = upgrading_pair(
         "a_newer_token_at_one_proxy_closes_…",
-        "barrier: { wait: 25s, drain: 300s, settle: 2s }",
+        "barrier: { wait: 25s, grace: 300s, settle: 2s }",
     )
     .await
     else {

@@ -145,7 +145,7 @@ claim: off
 routes:
   - { path: /a, resource: a }
   - { path: /b, resource: b, safe_methods: ignored, reuse: once, idempotency: off, upstream: { timeout: 8s },
-      barrier: { wait: 4s, drain: 5s }, body: { max: none }, methods: [PUT, LOCK] }
+      barrier: { wait: 4s, grace: 5s }, body: { max: none }, methods: [PUT, LOCK] }
 ",
     );
     assert_eq!(
@@ -160,7 +160,7 @@ routes:
     assert_eq!(a.safe_methods, SafeMethods::Required);
     assert_eq!(a.upstream_timeout, Duration::from_secs(7));
     assert_eq!(
-        (a.barrier_wait, a.barrier_drain),
+        (a.barrier_wait, a.barrier_grace),
         (Duration::from_secs(3), Duration::from_secs(10))
     );
     assert_eq!((a.body.buffer, a.body.max), (2048, Some(4096)));
@@ -171,7 +171,7 @@ routes:
     assert!(b.idempotency.is_none());
     assert_eq!(b.upstream_timeout, Duration::from_secs(8));
     assert_eq!(
-        (b.barrier_wait, b.barrier_drain),
+        (b.barrier_wait, b.barrier_grace),
         (Duration::from_secs(4), Duration::from_secs(5))
     );
     assert_eq!((b.body.buffer, b.body.max), (2048, None));
@@ -182,8 +182,8 @@ routes:
 
 #[test]
 fn anchors_work_and_merge_keys_do_not() {
-    let (settings, _) = good(&format!("{BASE}barrier: {{ wait: &t 3s, drain: *t }}\n"));
-    assert_eq!(settings.barrier.drain, Duration::from_secs(3));
+    let (settings, _) = good(&format!("{BASE}barrier: {{ wait: &t 3s, grace: *t }}\n"));
+    assert_eq!(settings.barrier.grace, Duration::from_secs(3));
     let problems = bad(&format!(
         "{BASE}body: &b {{ max: 1 }}\nbarrier:\n  <<: *b\n"
     ));

@@ -47,8 +47,8 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "did you mean path-override?",
     ),
     (
-        "barrier:\n  drain: 0s",
-        "barrier.drain",
+        "barrier:\n  grace: 0s",
+        "barrier.grace",
         "must be greater than zero",
     ),
     (
@@ -702,6 +702,29 @@ fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
             problems.list.iter().any(|problem| problem.path == at),
             "{problems}"
         );
+    }
+}
+
+#[test]
+fn fields_with_an_old_name_are_told_the_new_one() {
+    for (old, new) in crate::config::read::RENAMED {
+        let (parents, name) = old.rsplit_once('.').expect("it stands in something");
+        let inner = format!("{name}: 7s");
+        let text =
+            parents
+                .rsplit('.')
+                .fold(inner, |inner, parent| match parent.strip_suffix("[]") {
+                    Some(list) => format!("{list}: [{{ path: /a, resource: a, {inner} }}]"),
+                    None => format!("{parent}: {{ {inner} }}"),
+                });
+        let problems = bad(&format!("{BASE}{text}"));
+        let [problem] = &problems.list[..] else {
+            panic!("one problem: {problems}")
+        };
+        assert_eq!(problem.path, old.replace("[]", "[0]"));
+        assert_eq!(problem.message, format!("unknown field `{name}`"));
+        assert_eq!(problem.hint, Some(format!("renamed to `{new}`")));
+        assert_eq!(problem.line(), Some(2));
     }
 }
 

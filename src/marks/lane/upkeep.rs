@@ -60,7 +60,7 @@ impl Lane {
         if let Err(error) = done {
             self.meters.failed(&error);
             self.closes.failed(Instant::now());
-            tracing::debug!(%error, "drained epochs could not be closed yet");
+            tracing::debug!(%error, "ended epochs could not be closed yet");
             return;
         }
         self.meters.answered();
@@ -105,13 +105,13 @@ impl Lane {
         let mut after = None;
         let mut done = self.close_ranges(&kept, &mut after).await;
         if let Err(error) = &done {
-            tracing::debug!(%error, "epochs that have drained could not be deleted yet");
+            tracing::debug!(%error, "ended epochs could not be deleted yet");
             tokio::time::sleep(TICK).await;
             done = self.close_ranges(&kept, &mut after).await;
         }
         if let Err(error) = done {
             self.meters.failed(&error);
-            tracing::warn!(%error, "epochs that have drained could not be deleted at the stop");
+            tracing::warn!(%error, "ended epochs could not be deleted at the stop");
         }
     }
 

@@ -56,7 +56,7 @@ pub(super) async fn give_up(hold: Hold, cuts: Cuts<'_>) -> Fate {
 
 /// Why an exchange was cut short.
 pub(super) enum Cut {
-    Drain,
+    Grace,
     Lease,
     TooSlow,
 }
@@ -66,7 +66,7 @@ pub(super) enum Cut {
 pub(super) struct Cuts<'a> {
     pub superseded: &'a CancellationToken,
     pub cutoff: &'a CancellationToken,
-    pub drain: Duration,
+    pub grace: Duration,
 }
 
 impl<'a> Cuts<'a> {
@@ -74,18 +74,18 @@ impl<'a> Cuts<'a> {
         Self {
             superseded: sending.superseded(),
             cutoff: sending.cutoff(),
-            drain: limits.drain,
+            grace: limits.grace,
         }
     }
 
-    /// Resolves `drain` after a newer token is known, or when the lease has been lapsed for too long.
+    /// Resolves `grace` after a newer token is known, or when the lease has been lapsed for too long.
     pub(super) async fn due(&self) -> Cut {
-        let drained = async {
+        let overdue = async {
             self.superseded.cancelled().await;
-            tokio::time::sleep(self.drain).await;
+            tokio::time::sleep(self.grace).await;
         };
         tokio::select! {
-            () = drained => Cut::Drain,
+            () = overdue => Cut::Grace,
             () = self.cutoff.cancelled() => Cut::Lease,
         }
     }
@@ -103,8 +103,8 @@ impl Cut {
     fn refusal(&self, limits: Limits) -> Refusal {
         match self {
             Self::TooSlow => Refusal::TooSlow(limits.timeout),
-            Self::Drain => Refusal::Broken(Why::new(
-                "A newer token waits, and the exchange did not end within barrier.drain",
+            Self::Grace => Refusal::Broken(Why::new(
+                "A newer token waits, and the exchange did not end within barrier.grace",
             )),
             Self::Lease => Refusal::Broken(Why::new(
                 "The proxy has lost its lease on the store, or is stopping",

@@ -85,7 +85,7 @@ impl Bench {
         entered.expect("a permit")
     }
 
-    fn exchange(&self, upload: Upload, drain: Duration) -> Exchange<()> {
+    fn exchange(&self, upload: Upload, grace: Duration) -> Exchange<()> {
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         // No deadline for the upload: nothing but the cut may end one.
         let body = upload.send(TrailerRules::default(), sent.clone());
@@ -100,7 +100,7 @@ impl Bench {
             limits: Limits {
                 timeout: LONG,
                 upload: LONG,
-                drain,
+                grace,
             },
             conclusion: Conclusion {
                 unknown: UnknownStatuses::default(),
@@ -120,10 +120,10 @@ impl Bench {
     async fn forward(
         &self,
         upload: Upload,
-        drain: Duration,
+        grace: Duration,
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
-        let exchange = self.exchange(upload, drain);
+        let exchange = self.exchange(upload, grace);
         let answered = forward(permit, exchange, &self.fencing, &self.tasks).await;
         answered.map(|answered| answered.response)
     }

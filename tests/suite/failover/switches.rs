@@ -124,7 +124,7 @@ async fn a_primary_killed_under_load_loses_no_mark() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(
         "{ upstream: { undelivered: 500ms }, store: { lease: 3s, timeout: 2s }, \
-            barrier: { wait: 5s, drain: 2s, settle: 500ms } }",
+            barrier: { wait: 5s, grace: 2s, settle: 500ms } }",
     );
     let mut proxies = [Proxy::start(&config).await, Proxy::start(&config).await];
     let load = Load::start(&[&proxies[0], &proxies[1]], seed);
@@ -188,7 +188,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     };
     let upstream = Upstream::start().await;
     let settings = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 6s }, \
-            barrier: { wait: 28s, drain: 300s, settle: 2s } }";
+            barrier: { wait: 28s, grace: 300s, settle: 2s } }";
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(settings);
     let a = Proxy::start(&config).await;
     upstream.on_token(41, [Step::Work(Duration::from_secs(1)), Step::ok()]);

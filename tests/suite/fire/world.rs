@@ -25,7 +25,7 @@ use crate::support::{Config, Proxy, Store};
 
 /// Everything else that a history waits for is short, so that each of these waits occurs.
 const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undelivered: 600ms },
-    barrier: { wait: 700ms, drain: 500ms, settle: 4s },
+    barrier: { wait: 700ms, grace: 500ms, settle: 4s },
     store: { lease: 1s, timeout: 800ms } }";
 
 /// The library that makes a process's wall clock another one, where Debian puts it on this machine's kind.

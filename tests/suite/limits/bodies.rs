@@ -194,7 +194,7 @@ body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
 /// one does not wait for it.
 #[tokio::test]
 async fn a_body_that_does_not_begin_holds_up_nobody() {
-    let (upstream, proxy) = limited("barrier: { wait: 25s, drain: 300s, settle: 300s }").await;
+    let (upstream, proxy) = limited("barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
     let request = put("/orders/7").token(41);
     proxy.send(request.clone()).await.assert_forwarded();
     let places = "fencepost_requests_in_flight";
@@ -215,7 +215,7 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
 #[tokio::test]
 async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {
     let (upstream, proxy) = limited(
-        "barrier: { wait: 25s, drain: 300s, settle: 1s }
+        "barrier: { wait: 25s, grace: 300s, settle: 1s }
 body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
     )
     .await;

@@ -303,7 +303,7 @@ async fn clients_that_share_a_loopback_address_have_all_places() {
 /// The default of `barrier.queue` is far above the number of places.
 #[tokio::test]
 async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
-    let more = "{ limits: { in_flight: 8 }, barrier: { wait: 25s, drain: 300s } }";
+    let more = "{ limits: { in_flight: 8 }, barrier: { wait: 25s, grace: 300s } }";
     let (upstream, proxy) = limited(more).await;
     let gate = hold(&upstream, "/orders/7");
     let older = proxy.start_request(put("/orders/7").token(1));
@@ -384,7 +384,7 @@ async fn addresses_together_leave_places_to_one_more() {
 /// Each crowd has its resource's share at the most, and together they leave places to what need not wait.
 #[tokio::test]
 async fn crowds_at_many_resources_leave_places_to_others() {
-    let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, drain: 300s } }";
+    let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, grace: 300s } }";
     let (upstream, proxy) = limited(more).await;
     let gate = Gate::shut();
     for _ in 0..2 {

@@ -11,7 +11,7 @@ use crate::support::{Proxy, Step, Upstream, put, soon};
 /// there is.
 const STRICT: &str = "
     limits: { write_timeout: 500ms, in_flight: 1 }
-    barrier: { wait: 25s, drain: 300s, settle: 300s }";
+    barrier: { wait: 25s, grace: 300s, settle: 300s }";
 
 fn long() -> Step {
     Step::answer("200 OK", "", &"x".repeat(24 << 20))

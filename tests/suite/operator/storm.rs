@@ -21,7 +21,7 @@ const CLIENTS: u64 = 6;
 
 /// The upstream works for at most 150 ms after its caller has given up on it.
 const RUGGED: &str = "{ upstream: { timeout: 150ms, undelivered: 500ms }, store: { lease: 2s, timeout: 2s }, \
-    barrier: { wait: 2s, drain: 500ms, settle: 1s } }";
+    barrier: { wait: 2s, grace: 500ms, settle: 1s } }";
 
 /// What befalls the second proxy.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,7 @@ async fn next_head(peer: &mut Http2, stream: u32) -> u32 {
 #[tokio::test]
 async fn what_has_outlived_its_answer_does_not_arrive_beside_a_newer_token() {
     let more = "{ upstream: { http2_connections: 1 },
-                  barrier: { wait: 20s, drain: 200ms, settle: 300ms } }";
+                  barrier: { wait: 20s, grace: 200ms, settle: 300ms } }";
     let (upstream, _config, proxy) = started(more).await;
     let older = proxy.start_request(order(7, 41, "older"));
     let mut peer = upstream.accept(NO_WINDOW).await;
@@ -51,7 +51,7 @@ async fn what_has_outlived_its_answer_does_not_arrive_beside_a_newer_token() {
 #[tokio::test]
 async fn an_upload_that_nobody_takes_lets_go_of_its_token() {
     let more = "{ upstream: { http2_connections: 1, timeout: 300ms }, body: { timeout: 300ms },
-                  barrier: { wait: 20s, drain: 300s, settle: 300ms } }";
+                  barrier: { wait: 20s, grace: 300s, settle: 300ms } }";
     let (upstream, _config, proxy) = started(more).await;
     let older = proxy.start_request(order(7, 41, "older"));
     let mut peer = upstream.accept(NO_WINDOW).await;
@@ -71,7 +71,7 @@ async fn an_upload_ends_at_once_when_the_lease_is_revoked() {
     let upstream = Http2Upstream::start().await;
     let store = Store::sqlite();
     let more = "{ body: { buffer: 0, timeout: 300s, progress_timeout: 300s },
-                  barrier: { drain: 300s, settle: 300s }, upstream: { undelivered: 300s } }";
+                  barrier: { grace: 300s, settle: 300s }, upstream: { undelivered: 300s } }";
     let proxy = Proxy::start(&Config::to(&upstream.url(), &store).with(more)).await;
     let upload = put("/orders/7").token(41).header("Content-Length", "100");
     let _client = proxy.begin(&upload, b"half").await;
