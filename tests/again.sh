@@ -23,7 +23,7 @@ trap 'exit 143' TERM
 
 # Which tests show guarantees: beginnings of their names, one per line.
 guarantees() {
-    printf '%s\n' concurrency:: crash:: failover:: fire:: operator:: rolling::
+    printf '%s\n' fencing::concurrency:: fencing::crash:: store::failover:: fencing::fire:: operations::operator:: fencing::rolling::
     sed -n 's/^# caught by: //p' tests/mutants/*.patch | tr -s ', ' '\n\n'
 }
 

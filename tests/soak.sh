@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fault histories, one after the other, for as long as you like (tests/suite/fire.rs).
+# Fault histories, one after the other, for as long as you like (tests/suite/fencing/fire.rs).
 #
 #   tests/soak.sh MINUTES SEED     from this seed on
 #
@@ -14,4 +14,4 @@ if [ $# -ne 2 ]; then
     exit 2
 fi
 export FENCEPOST_FIRE_MINUTES="$1" FENCEPOST_FIRE_SEED="$2"
-exec cargo test --locked --test suite -- fire::soak --exact --ignored --nocapture
+exec cargo test --locked --test suite -- fencing::fire::soak --exact --ignored --nocapture

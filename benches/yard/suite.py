@@ -1,4 +1,4 @@
-"""Cases that run other programs of the project: the long form of tests/suite/load.rs, and the demo
+"""Cases that run other programs of the project: the long form of tests/suite/http/load.rs, and the demo
 after a cold build.
 """
 
@@ -60,7 +60,7 @@ def edge(yard):
     yard.tables.append(
         (
             "Hostile load",
-            f"The {form} form of tests/suite/load.rs: all requests of the healthy client have to "
+            f"The {form} form of tests/suite/http/load.rs: all requests of the healthy client have to "
             "be served.",
             ("load",),
             [(re.sub(r"^load: *", "", line),) for line in lines],

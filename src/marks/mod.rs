@@ -2,7 +2,7 @@
 //!
 //! Everything a proxy must agree on with its peers, or with its own next run, goes through
 //! [`MarkStore`]. Two embodiments exist, [`sqlite`] and [`postgres`], with one contract suite over
-//! both (`tests/suite/contract.rs`). What an instance *remembers* lives in [`ledger`]; how requests
+//! both (`tests/suite/store/contract.rs`). What an instance *remembers* lives in [`ledger`]; how requests
 //! share one transaction lives in [`lane`]; how long an instance may trust itself lives in
 //! [`lease`], how it learns that another one is dead in [`watch`], and how long it waits for the dead
 //! in [`reckoning`].

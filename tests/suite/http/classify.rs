@@ -1,7 +1,7 @@
 //! What a request is: its route, its key, and what is too ambiguous to have one (guarantee G6). The store
 //! plays no part in these, so they run over the embedded one.
 
-use crate::keys::key_of;
+use crate::fencing::keys::key_of;
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, delete, eventually, get, post, put, request,
 };

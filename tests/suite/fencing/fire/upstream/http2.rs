@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{Body, Desk, HELD_UP, Handling, Order};
-use crate::fire::check::NONCE;
-use crate::fire::log::Event;
-use crate::fire::plan::{Ending, Goodbye, Point};
+use crate::fencing::fire::check::NONCE;
+use crate::fencing::fire::log::Event;
+use crate::fencing::fire::plan::{Ending, Goodbye, Point};
 
 const LEFT: &str = "the caller left";
 

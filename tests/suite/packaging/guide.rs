@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::pods::play_all;
+use crate::packaging::pods::play_all;
 use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
 

@@ -147,7 +147,8 @@ impl Bench {
             postgres: postgres_is_installed(),
             can: Can {
                 jump: world::clocks_can_jump(),
-                trace: program("strace").is_some_and(|strace| crate::crash::may_trace(&strace)),
+                trace: program("strace")
+                    .is_some_and(|strace| crate::fencing::crash::may_trace(&strace)),
                 stall: can_stall(),
             },
         };

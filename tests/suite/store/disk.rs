@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::crash::may_trace;
+use crate::fencing::crash::may_trace;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};

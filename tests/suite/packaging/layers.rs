@@ -22,7 +22,7 @@ fn layer(module: &str) -> usize {
         .iter()
         .position(|layer| layer.contains(&module))
         .unwrap_or_else(|| {
-            panic!("`{module}` has no place among the layers of tests/suite/layers.rs")
+            panic!("`{module}` has no place among the layers of tests/suite/packaging/layers.rs")
         })
 }
 

@@ -53,8 +53,8 @@ fn a_failed_test_is_run_again_alone_and_a_broken_guarantee_is_not() {
 
     // The one catches a mutant, the other one plays with crashes.
     for name in [
-        "barrier::a_timeout_is_not_completion::flaky",
-        "crash::flaky",
+        "fencing::barrier::a_timeout_is_not_completion::flaky",
+        "fencing::crash::flaky",
     ] {
         let (passed, said) = run(name);
         assert!(!passed);

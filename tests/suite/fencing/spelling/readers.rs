@@ -59,7 +59,7 @@ fn unhex(text: &str) -> Vec<u8> {
 
 fn script(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/suite/spelling")
+        .join("tests/suite/fencing/spelling")
         .join(name)
 }
 

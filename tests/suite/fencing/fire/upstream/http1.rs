@@ -6,9 +6,9 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{Body, Desk, HELD_UP, Handling, Order};
-use crate::fire::check::NONCE;
-use crate::fire::log::Event;
-use crate::fire::plan::{Ending, Point, Work};
+use crate::fencing::fire::check::NONCE;
+use crate::fencing::fire::log::Event;
+use crate::fencing::fire::plan::{Ending, Point, Work};
 use crate::support::wire::{Framing, Head, Io, Wire};
 
 impl Desk {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::discretion;
+use crate::http::discretion;
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};

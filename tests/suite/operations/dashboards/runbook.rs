@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::{alerts, read, text};
-use crate::documents::{anchor, headings};
+use crate::packaging::documents::{anchor, headings};
 use crate::support::proxy::fencepost;
 use crate::support::{Config, Proxy, Store, Upstream};
 

@@ -1,0 +1,30 @@
+//! No older token after a newer one: the mark, the barrier, claims, epochs, leases, and what breaks them.
+
+pub mod admission;
+pub mod barrier;
+pub mod broken;
+pub mod claim;
+pub mod claimants;
+pub mod concurrency;
+pub mod crash;
+pub mod daily;
+pub mod doubt;
+pub mod fire;
+pub mod gateways;
+pub mod idempotency;
+pub mod implausible;
+pub mod keys;
+pub mod lapse;
+pub mod notifications;
+pub mod observed;
+pub mod real;
+pub mod reckoning;
+pub mod rolling;
+pub mod rough_way;
+pub mod route_table;
+pub mod row_locks;
+pub mod spelling;
+pub mod streams;
+pub mod two_proxies;
+pub mod undelivered;
+pub mod upgrades;

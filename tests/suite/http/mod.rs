@@ -1,0 +1,17 @@
+//! HTTP: what is refused, what passes byte for byte, and the limits of both.
+
+pub mod classify;
+pub mod discretion;
+pub mod echo;
+pub mod edge;
+pub mod forwarding;
+pub mod grpc;
+pub mod guard;
+pub mod headers;
+pub mod http2;
+pub mod limits;
+pub mod load;
+pub mod loops;
+pub mod overload;
+pub mod responses;
+pub mod tls;

@@ -1,0 +1,5 @@
+//! The suite's own instruments: they must see what the tests rely on.
+
+pub mod harness;
+pub mod path;
+pub mod relay;

@@ -1,0 +1,12 @@
+//! Operators: commands, admin port, metrics, logs, starts and stops.
+
+pub mod admin_port;
+pub mod commands;
+pub mod dashboards;
+pub mod drain;
+pub mod hooks;
+pub mod lifecycle;
+pub mod logs;
+pub mod metrics;
+pub mod operator;
+pub mod reads;

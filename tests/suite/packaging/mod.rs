@@ -1,0 +1,9 @@
+//! Chart, image, documents, and the layout of the source.
+
+pub mod again;
+pub mod chart;
+pub mod documents;
+pub mod guide;
+pub mod image;
+pub mod layers;
+pub mod pods;
