@@ -122,7 +122,7 @@ families! {
     /// When a certificate that is shown to clients (listener), on the admin port or to the upstream ends, the first of its
     /// chain, in seconds since 1970; +Inf where none is configured.
     tls_certificate_expiry: GaugeVec =
-        float_gauges("fencepost_tls_certificate_expiry_seconds", &["certificate"]);
+        float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
     /// 1, with the version in the label.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
 }

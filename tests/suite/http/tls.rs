@@ -127,7 +127,7 @@ async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
     let refused = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
     refused.assert_problem(412, "stale-token");
     let metrics = proxy.metrics().await;
-    let expiry = "fencepost_tls_certificate_expiry_seconds";
+    let expiry = "fencepost_tls_certificate_expiry_timestamp_seconds";
     for (certificate, expected) in [("listener", EXPIRES), ("upstream", f64::INFINITY)] {
         let shown = metrics.sum(expiry, &[("certificate", certificate)]);
         assert!((shown - expected).abs() < 1.0 || shown.to_bits() == expected.to_bits());

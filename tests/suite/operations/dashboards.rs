@@ -182,7 +182,7 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
         "without a place in the scene"
     );
     prometheus
-        .has_seen(r#"fencepost_tls_certificate_expiry_seconds{job="gone"}"#)
+        .has_seen(r#"fencepost_tls_certificate_expiry_timestamp_seconds{job="gone"}"#)
         .await;
     for (name, job) in FIRE {
         if *name == "FencepostDown" {

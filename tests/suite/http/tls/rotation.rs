@@ -5,7 +5,7 @@ use super::{Rig, is_let_in, send, send_over};
 use crate::support::tls::{Ca, Client, EXPIRES};
 use crate::support::{Config, Proxy, eventually, put, soon};
 
-const EXPIRY: &str = "fencepost_tls_certificate_expiry_seconds";
+const EXPIRY: &str = "fencepost_tls_certificate_expiry_timestamp_seconds";
 /// 2041-01-01.
 const LATER: f64 = 2_240_611_200.0;
 

@@ -138,7 +138,7 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
         .await
         .assert_forwarded();
     let shown = proxy.metrics().await.sum(
-        "fencepost_tls_certificate_expiry_seconds",
+        "fencepost_tls_certificate_expiry_timestamp_seconds",
         &[("certificate", "upstream")],
     );
     assert!((shown - EXPIRES).abs() < 1.0, "{shown}");

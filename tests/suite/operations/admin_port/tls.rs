@@ -73,6 +73,7 @@ async fn probes_reads_and_commands_go_over_tls_and_a_new_certificate_is_taken() 
         Some(send(&client, &proxy, &get("/metrics")).await?.text())
     })
     .await;
-    let series = "fencepost_tls_certificate_expiry_seconds{certificate=\"admin\"} 2240611200";
+    let series =
+        "fencepost_tls_certificate_expiry_timestamp_seconds{certificate=\"admin\"} 2240611200";
     assert!(text.contains(series), "{text}");
 }
