@@ -1,5 +1,6 @@
-//! The latest refusals, for people who ask "what was just refused, and why" before they have read a
-//! log. A ring of fixed size: what a client sends cannot grow it, and nothing rests on it.
+//! The latest refusals, and the latest unknown outcomes, for people who ask "what was just refused, and
+//! why" before they have read a log. Rings of fixed size: what a client sends cannot grow them, and
+//! nothing rests on them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +9,10 @@ use std::time::SystemTime;
 use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
 
-/// How many refusals a proxy keeps.
+/// How many refusals a proxy keeps, and how many unknown outcomes.
 pub const KEPT: usize = 256;
 
-/// One refused request.
+/// One request that was refused, or whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// By the wall clock, for people only.
@@ -40,12 +41,19 @@ impl Refusal {
     }
 }
 
-/// The ring.
+/// The rings.
 #[derive(Debug)]
 pub struct Rejections {
+    refused: Ring,
+    /// These requests were sent, and are no refusals.
+    unknown: Ring,
+}
+
+#[derive(Debug)]
+struct Ring {
     capacity: usize,
     /// The latest last. Held for a push or a copy, never across an await.
-    ring: Mutex<VecDeque<Refusal>>,
+    latest: Mutex<VecDeque<Refusal>>,
 }
 
 impl Default for Rejections {
@@ -55,20 +63,48 @@ impl Default for Rejections {
 }
 
 impl Rejections {
-    /// An empty ring that keeps so many.
+    /// Empty rings that keep so many each.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
-            capacity,
-            ring: Mutex::new(VecDeque::with_capacity(capacity)),
+            refused: Ring::new(capacity),
+            unknown: Ring::new(capacity),
         }
     }
 
-    /// Keeps a refusal, and forgets the oldest if the ring is full.
+    /// Keeps it among its like, and forgets the oldest of them if the ring is full.
     pub fn push(&self, refusal: Refusal) {
+        match refusal.outcome {
+            Outcome::OutcomeUnknown => self.unknown.push(refusal),
+            _ => self.refused.push(refusal),
+        }
+    }
+
+    /// The latest refusals, newest first; of one resource if one is named.
+    #[must_use]
+    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+        self.refused.latest(of, limit)
+    }
+
+    /// The latest unknown outcomes, whether they have settled or not; as [`Self::latest`].
+    #[must_use]
+    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+        self.unknown.latest(of, limit)
+    }
+}
+
+impl Ring {
+    fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            latest: Mutex::new(VecDeque::with_capacity(capacity)),
+        }
+    }
+
+    fn push(&self, refusal: Refusal) {
         // What falls out is freed after the lock.
         let _oldest = {
-            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
             let oldest = if ring.len() >= self.capacity {
                 ring.pop_front()
             } else {
@@ -81,10 +117,8 @@ impl Rejections {
         };
     }
 
-    /// The latest, newest first; of one resource if one is named.
-    #[must_use]
-    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+    fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+        let ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         ring.iter()
             .rev()
             .filter(|refusal| of.is_none_or(|resource| refusal.resource.as_ref() == Some(resource)))
@@ -128,6 +162,20 @@ mod tests {
         }
         assert_eq!(tokens(&ring.latest(None, 10)), [4, 3, 2]);
         assert_eq!(tokens(&ring.latest(None, 2)), [4, 3]);
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_no_refusal() {
+        let ring = Rejections::new(2);
+        ring.push(refusal("order:1", 1));
+        for token in 2..5 {
+            ring.push(Refusal {
+                outcome: Outcome::OutcomeUnknown,
+                ..refusal("order:1", token)
+            });
+        }
+        assert_eq!(tokens(&ring.latest(None, 10)), [1]);
+        assert_eq!(tokens(&ring.latest_unknown(None, 10)), [4, 3]);
     }
 
     #[test]

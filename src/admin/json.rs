@@ -67,11 +67,17 @@ pub struct View {
     unknown: Vec<Unknown>,
     epochs: Vec<Epoch>,
     rejections: Vec<Rejection>,
+    latest_unknown: Vec<Rejection>,
     audit: Vec<Audit>,
 }
 
 impl View {
-    pub fn new(view: MarkView, rejections: Vec<Refusal>, audit: Vec<AuditRow>) -> Self {
+    pub fn new(
+        view: MarkView,
+        rejections: Vec<Refusal>,
+        latest_unknown: Vec<Refusal>,
+        audit: Vec<AuditRow>,
+    ) -> Self {
         Self {
             mark: view.row.into(),
             in_flight: view.in_flight,
@@ -79,6 +85,7 @@ impl View {
             unknown: view.unknown.into_iter().map(Unknown::from).collect(),
             epochs: view.epochs.into_iter().map(Epoch::from).collect(),
             rejections: rejections.into_iter().map(Rejection::from).collect(),
+            latest_unknown: latest_unknown.into_iter().map(Rejection::from).collect(),
             audit: audit.into_iter().map(Audit::from).collect(),
         }
     }
@@ -151,6 +158,13 @@ pub struct RejectionList {
     pub rejections: Vec<Rejection>,
 }
 
+/// `GET /v1/unknown`.
+#[derive(Serialize)]
+pub struct UnknownList {
+    pub unknown: Vec<Rejection>,
+}
+
+/// A request that was refused, or whose outcome is unknown.
 #[derive(Serialize)]
 pub struct Rejection {
     at: String,

@@ -18,7 +18,7 @@ use super::auth::MayWrite;
 use super::control::ControlError;
 use super::json::{
     AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
-    ResolveBody, View,
+    ResolveBody, UnknownList, View,
 };
 use super::problem::Problem;
 use super::{AdminState, BODY_LIMIT, Peer};
@@ -97,6 +97,18 @@ pub async fn rejections(
     Ok(Json(RejectionList { rejections }))
 }
 
+/// `GET /v1/unknown`.
+pub async fn unknown(
+    State(state): State<AdminState>,
+    query: Result<Query<LimitQuery>, QueryRejection>,
+) -> Result<Json<UnknownList>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+    let unknown = state.rejections.latest_unknown(None, limit);
+    let unknown = unknown.into_iter().map(Rejection::from).collect();
+    Ok(Json(UnknownList { unknown }))
+}
+
 fn limit(asked: Option<u32>) -> Result<u32, Problem> {
     match asked {
         None => Ok(DEFAULT_LIMIT),
@@ -118,7 +130,8 @@ pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View
     let audit = state.control.audit(&resource, LAST).await?;
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     let rejections = state.rejections.latest(Some(&resource), limit);
-    Ok(Json(View::new(view, rejections, audit)))
+    let unknown = state.rejections.latest_unknown(Some(&resource), limit);
+    Ok(Json(View::new(view, rejections, unknown, audit)))
 }
 
 /// `POST /v1/marks/{resource}/{verb}`.

@@ -9,11 +9,12 @@
 //! | `GET /drained` | 200 `{"drained":true}` once it has drained; waits for it; 503 `not-draining` where none begins within 10 seconds |
 //! | `GET /metrics` | Prometheus text 0.0.4 |
 //! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
-//! | `GET /v1/marks/{resource}` | mark, and beside its members `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `audit` |
+//! | `GET /v1/marks/{resource}` | mark, and beside its members `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `latest_unknown`, `audit` |
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
+//! | `GET /v1/unknown?limit=` | `{"unknown":[rejection…]}`: requests that were sent and whose outcome was not known, the latest first |
 //!
 //! A mark is `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
 //! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}` (`settles_in_seconds`
@@ -131,6 +132,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
+        .route("/v1/unknown", get(marks::unknown))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))
         // In front of the room: an answer to a wrong token is late, and holds up nobody.

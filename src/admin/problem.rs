@@ -132,7 +132,7 @@ fn of_status(status: StatusCode) -> Problem {
         StatusCode::NOT_FOUND => (
             "not-found",
             "Nothing is here",
-            "The admin port serves /livez, /readyz, /drained, /metrics, /v1/marks, /v1/marks/{resource} and /v1/rejections.",
+            "The admin port serves /livez, /readyz, /drained, /metrics, /v1/marks, /v1/marks/{resource}, /v1/rejections and /v1/unknown.",
         ),
         StatusCode::METHOD_NOT_ALLOWED => (
             "method-not-allowed",

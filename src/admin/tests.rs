@@ -157,6 +157,21 @@ async fn a_view_says_what_goes_on() {
             trace_id: Some("t".into()),
         });
     }
+    admin.state.rejections.push(Refusal {
+        at: SystemTime::UNIX_EPOCH,
+        route: "/orders/{id}".into(),
+        resource: Some(key("order:42")),
+        token: Token::new(42),
+        mark: None,
+        outcome: Outcome::OutcomeUnknown,
+        peer: "127.0.0.1:5000".into(),
+        trace_id: None,
+    });
+    let unknown = json!({
+        "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
+        "token": "42", "mark": null, "gap": null, "outcome": "outcome-unknown",
+        "peer": "127.0.0.1:5000", "trace_id": null,
+    });
     let rejection = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "41", "mark": "43", "gap": "2", "outcome": "stale-token",
@@ -175,6 +190,7 @@ async fn a_view_says_what_goes_on() {
                 "instance": "00000000000000000000000000000007", "opening": 3, "token": "43",
             }],
             "rejections": [rejection],
+            "latest_unknown": [unknown],
             "audit": [{
                 "action": "override", "before": "43", "after": "7", "reason": "restored",
                 "actor": "ann", "at": "1970-01-01T00:00:00.000Z",
@@ -184,6 +200,8 @@ async fn a_view_says_what_goes_on() {
     let all = admin.get("/v1/rejections?limit=10").await.json();
     assert_eq!(all["rejections"].as_array().map(Vec::len), Some(2));
     assert_eq!(all["rejections"][1], rejection);
+    let all = admin.get("/v1/unknown?limit=10").await.json();
+    assert_eq!(all, json!({"unknown": [unknown]}));
     admin.get("/v1/marks/absent").await.problem(404, "no-mark");
     let down = admin.get("/v1/marks/down").await;
     down.problem(503, "store-unavailable");

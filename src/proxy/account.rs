@@ -15,9 +15,6 @@ use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
 use crate::throttle::Throttle;
 
-/// The log's message where a request was sent and nobody knows what became of it.
-const OUTCOME_UNKNOWN: &str = "outcome unknown";
-
 /// What is kept of a request for its answer and its log line.
 #[derive(Clone)]
 pub(super) struct About {
@@ -114,7 +111,7 @@ impl Proxy {
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
-                        self.note(label, about, &broken, OUTCOME_UNKNOWN);
+                        self.note(label, about, &broken);
                     }
                 }
                 return response;
@@ -136,18 +133,19 @@ impl Proxy {
             metrics.stale(by, gap);
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        let message = match outcome {
-            Outcome::OutcomeUnknown => OUTCOME_UNKNOWN,
-            _ => "refused",
-        };
-        self.note(label, about, &refusal, message);
+        self.note(label, about, &refusal);
         refusal.respond(about.style(table), about.subject.get())
     }
 
     /// Logs and remembers what a person may look for. Of refusals under overload only those that are logged are
     /// remembered: the others would push out the refusals of the fence.
-    fn note(&self, label: &str, about: &About, refusal: &Refusal, message: &'static str) {
+    fn note(&self, label: &str, about: &About, refusal: &Refusal) {
         let outcome = refusal.outcome();
+        // A request with an unknown outcome was sent: it was not refused.
+        let message = match outcome {
+            Outcome::OutcomeUnknown => "the outcome is unknown",
+            _ => "refused",
+        };
         if let Some(left_out) = self.throttles.say(outcome) {
             log(label, about, refusal, message, left_out);
         } else if outcome == Outcome::Overloaded {

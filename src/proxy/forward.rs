@@ -294,7 +294,7 @@ fn say_unknown(key: &ResourceKey, token: Token, doubt: Doubt) {
         resource = key.as_str(),
         token = token.to_string(),
         reason = doubt.to_string(),
-        "outcome unknown"
+        "the outcome is unknown"
     );
 }
 

@@ -93,6 +93,14 @@ pub fn view(answer: &Value) -> String {
     );
     section(
         &mut out,
+        "Outcome unknown lately",
+        &["AT", "TOKEN", "PEER", "TRACE"],
+        items(answer, "latest_unknown")
+            .iter()
+            .map(|row| columns(row, &["at", "token", "peer", "trace_id"])),
+    );
+    section(
+        &mut out,
         "What operators did",
         &["AT", "ACTION", "BEFORE", "AFTER", "ACTOR", "REASON"],
         items(answer, "audit")

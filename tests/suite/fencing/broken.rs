@@ -123,8 +123,11 @@ async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
             line["outcome"] == "outcome-unknown"
         })
         .await;
-    let listed = proxy.ask("/v1/rejections").await.json();
-    for told in [&problem, &line, &listed["rejections"][0]] {
+    assert_eq!(line["message"], "the outcome is unknown", "it was sent");
+    let refused = proxy.ask("/v1/rejections").await.json();
+    assert_eq!(refused, serde_json::json!({ "rejections": [] }));
+    let listed = proxy.ask("/v1/unknown").await.json();
+    for told in [&problem, &line, &listed["unknown"][0]] {
         assert_eq!(told["resource"], "order:7", "{told}");
         assert_eq!(told["token"], "5", "{told}");
     }

@@ -72,8 +72,8 @@ async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
             })
             .await;
         assert_ne!(line["message"], "refused", "it was sent");
-        let listed = proxy.ask("/v1/rejections").await.json();
-        let listed = listed["rejections"].as_array().expect("a list");
+        let listed = proxy.ask("/v1/unknown").await.json();
+        let listed = listed["unknown"].as_array().expect("a list");
         let unknown = |one: &&serde_json::Value| one["outcome"] == "outcome-unknown";
         let listed = listed.iter().find(unknown).expect("it is listed");
         for told in [&line, listed] {

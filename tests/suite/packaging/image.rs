@@ -327,7 +327,12 @@ fn the_file_stands_above_the_image_and_marks_are_read_inside() {
             for open in ["/livez", "/readyz", "/metrics"] {
                 assert_eq!(container.ask(open).await.status(), 200, "{open}");
             }
-            for closed in ["/v1/marks", "/v1/marks/order:7", "/v1/rejections"] {
+            for closed in [
+                "/v1/marks",
+                "/v1/marks/order:7",
+                "/v1/rejections",
+                "/v1/unknown",
+            ] {
                 let answer = container.ask(closed).await;
                 assert_eq!(answer.status(), 403, "{closed}: {}", answer.text());
             }

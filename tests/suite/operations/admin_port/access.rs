@@ -12,7 +12,12 @@ use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::wire::{Io, Wire};
 use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, post, put, soon};
 
-const READS: [&str; 3] = ["/v1/marks", "/v1/marks/order:7", "/v1/rejections"];
+const READS: [&str; 4] = [
+    "/v1/marks",
+    "/v1/marks/order:7",
+    "/v1/rejections",
+    "/v1/unknown",
+];
 const READER: &str = "who may only read";
 
 fn bearer(request: Request, token: &str) -> Request {
