@@ -257,7 +257,7 @@ def dump(manifest):
 
 
 # Values that are one thing to their reader: one row for all of it.
-WHOLE = {"config", "resources", "containerSecurityContext", "podSecurityContext", "startupProbe", "livenessProbe",
+WHOLE = {"config", "resources", "securityContext", "podSecurityContext", "startupProbe", "livenessProbe",
          "readinessProbe", "topologySpreadConstraints", "metrics.dashboard.labels"}
 
 

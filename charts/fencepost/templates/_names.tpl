@@ -61,8 +61,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "fencepost.controller" -}}
-{{- if .Values.controller -}}
-{{- .Values.controller -}}
+{{- if .Values.workloadKind -}}
+{{- .Values.workloadKind -}}
 {{- else if and (eq .Values.kind "gateway") (eq .Values.store.type "sqlite") -}}
 StatefulSet
 {{- else -}}
@@ -73,8 +73,8 @@ Deployment
 {{- define "fencepost.replicas" -}}
 {{- if and (eq .Values.kind "sidecar") .Values.workload.name -}}
 {{- hasKey .Values.workload.spec "replicas" | ternary .Values.workload.spec.replicas 1 | int -}}
-{{- else if not (kindIs "invalid" .Values.replicas) -}}
-{{- int .Values.replicas -}}
+{{- else if not (kindIs "invalid" .Values.replicaCount) -}}
+{{- int .Values.replicaCount -}}
 {{- else if eq .Values.store.type "sqlite" -}}
 1
 {{- else -}}

@@ -43,7 +43,7 @@ lifecycle:
     exec:
       command: [/fencepost, drain]
 {{- end }}
-{{- with .Values.containerSecurityContext }}
+{{- with .Values.securityContext }}
 securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -11,6 +11,13 @@ already: this is about what the values mean together. */ -}}
 {{- $policy := eq (include "fencepost.hasPolicy" .) "true" -}}
 {{- $controller := include "fencepost.controller" . -}}
 
+{{- /* Values that had another name. The schema lets the old ones through to here. */ -}}
+{{- range $old, $new := dict "controller" "workloadKind" "replicas" "replicaCount" "containerSecurityContext" "securityContext" -}}
+{{- if hasKey $v $old -}}
+{{- $why = append $why (printf "%s: renamed to %s" $old $new) -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The marks. */ -}}
 {{- if not $v.store.namespace -}}
 {{- $why = append $why "store.namespace is missing: name what shares marks, the same for all proxies of one upstream (say, orders). It is no name of a release or of a Kubernetes namespace: a new one forgets every mark" -}}
@@ -19,8 +26,8 @@ already: this is about what the values mean together. */ -}}
 {{- if gt (int (include "fencepost.replicas" .)) 1 -}}
 {{- $why = append $why (printf "store.type sqlite with %s replicas: each would have marks of its own, and a zombie refused by one passes at the next. Take Postgres, or one replica" (include "fencepost.replicas" .)) -}}
 {{- end -}}
-{{- if and (not $gateway) (not $workload) (kindIs "invalid" $v.replicas) -}}
-{{- $why = append $why "store.type sqlite in the pods of another chart, of which nothing here says how many there are: with two, each would have marks of its own. There has to be one; say so: replicas: 1" -}}
+{{- if and (not $gateway) (not $workload) (kindIs "invalid" $v.replicaCount) -}}
+{{- $why = append $why "store.type sqlite in the pods of another chart, of which nothing here says how many there are: with two, each would have marks of its own. There has to be one; say so: replicaCount: 1" -}}
 {{- end -}}
 {{- if $v.autoscaling.enabled -}}
 {{- $why = append $why "store.type sqlite with autoscaling: a second replica would have marks of its own. Take Postgres" -}}
