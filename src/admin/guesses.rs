@@ -32,7 +32,7 @@ impl Guesses {
         self.metrics.admin_refused(AdminRefusal::WrongToken);
         if let Some(left_out) = self.said.say(Instant::now()) {
             tracing::warn!(
-                peer = &*peer.text,
+                client = &*peer.text,
                 left_out,
                 "a wrong admin token was refused"
             );

@@ -174,7 +174,7 @@ pub struct Rejection {
     mark: Option<String>,
     gap: Option<String>,
     outcome: &'static str,
-    peer: String,
+    client: String,
     trace_id: Option<String>,
 }
 
@@ -189,7 +189,7 @@ impl From<Refusal> for Rejection {
             mark: refusal.mark.map(|mark| mark.to_string()),
             gap: refusal.gap().map(|gap| gap.to_string()),
             outcome: refusal.outcome.as_str(),
-            peer: refusal.peer,
+            client: refusal.peer,
             trace_id: refusal.trace_id,
         }
     }

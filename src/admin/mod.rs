@@ -20,7 +20,7 @@
 //! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}` (`settles_in_seconds`
 //! is null while the instance lives elsewhere); an epoch `{"instance","opening","token"}`; an audit entry
 //! `{"action","before","after","reason","actor","at"}`; a rejection
-//! `{"at","route","resource","token","mark","gap","outcome","peer","trace_id"}`. Tokens, marks and gaps
+//! `{"at","route","resource","token","mark","gap","outcome","client","trace_id"}`. Tokens, marks and gaps
 //! are JSON strings. Bodies may name an `actor` for the audit table; unknown members are refused.
 //!
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key

@@ -170,12 +170,12 @@ async fn a_view_says_what_goes_on() {
     let unknown = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "42", "mark": null, "gap": null, "outcome": "outcome-unknown",
-        "peer": "127.0.0.1:5000", "trace_id": null,
+        "client": "127.0.0.1:5000", "trace_id": null,
     });
     let rejection = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "41", "mark": "43", "gap": "2", "outcome": "stale-token",
-        "peer": "127.0.0.1:5000", "trace_id": "t",
+        "client": "127.0.0.1:5000", "trace_id": "t",
     });
     assert_eq!(
         admin.get("/v1/marks/order:42").await.json(),

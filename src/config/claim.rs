@@ -29,11 +29,11 @@ pub struct ClaimFile {
     /// Its path on the data port.
     #[schemars(extend("default" = "/.well-known/fencing/claim"))]
     pub path: Option<String>,
-    /// The clients that may claim, by the names in their certificates, as in `require_peer` of a
-    /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_peer` applies to
+    /// The clients that may claim, by the names in their certificates, as in `require_client` of a
+    /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_client` applies to
     /// claims as well.
     #[schemars(with = "Option<Vec<String>>")]
-    pub require_peer: Option<Vec<Option<String>>>,
+    pub require_client: Option<Vec<Option<String>>>,
     /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
     /// get a 403. Only the connection's address counts, no header: behind a load balancer, all
     /// clients have its address.
@@ -50,7 +50,7 @@ pub struct ClaimFile {
 pub struct ClaimSettings {
     pub path: String,
     /// Empty: every peer.
-    pub require_peer: Vec<PeerPattern>,
+    pub require_client: Vec<PeerPattern>,
     /// `None`: every address.
     pub addresses: Option<Vec<AddressRange>>,
     /// `None`: no token is asked for.
@@ -173,13 +173,14 @@ pub(super) fn settings(
         Some(OffOr::On(block)) => block,
         None => ClaimFile::default(),
     };
-    let require_peer = peer::patterns("claim.require_peer", block.require_peer, asked, report);
+    let require_client =
+        peer::patterns("claim.require_client", block.require_client, asked, report);
     let addresses = block.addresses.map(|list| addresses(list, listen, report));
     let tokens = block.token_file.map(|file| tokens(&file, report));
     let path = path(block.path.unwrap_or_else(|| PATH.to_owned()), report)?;
     Some(ClaimSettings {
         path,
-        require_peer,
+        require_client,
         addresses,
         // One that cannot be read is an error, with which nothing is served.
         tokens: tokens.flatten(),
@@ -193,24 +194,24 @@ pub(super) fn ways_around<'a>(
     report: &mut Report,
 ) {
     let limits = [
-        ("claim.require_peer", !claim.require_peer.is_empty()),
+        ("claim.require_client", !claim.require_client.is_empty()),
         ("claim.addresses", claim.addresses.is_some()),
         ("claim.token_file", claim.tokens.is_some()),
     ];
     let Some((at, _)) = limits.into_iter().find(|(_, given)| *given) else {
         return;
     };
-    let open = routes.find(|route| route.mode == Mode::Enforce && route.require_peer.is_empty());
+    let open = routes.find(|route| route.mode == Mode::Enforce && route.require_client.is_empty());
     if let Some(open) = open {
-        let hint = if claim.require_peer.is_empty() {
-            "give the route a require_peer, or let only those reach the port who may claim"
+        let hint = if claim.require_client.is_empty() {
+            "give the route a require_client, or let only those reach the port who may claim"
         } else {
-            "give the route a require_peer too"
+            "give the route a require_client too"
         };
         report.warn(
             at,
             format!(
-                "requests with a token raise marks as claims do, and the route {} takes them from every peer",
+                "requests with a token raise marks as claims do, and the route {} takes them from every client",
                 open.path
             ),
             hint,

@@ -25,7 +25,7 @@ pub struct LimitsFile {
     /// How many of them may come from one address: an IPv4 address, or an IPv6 /64. The default is
     /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
     /// clients come from one address, such as a single load balancer.
-    pub in_flight_per_peer: Option<CountOrNone>,
+    pub in_flight_per_client: Option<CountOrNone>,
     /// How many of them may be of one resource, waiting or in flight. The default is three quarters
     /// of `in_flight`. Use `none` if there is only one resource.
     pub in_flight_per_resource: Option<CountOrNone>,
@@ -37,7 +37,7 @@ pub struct LimitsFile {
     /// been idle longest is closed; if none is idle, the new one is. The default is three quarters
     /// of `connections`, and no limit for loopback addresses. Use `none` if all clients come from
     /// one address.
-    pub connections_per_peer: Option<CountOrNone>,
+    pub connections_per_client: Option<CountOrNone>,
     /// How many requests one HTTP/2 connection may have in progress; its client is told, and waits.
     #[schemars(extend("default" = 128))]
     pub http2_streams: Option<u64>,
@@ -74,7 +74,7 @@ pub struct LimitsFile {
     /// The same for one client: an IPv4 address, or an IPv6 /64. `none`: no number. In any case, a
     /// client's recent usage is at most three times what is left for all.
     #[schemars(extend("default" = "none"))]
-    pub new_resources_per_peer: Option<CountOrNone>,
+    pub new_resources_per_client: Option<CountOrNone>,
     /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
     /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream
     /// that speaks HTTP/2 may be slower until others need their places.
@@ -105,13 +105,13 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
     LimitSettings {
         in_flight,
         in_flight_per_connection: per_connection(file, in_flight, report),
-        in_flight_per_peer: per_peer("in_flight", in_flight, file.in_flight_per_peer, report),
+        in_flight_per_client: per_client("in_flight", in_flight, file.in_flight_per_client, report),
         in_flight_per_resource: per_resource(file, in_flight, report),
         connections,
-        connections_per_peer: per_peer(
+        connections_per_client: per_client(
             "connections",
             connections,
-            file.connections_per_peer,
+            file.connections_per_client,
             report,
         ),
         http2_streams: streams(file.http2_streams, report),
@@ -124,9 +124,9 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         body_memory: bytes("body_memory", file.body_memory, 256 << 20, report),
         key_bytes: key_bytes(file.key_bytes, report),
         new_resources: rate("new_resources", file.new_resources, Some(1000), report),
-        new_resources_per_peer: rate(
-            "new_resources_per_peer",
-            file.new_resources_per_peer,
+        new_resources_per_client: rate(
+            "new_resources_per_client",
+            file.new_resources_per_client,
             None,
             report,
         ),
@@ -187,7 +187,7 @@ fn per_connection(file: &LimitsFile, in_flight: usize, report: &mut Report) -> u
     share
 }
 
-fn per_peer(
+fn per_client(
     limit: &str,
     all: usize,
     given: Option<CountOrNone>,
@@ -200,7 +200,7 @@ fn per_peer(
             loopback: false,
         });
     };
-    let at = format!("limits.{limit}_per_peer");
+    let at = format!("limits.{limit}_per_client");
     let most = count(&at, Some(given.0?), 1, report);
     if most >= all {
         report.warn(

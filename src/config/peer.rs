@@ -5,7 +5,7 @@ use rustls::pki_types::DnsName;
 use super::addresses::Wrong;
 use super::problems::{Report, shown};
 
-/// One of `require_peer`.
+/// One of `require_client`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerPattern {
     /// This DNS name, in lower case.
@@ -79,7 +79,7 @@ pub(super) fn patterns(
     if list.is_empty() {
         report.error(
             at,
-            "no peer is let in",
+            "no client is allowed",
             "list some, or leave it out to allow every client",
         );
     } else if !asked {

@@ -62,6 +62,11 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
 pub(super) const RENAMED: &[(&str, &str)] = &[
     ("barrier.drain", "grace"),
     ("routes[].barrier.drain", "grace"),
+    ("limits.connections_per_peer", "connections_per_client"),
+    ("limits.in_flight_per_peer", "in_flight_per_client"),
+    ("limits.new_resources_per_peer", "new_resources_per_client"),
+    ("claim.require_peer", "require_client"),
+    ("routes[].require_peer", "require_client"),
 ];
 
 /// The name that a field has now.

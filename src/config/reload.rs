@@ -72,14 +72,14 @@ fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str
             }
         )*};
     }
-    // Not among them: key_bytes, new_resources and new_resources_per_peer.
+    // Not among them: key_bytes, new_resources and new_resources_per_client.
     keep!(
         in_flight
         in_flight_per_connection
-        in_flight_per_peer
+        in_flight_per_client
         in_flight_per_resource
         connections
-        connections_per_peer
+        connections_per_client
         http2_streams
         head_timeout
         idle_timeout

@@ -39,7 +39,7 @@ pub struct RouteFile {
     /// `tls.client_ca_file`. This is access control, not fencing: it applies in every mode, to
     /// every method, and to claims.
     #[schemars(with = "Option<Vec<String>>")]
-    pub require_peer: Option<Vec<Option<String>>>,
+    pub require_client: Option<Vec<Option<String>>>,
     /// The format of tokens, and their bounds.
     pub token: Option<TokenFile>,
     /// Whether more than one request may carry the same token. `once`: each token passes once.

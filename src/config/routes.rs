@@ -168,9 +168,9 @@ fn route(
             "raise body.buffer, or take {operation} and {digest} out of the key",
         );
     }
-    let require_peer = peer::patterns(
-        &format!("{at}.require_peer"),
-        file.require_peer,
+    let require_client = peer::patterns(
+        &format!("{at}.require_client"),
+        file.require_client,
         inherited.peers_are_named,
         report,
     );
@@ -185,7 +185,7 @@ fn route(
         methods: methods?,
         key: key?,
         mode,
-        require_peer,
+        require_client,
         token_format,
         token_bounds,
         key_bytes: inherited.key_bytes,
@@ -374,19 +374,19 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
 /// to the upstream (with a slash behind, say) may be the wider one's here.
 fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
     for (at, wide) in routes {
-        let open = wide.require_peer.is_empty();
+        let open = wide.require_client.is_empty();
         let around = routes.iter().find(|(_, route)| {
-            !route.require_peer.is_empty() && wide.pattern.surrounds(&route.pattern)
+            !route.require_client.is_empty() && wide.pattern.surrounds(&route.pattern)
         });
         if let Some((_, narrow)) = around.filter(|_| open) {
             report.warn(
                 format!("{at}.path"),
                 format!(
-                    "this route takes paths around {} (with a slash or more behind it) from every peer, and that \
+                    "this route takes paths around {} (with a slash or more behind it) from every client, and that \
                      one does not",
                     narrow.path
                 ),
-                "give this one a require_peer too, or let the narrower path end in /{*rest}",
+                "give this one a require_client too, or let the narrower path end in /{*rest}",
             );
         }
     }

@@ -225,13 +225,13 @@ pub struct LimitSettings {
     /// Of those, the ones of one connection.
     pub in_flight_per_connection: usize,
     /// Of those, the ones of one address; `None`: no limit.
-    pub in_flight_per_peer: Option<PeerShare>,
+    pub in_flight_per_client: Option<PeerShare>,
     /// Of those, the ones of one resource, waiting or in flight; `None`: no limit.
     pub in_flight_per_resource: Option<usize>,
     /// Open connections on the data port.
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
-    pub connections_per_peer: Option<PeerShare>,
+    pub connections_per_client: Option<PeerShare>,
     /// Requests at work on one HTTP/2 connection.
     pub http2_streams: u32,
     /// How long a client may take over the head of a request, or over its TLS handshake.
@@ -253,7 +253,7 @@ pub struct LimitSettings {
     /// Resources that may get their first mark in a second; `None`: no limit.
     pub new_resources: Option<u32>,
     /// Those of one client; `None`: no limit.
-    pub new_resources_per_peer: Option<u32>,
+    pub new_resources_per_client: Option<u32>,
     /// Bytes of a body that have to come in a second, on average; `None`: no limit.
     pub body_rate: Option<u64>,
 }
@@ -378,7 +378,7 @@ pub struct RouteSettings {
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
     /// Whose requests are let in; empty: everybody's.
-    pub require_peer: Vec<PeerPattern>,
+    pub require_client: Vec<PeerPattern>,
     pub token_format: TokenFormat,
     /// Which tokens it believes.
     pub token_bounds: TokenBounds,

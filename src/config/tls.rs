@@ -34,7 +34,7 @@ pub struct TlsFile {
     /// The CAs of client certificates: PEM. Without it, clients show none.
     pub client_ca_file: Option<PathBuf>,
     /// Whether a client must show one. `optional`: a client without one passes the handshake, and
-    /// has no name for `require_peer`; an invalid one never passes.
+    /// has no name for `require_client`; an invalid one never passes.
     #[schemars(extend("default" = "required"))]
     pub client_auth: Option<ClientAuth>,
     /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
@@ -328,7 +328,7 @@ fn pair(
     } else if identity.begins > now {
         report.warn(
             &cert_at,
-            "the certificate, or one of its chain, is not valid yet: its peers will refuse it",
+            "the certificate, or one of its chain, is not valid yet: the other side will refuse it",
             "is the clock of this machine right?",
         );
     }

@@ -130,12 +130,12 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
 
 /// Warns of paths without a route beside routes that let certain peers in only.
 fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report) {
-    let guarded = routes.iter().any(|route| !route.require_peer.is_empty());
+    let guarded = routes.iter().any(|route| !route.require_client.is_empty());
     if guarded && unmatched == Unmatched::SafeOnly {
         report.warn(
             "unmatched",
-            "GET, HEAD and OPTIONS of every peer pass on paths that no route matches, and the upstream may take \
-             one (with a slash behind it, say) for a route's that has a require_peer",
+            "GET, HEAD and OPTIONS of every client pass on paths that no route matches, and the upstream may take \
+             one (with a slash behind it, say) for a route's that has a require_client",
             "unmatched: refuse",
         );
     }

@@ -142,7 +142,7 @@ impl Running {
                 return;
             }
             if let Err(error) = fencing.store.leave(&fencing.instance()).await {
-                tracing::warn!(%error, "the store could not be told that this instance has ended; its peers will find out");
+                tracing::warn!(%error, "the store could not be told that this instance has ended; the other replicas will find out");
             }
         };
         // A million rows take a while. A store that does not answer fails the first of the calls, and ends this.

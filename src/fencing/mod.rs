@@ -248,7 +248,7 @@ impl Fencing {
     fn noted(&self, refused: Refused) -> Refused {
         let limit = match &refused {
             Refused::TooManyNew(growth::Full::All) => Some(Limit::NewResources),
-            Refused::TooManyNew(growth::Full::Each) => Some(Limit::NewResourcesPerPeer),
+            Refused::TooManyNew(growth::Full::Each) => Some(Limit::NewResourcesPerClient),
             Refused::QueueFull | Refused::CrowdFull => Some(Limit::Queue),
             Refused::ShareTaken => Some(Limit::InFlightPerResource),
             _ => None,
@@ -368,6 +368,6 @@ fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
 fn rates(settings: &Settings) -> Rates {
     Rates {
         all: settings.limits.new_resources,
-        each: settings.limits.new_resources_per_peer,
+        each: settings.limits.new_resources_per_client,
     }
 }

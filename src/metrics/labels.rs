@@ -50,14 +50,14 @@ label! {
         Connections = "connections",
         /// An idle connection was closed to make room for a new one.
         IdleClosed = "idle-closed",
-        /// `limits.connections_per_peer`.
-        ConnectionsPerPeer = "connections-per-peer",
+        /// `limits.connections_per_client`.
+        ConnectionsPerClient = "connections-per-client",
         /// `limits.in_flight`.
         InFlight = "in-flight",
         /// `limits.in_flight_per_connection`.
         InFlightPerConnection = "in-flight-per-connection",
-        /// `limits.in_flight_per_peer`.
-        InFlightPerPeer = "in-flight-per-peer",
+        /// `limits.in_flight_per_client`.
+        InFlightPerClient = "in-flight-per-client",
         /// `limits.in_flight_per_resource`.
         InFlightPerResource = "in-flight-per-resource",
         /// Three quarters of `limits.in_flight`, taken by tunnels.
@@ -78,8 +78,8 @@ label! {
         StreamResets = "stream-resets",
         /// `limits.new_resources`.
         NewResources = "new-resources",
-        /// `limits.new_resources_per_peer`.
-        NewResourcesPerPeer = "new-resources-per-peer",
+        /// `limits.new_resources_per_client`.
+        NewResourcesPerClient = "new-resources-per-client",
         /// `barrier.queue`.
         Queue = "queue",
         /// `upstream.http2_connections`, and all streams of those connections.
@@ -134,7 +134,7 @@ label! {
         /// Not forwarded: the upstream refused the connection.
         UpstreamUnreachable = "upstream-unreachable",
         /// Refused: the client's certificate has no name that the route lets in.
-        PeerRefused = "peer-refused",
+        ClientRefused = "client-refused",
         /// Refused: a claim without the token of `claim.token_file`.
         Unauthorized = "unauthorized",
         /// Forwarded, and no whole answer came back (broken, or too slow), or one that leaves open

@@ -182,7 +182,7 @@ fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<
         Refusal::Ambiguous(why)
     })?;
     if !routes.iter().all(|route| peer.may_use(&route.settings)) {
-        return Err(Refusal::PeerRefused);
+        return Err(Refusal::ClientRefused);
     }
     let format = route.settings.token_format;
     if !routes

@@ -76,7 +76,7 @@ pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
     let route = Arc::clone(route);
     // Access control, not fencing: in every mode, and before anything is said of the rest.
     if !peer.may_use(&route.settings) {
-        return Class::Refused(Some(route), Refusal::PeerRefused);
+        return Class::Refused(Some(route), Refusal::ClientRefused);
     }
     // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
     // the upstream.

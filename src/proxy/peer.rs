@@ -66,7 +66,7 @@ impl Peer {
 
     /// Whether a route lets this peer in.
     pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
-        self.is_one_of(&route.require_peer)
+        self.is_one_of(&route.require_client)
     }
 
     /// Whether this peer may claim, as far as its names and its address say.
@@ -75,7 +75,7 @@ impl Peer {
             self.ip
                 .is_some_and(|ip| ranges.iter().any(|range| range.has(ip)))
         });
-        from_there && self.is_one_of(&claim.require_peer)
+        from_there && self.is_one_of(&claim.require_client)
     }
 
     fn is_one_of(&self, wanted: &[PeerPattern]) -> bool {

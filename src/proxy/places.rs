@@ -25,7 +25,7 @@ const FULL: &str = "Nothing was forwarded. See limits.in_flight.";
 const CONNECTION_FULL: &str = "The requests of this connection have as many places as one may \
     have. Nothing was forwarded. See limits.in_flight_per_connection.";
 const PEER_FULL: &str = "The requests of this address have as many places as one may have. \
-    Nothing was forwarded. See limits.in_flight_per_peer.";
+    Nothing was forwarded. See limits.in_flight_per_client.";
 
 const TUNNELS_FULL: &str = "Three quarters of all places are taken by tunnels, which last as long \
     as their clients like. Nothing was forwarded. See limits.in_flight.";
@@ -36,7 +36,7 @@ pub(super) struct Places {
     tunnels: Arc<Semaphore>,
     per_connection: usize,
     /// `None`: no limit.
-    per_peer: Option<(PeerShare, Arc<Counts<Network>>)>,
+    per_client: Option<(PeerShare, Arc<Counts<Network>>)>,
     /// Where fewer are free, requests that wait for their clients make room.
     low: usize,
     slow: Arc<SlowClients>,
@@ -63,12 +63,12 @@ impl Drop for Taken {
 
 impl Places {
     pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
-        let per_peer = limits.in_flight_per_peer;
+        let per_client = limits.in_flight_per_client;
         Self {
             free: Arc::new(Semaphore::new(limits.in_flight)),
             tunnels: Arc::new(Semaphore::new(limits.tunnels())),
             per_connection: limits.in_flight_per_connection,
-            per_peer: per_peer.map(|share| (share, Arc::default())),
+            per_client: per_client.map(|share| (share, Arc::default())),
             low: (limits.in_flight / 8).max(1),
             slow: Arc::default(),
             metrics,
@@ -99,7 +99,7 @@ impl Places {
             .places
             .take(self.per_connection)
             .ok_or_else(|| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
-        let of_peer = match (&self.per_peer, peer.ip) {
+        let of_peer = match (&self.per_client, peer.ip) {
             (Some((share, counts)), Some(ip)) if share.counts(ip) => {
                 // Where none is free, the refusal says that.
                 let free = self.free.available_permits().max(1);
@@ -109,7 +109,7 @@ impl Places {
                     // The address may be a load balancer's, with slow clients behind it.
                     let now = Instant::now();
                     self.slow.make_room_of(network, self.low, now);
-                    refused(Limit::InFlightPerPeer, PEER_FULL)
+                    refused(Limit::InFlightPerClient, PEER_FULL)
                 })?)
             }
             _ => None,
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(taken(&places, &of(9, Some("192.0.2.8"))).len(), 3);
         drop(held);
         assert_eq!(taken(&places, &of(9, address)).len(), 12);
-        let (_, counts) = places.per_peer.expect("a share");
+        let (_, counts) = places.per_client.expect("a share");
         assert!(counts.is_empty(), "no entry without a place");
     }
 
@@ -227,11 +227,11 @@ mod tests {
             let some = places("in_flight: 16");
             assert_eq!(taken(&some, &of(9, ip)).len(), 16, "{ip:?}");
         }
-        let some = places("in_flight: 16, in_flight_per_peer: 5");
+        let some = places("in_flight: 16, in_flight_per_client: 5");
         let held = taken(&some, &of(9, Some("127.0.0.1")));
         assert_eq!(held.len(), 5);
         assert_eq!(taken(&some, &of(9, None)).len(), 11);
-        let some = places("in_flight: 16, in_flight_per_peer: none");
+        let some = places("in_flight: 16, in_flight_per_client: none");
         assert_eq!(taken(&some, &of(9, Some("192.0.2.7"))).len(), 16);
     }
 

@@ -87,7 +87,7 @@ pub(crate) enum Refusal {
     MethodNotAllowed(String),
     TooLarge(String),
     /// The client's certificate has none of the names that the route lets in.
-    PeerRefused,
+    ClientRefused,
     /// The client is none of those that may claim.
     ClaimRefused,
     /// A claim without the bearer token of claims.
@@ -245,8 +245,8 @@ impl Refusal {
                 (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Upgrade not allowed"),
             Self::Unauthorized =>
                 (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED, Never, "Bearer token required"),
-            Self::PeerRefused | Self::ClaimRefused =>
-                (O::PeerRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never, "Client not allowed"),
+            Self::ClientRefused | Self::ClaimRefused =>
+                (O::ClientRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never, "Client not allowed"),
             Self::NoRoute =>
                 (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED, Never, "No matching route"),
             Self::MethodNotAllowed(_) =>
@@ -357,10 +357,10 @@ impl Refusal {
                 "This proxy does not forward TRACE or CONNECT.".into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),
-            Self::PeerRefused => "This route is limited to certain clients (require_peer), and the client's certificate \
+            Self::ClientRefused => "This route is limited to certain clients (require_client), and the client's certificate \
                  names none of them. Nothing was forwarded."
                 .into(),
-            Self::ClaimRefused => "Claims are limited to certain clients (claim.require_peer, claim.addresses), and \
+            Self::ClaimRefused => "Claims are limited to certain clients (claim.require_client, claim.addresses), and \
                  this client is not one of them. Nothing was claimed."
                 .into(),
             Self::Unauthorized => "Send one `Authorization: Bearer …` header with the token from claim.token_file. Nothing \

@@ -59,7 +59,7 @@ impl Table {
             strict: settings
                 .routes
                 .iter()
-                .any(|route| route.mode == Mode::Enforce || !route.require_peer.is_empty()),
+                .any(|route| route.mode == Mode::Enforce || !route.require_client.is_empty()),
             unmatched: settings.unmatched,
             unmatched_metrics: metrics.route(UNMATCHED),
             claim: settings.claim.clone(),

@@ -120,8 +120,8 @@ impl Acceptor {
                         return (stream, slot);
                     }
                     tracing::debug!(
-                        peer = ip.map(|ip| ip.to_string()),
-                        "closed: its address has limits.connections_per_peer connections"
+                        client = ip.map(|ip| ip.to_string()),
+                        "closed: its address has limits.connections_per_client connections"
                     );
                 }
                 Err(error) => self.failed(&error).await,

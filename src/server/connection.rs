@@ -140,7 +140,7 @@ impl Connections {
         if failed.reason == HandshakeError::Timeout {
             self.metrics.limit(Limit::HeadTimeout);
         }
-        tracing::debug!(error = %failed, reason = failed.reason.as_str(), peer = &*peer.text, "a TLS handshake failed");
+        tracing::debug!(error = %failed, reason = failed.reason.as_str(), client = &*peer.text, "a TLS handshake failed");
         None
     }
 

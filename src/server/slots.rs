@@ -18,7 +18,7 @@ use crate::proxy::Network;
 pub(super) struct Slots {
     all: Arc<Semaphore>,
     /// `None`: no limit.
-    per_peer: Option<(PeerShare, Arc<Counts<Network>>)>,
+    per_client: Option<(PeerShare, Arc<Counts<Network>>)>,
     metrics: Arc<Metrics>,
 }
 
@@ -40,10 +40,10 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
-        let per_peer = limits.connections_per_peer;
+        let per_client = limits.connections_per_client;
         Self {
             all: Arc::new(Semaphore::new(limits.connections)),
-            per_peer: per_peer.map(|share| (share, Arc::default())),
+            per_client: per_client.map(|share| (share, Arc::default())),
             metrics,
         }
     }
@@ -66,7 +66,7 @@ impl Slots {
     /// Whose connections have to make room for one more from `ip`, where none is free: its own
     /// address's, if that has its share.
     pub(super) fn over_share(&self, ip: Option<IpAddr>) -> Option<Network> {
-        let (share, peers) = self.per_peer.as_ref()?;
+        let (share, peers) = self.per_client.as_ref()?;
         let ip = ip.filter(|ip| share.counts(*ip))?;
         let network = Network::of(ip);
         (!share.gives(peers.of(network), 1)).then_some(network)
@@ -74,7 +74,7 @@ impl Slots {
 
     /// One more was closed at once, since its address has its share.
     pub(super) fn refused(&self) {
-        self.metrics.limit(Limit::ConnectionsPerPeer);
+        self.metrics.limit(Limit::ConnectionsPerClient);
     }
 
     /// The place of a connection from `ip`. If that has all the connections it may have, `make_room` is
@@ -85,7 +85,7 @@ impl Slots {
         ip: Option<IpAddr>,
         make_room: impl FnOnce(Network) -> bool,
     ) -> Option<Slot> {
-        let peer = match (&self.per_peer, ip) {
+        let peer = match (&self.per_client, ip) {
             (Some((share, peers)), Some(ip)) if share.counts(ip) => {
                 let network = Network::of(ip);
                 let take = || {
@@ -94,7 +94,7 @@ impl Slots {
                     peers.take(network, |held| share.gives(held, free))
                 };
                 let taken = take().or_else(|| {
-                    self.metrics.limit(Limit::ConnectionsPerPeer);
+                    self.metrics.limit(Limit::ConnectionsPerClient);
                     make_room(network).then(take)?
                 });
                 Some(Arc::new(taken?))

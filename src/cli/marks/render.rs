@@ -86,18 +86,21 @@ pub fn view(answer: &Value) -> String {
     section(
         &mut out,
         "Refused lately",
-        &["AT", "OUTCOME", "TOKEN", "MARK", "PEER", "TRACE"],
-        items(answer, "rejections")
-            .iter()
-            .map(|row| columns(row, &["at", "outcome", "token", "mark", "peer", "trace_id"])),
+        &["AT", "OUTCOME", "TOKEN", "MARK", "CLIENT", "TRACE"],
+        items(answer, "rejections").iter().map(|row| {
+            columns(
+                row,
+                &["at", "outcome", "token", "mark", "client", "trace_id"],
+            )
+        }),
     );
     section(
         &mut out,
         "Outcome unknown lately",
-        &["AT", "TOKEN", "PEER", "TRACE"],
+        &["AT", "TOKEN", "CLIENT", "TRACE"],
         items(answer, "latest_unknown")
             .iter()
-            .map(|row| columns(row, &["at", "token", "peer", "trace_id"])),
+            .map(|row| columns(row, &["at", "token", "client", "trace_id"])),
     );
     section(
         &mut out,

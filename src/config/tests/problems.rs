@@ -106,8 +106,8 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "must be greater than zero",
     ),
     (
-        "limits:\n  connections_per_peer: many",
-        "limits.connections_per_peer",
+        "limits:\n  connections_per_client: many",
+        "limits.connections_per_client",
         "whole number, or none",
     ),
     (
@@ -116,8 +116,8 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "must be greater than zero",
     ),
     (
-        "limits:\n  in_flight_per_peer: 0",
-        "limits.in_flight_per_peer",
+        "limits:\n  in_flight_per_client: 0",
+        "limits.in_flight_per_client",
         "must be greater than zero",
     ),
     (
@@ -266,8 +266,8 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "Unix socket have no address",
     ),
     (
-        "claim:\n  require_peer: [a.svc]",
-        "claim.require_peer",
+        "claim:\n  require_client: [a.svc]",
+        "claim.require_client",
         "not asked for certificates",
     ),
     (
@@ -386,14 +386,14 @@ const ERRORS: [(&str, &str, &str); 107] = [
         "decimal, hex",
     ),
     (
-        "routes:\n- path: /a\n  resource: a\n  require_peer: [a.svc]",
-        "routes[0].require_peer",
+        "routes:\n- path: /a\n  resource: a\n  require_client: [a.svc]",
+        "routes[0].require_client",
         "not asked for certificates",
     ),
     (
-        "routes:\n- path: /a\n  resource: a\n  require_peer: []",
-        "routes[0].require_peer",
-        "no peer is let in",
+        "routes:\n- path: /a\n  resource: a\n  require_client: []",
+        "routes[0].require_client",
+        "no client is allowed",
     ),
     (
         "routes:\n- path: /a\n  resource: a\n  reuse: twice",
@@ -552,7 +552,7 @@ fn mutual() -> (tempfile::TempDir, String) {
 #[test]
 fn ways_around_a_guarded_route_are_told() {
     let (_dir, base) = mutual();
-    let guarded = "{ path: '/a/{id}', resource: 'a:{id}', require_peer: [b.svc] }";
+    let guarded = "{ path: '/a/{id}', resource: 'a:{id}', require_client: [b.svc] }";
     for (routes, told) in [
         (format!("[{guarded}]"), &["unmatched"][..]),
         (
@@ -568,13 +568,13 @@ fn ways_around_a_guarded_route_are_told() {
             &["unmatched"],
         ),
         (
-            "[{ path: '/a/{*all}', resource: a, require_peer: [b.svc] }, { path: '/{*all}', resource: '{path}' }]"
+            "[{ path: '/a/{*all}', resource: a, require_client: [b.svc] }, { path: '/{*all}', resource: '{path}' }]"
                 .to_owned(),
             &["unmatched"],
         ),
     ] {
         let (settings, warnings) = good(&format!("{base}routes: {routes}\n"));
-        assert_eq!(settings.routes[0].require_peer.len(), 1);
+        assert_eq!(settings.routes[0].require_client.len(), 1);
         let mut paths: Vec<_> = warnings.iter().map(|w| w.path.as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, told, "{routes}: {warnings:?}");
@@ -606,7 +606,7 @@ fn limits_of_claims_that_requests_go_around_are_told() {
     let token = format!("token_file: {}", token.display());
     let (_dir, mutual) = mutual();
     let route = "{ path: /a, resource: a }";
-    let guarded = "{ path: /a, resource: a, require_peer: [b.svc] }";
+    let guarded = "{ path: /a, resource: a, require_client: [b.svc] }";
     let observed = "{ path: /a, resource: a, mode: observe }";
     for (base, claim, route, told) in [
         (BASE, &*token, route, Some("claim.token_file")),
@@ -621,9 +621,9 @@ fn limits_of_claims_that_requests_go_around_are_told() {
         (&mutual, &*token, guarded, None),
         (
             &mutual,
-            "require_peer: [c.svc]",
+            "require_client: [c.svc]",
             route,
-            Some("claim.require_peer"),
+            Some("claim.require_client"),
         ),
     ] {
         let text = format!("{base}claim: {{ {claim} }}\nroutes: [{route}]\n");
@@ -876,12 +876,12 @@ fn warnings_do_not_stop_a_start() {
             "limits.http2_streams",
         ),
         (
-            "limits: { in_flight: 128, in_flight_per_peer: 128 }",
-            "limits.in_flight_per_peer",
+            "limits: { in_flight: 128, in_flight_per_client: 128 }",
+            "limits.in_flight_per_client",
         ),
         (
-            "limits: { connections: 128, connections_per_peer: 200 }",
-            "limits.connections_per_peer",
+            "limits: { connections: 128, connections_per_client: 200 }",
+            "limits.connections_per_client",
         ),
         (
             "limits: { in_flight: 128, in_flight_per_resource: 128 }",
@@ -940,7 +940,7 @@ fn warnings_do_not_stop_a_start() {
 fn shares_that_leave_room_are_not_warned_of() {
     for text in [
         "limits: { in_flight: 128 }",
-        "limits: { in_flight: 128, in_flight_per_peer: none, in_flight_per_resource: none }",
+        "limits: { in_flight: 128, in_flight_per_client: none, in_flight_per_resource: none }",
         "limits: { in_flight: 128, in_flight_per_connection: 127, http2_streams: 127 }",
         "barrier: { queue: 96 }\nlimits: { in_flight: 128 }",
     ] {

@@ -6,7 +6,7 @@
 //!
 //! The value is one element of Envoy's format: `Hash=…;URI=…;DNS=…`, with a `URI` and a `DNS` for each
 //! name. The hash is the SHA-256 of the certificate in DER, in lower-case hexadecimal digits. The names
-//! are those that `require_peer` goes by. The subject is left out: its text can be read in two ways.
+//! are those that `require_client` goes by. The subject is left out: its text can be read in two ways.
 //! (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers>)
 
 use std::fmt::Write as _;

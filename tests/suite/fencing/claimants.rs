@@ -40,7 +40,7 @@ async fn certain_addresses_only() {
         let answer = request.send_from(from, proxy.data()).await;
         assert_eq!(answer.status(), status, "{from}: {}", answer.text());
         if status == 403 {
-            answer.assert_problem(403, "peer-refused");
+            answer.assert_problem(403, "client-refused");
             assert_eq!(proxy.token("order:7").await, None);
         }
     }

@@ -135,7 +135,7 @@ async fn what_two_readers_could_take_for_different_things_is_refused() {
             line["outcome"] == "version-not-supported"
         })
         .await;
-    assert_eq!(line["peer"], "127.0.0.1");
+    assert_eq!(line["client"], "127.0.0.1");
     assert_eq!(line["route"], "unmatched");
 }
 

@@ -171,7 +171,7 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
             line.to_string().contains(secret)
         })
         .await;
-    for field in ["resource", "token", "mark", "gap", "route", "peer"] {
+    for field in ["resource", "token", "mark", "gap", "route", "client"] {
         assert!(refusal.get(field).is_some(), "{field}: {refusal}");
     }
 }

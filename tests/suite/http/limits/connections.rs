@@ -130,7 +130,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
 
 #[tokio::test]
 async fn an_idle_connection_makes_room_for_another_of_its_address() {
-    let limits = "limits: { connections_per_peer: 2, idle_timeout: 300s }";
+    let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
     let (_upstream, proxy) = limited(limits).await;
     let (first, second) = (served(&proxy).await, served(&proxy).await);
     // At first none has been idle for long: one is closed at once, as if all were at work.
@@ -172,14 +172,14 @@ async fn a_tunnel_keeps_its_place() {
 
 #[tokio::test]
 async fn one_address_has_no_more_connections_than_it_may() {
-    let (_upstream, proxy) = limited("limits: { connections_per_peer: 2 }").await;
+    let (_upstream, proxy) = limited("limits: { connections_per_client: 2 }").await;
     let (first, second) = (served(&proxy).await, served(&proxy).await);
     let mut third = Wire::connect(proxy.data())
         .await
         .expect("the kernel takes it");
     let closed = soon("the close", third.some()).await;
     assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
-    assert!((reached(&proxy, "connections-per-peer").await - 1.0).abs() < 0.5);
+    assert!((reached(&proxy, "connections-per-client").await - 1.0).abs() < 0.5);
     drop(first);
     open(&proxy, 1.0).await;
     let fourth = served(&proxy).await;

@@ -57,7 +57,7 @@ over_both_stores! {
         let metrics = proxy.metrics().await;
         let new = metrics.sum("fencepost_new_resources_total", &[]);
         assert!((new - f64::from(u32::try_from(granted + 3).expect("few"))).abs() < 0.5, "{new}");
-        assert!(metrics.sum(SERIES, &[("limit", "new-resources-per-peer")]) >= 1.0);
+        assert!(metrics.sum(SERIES, &[("limit", "new-resources-per-client")]) >= 1.0);
         // An operator is not bounded.
         let body = serde_json::json!({ "token": "7", "reason": "a test" });
         let answer = proxy.command("/v1/marks/order:by-hand/advance", &body).await;
@@ -79,9 +79,9 @@ over_both_stores! {
 #[tokio::test]
 async fn one_client_leaves_room_for_others() {
     let (_upstream, proxy) =
-        limited("limits: { new_resources: 1000, new_resources_per_peer: 1 }").await;
+        limited("limits: { new_resources: 1000, new_resources_per_client: 1 }").await;
     fill(&proxy, "a").await;
-    assert!(reached(&proxy, "new-resources-per-peer").await >= 1.0);
+    assert!(reached(&proxy, "new-resources-per-client").await >= 1.0);
     assert!(reached(&proxy, "new-resources").await < 0.5);
     let other = Ipv4Addr::new(127, 0, 0, 2);
     let answer = claim("other").send_from(other, proxy.data()).await;

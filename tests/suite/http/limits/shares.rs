@@ -208,7 +208,7 @@ async fn begin_from(ip: &str, proxy: &Proxy, request: &Request) -> Exchange {
 
 #[tokio::test]
 async fn one_address_leaves_places_to_others() {
-    let (upstream, proxy) = limited("limits: { in_flight: 8, in_flight_per_peer: 2 }").await;
+    let (upstream, proxy) = limited("limits: { in_flight: 8, in_flight_per_client: 2 }").await;
     let gate = hold(&upstream, "/slow");
     let request = post("/orders/7").token(1);
     let (mut first, mut second) = {
@@ -221,7 +221,7 @@ async fn one_address_leaves_places_to_others() {
     let answer = third.finish().await;
     answer.assert_problem(503, "overloaded");
     assert_eq!(answer.retry_after(), Some(1));
-    let times = reached(&proxy, "in-flight-per-peer").await;
+    let times = reached(&proxy, "in-flight-per-client").await;
     assert!((times - 1.0).abs() < 0.5, "{times}");
     let mut other = begin_from("127.0.0.3", &proxy, &request).await;
     other.finish().await.assert_forwarded();
@@ -235,7 +235,7 @@ async fn one_address_leaves_places_to_others() {
 /// An address that has its share makes room for itself, and nobody else's request is cut for it.
 #[tokio::test]
 async fn an_address_with_its_share_cuts_no_others_slow_request() {
-    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_peer: 2 }").await;
+    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_client: 2 }").await;
     let slow = put("/orders/7").token(1).header("Content-Length", "5");
     let mut other = begin_from("127.0.0.3", &proxy, &slow).await;
     let mut own = begin_from("127.0.0.2", &proxy, &slow).await;
@@ -260,7 +260,7 @@ async fn an_address_with_its_share_cuts_no_others_slow_request() {
 /// One that has all its connections gives one of them up for one more, and no second one.
 #[tokio::test]
 async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
-    let limits = "limits: { connections: 4, connections_per_peer: 3, idle_timeout: 300s }";
+    let limits = "limits: { connections: 4, connections_per_client: 3, idle_timeout: 300s }";
     let (_upstream, proxy) = limited(limits).await;
     let request = get("/");
     let mut idle = Vec::new();
@@ -362,7 +362,7 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
 /// However many addresses there are, they have no share all together that leaves nothing to one more.
 #[tokio::test]
 async fn addresses_together_leave_places_to_one_more() {
-    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_peer: 12 }").await;
+    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_client: 12 }").await;
     let gate = hold(&upstream, "/slow");
     let slow = get("/slow");
     let mut held = Vec::new();
@@ -373,7 +373,7 @@ async fn addresses_together_leave_places_to_one_more() {
         upstream.reached(so_far).await;
     }
     // What one address leaves, two leave less of.
-    until_reached(&proxy, "in-flight-per-peer").await;
+    until_reached(&proxy, "in-flight-per-client").await;
     assert_eq!(upstream.count(), 15);
     let request = post("/orders/7").token(1);
     let mut other = begin_from("127.0.0.4", &proxy, &request).await;

@@ -1,4 +1,4 @@
-//! `require_peer`: who is let in on a route, by the names in a client's certificate. Access control beside
+//! `require_client`: who is let in on a route, by the names in a client's certificate. Access control beside
 //! the fencing: nothing gets around it, whatever the mode, the method or the spelling.
 
 use super::{Rig, send};
@@ -9,13 +9,13 @@ const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
 
 fn guarded(rig: &Rig, peers: &str) -> Config {
     let config = rig.mutual("optional").with("{ unmatched: refuse }");
-    config.route(&format!("{{ require_peer: {peers} }}"))
+    config.route(&format!("{{ require_client: {peers} }}"))
 }
 
 /// Asserts that it was refused for want of a name, and that nothing was forwarded.
 #[track_caller]
 fn assert_refused(answer: &Answer, upstream: &Upstream, before: usize) {
-    let problem = answer.assert_problem(403, "peer-refused");
+    let problem = answer.assert_problem(403, "client-refused");
     assert_eq!(problem["retry"], "never");
     assert_eq!(upstream.count(), before, "nothing was forwarded");
 }
@@ -67,7 +67,7 @@ async fn only_the_named_peers_are_let_in() {
         Some(token),
         "the mark is as it was"
     );
-    let refused = [("outcome", "peer-refused"), ("route", "/orders/{id}")];
+    let refused = [("outcome", "client-refused"), ("route", "/orders/{id}")];
     let metrics = proxy.metrics().await;
     let count = metrics.sum("fencepost_requests_total", &refused);
     assert!((count - 28.0).abs() < 0.5, "{count}");
@@ -83,13 +83,13 @@ async fn the_log_names_the_peer() {
     send(&worker, &proxy, &put("/orders/7").token(2)).await;
     send(&worker, &proxy, &put("/orders/7").token(1)).await;
     for (outcome, name) in [
-        ("peer-refused", format!("{URI}, other.pay.svc")),
+        ("client-refused", format!("{URI}, other.pay.svc")),
         ("stale-token", "worker.pay.svc".to_owned()),
     ] {
         let line = proxy
             .logged(outcome, |line| line["outcome"] == outcome)
             .await;
-        assert_eq!(line["peer_name"], name, "{line}");
+        assert_eq!(line["client_name"], name, "{line}");
     }
 }
 
@@ -140,9 +140,9 @@ async fn a_claim_has_to_satisfy_the_route_it_names() {
     let rig = Rig::new().await;
     let config = guarded(&rig, "[worker.pay.svc]").with(
         "{ routes: [
-            { path: '/orders/{id}', resource: 'order:{id}', require_peer: [worker.pay.svc] },
+            { path: '/orders/{id}', resource: 'order:{id}', require_client: [worker.pay.svc] },
             { path: '/open/{id}', resource: 'open:{id}' },
-            { path: '/both/{id}', resource: 'open:{id}', require_peer: [worker.pay.svc] },
+            { path: '/both/{id}', resource: 'open:{id}', require_client: [worker.pay.svc] },
         ] }",
     );
     let proxy = Proxy::start(&config).await;
@@ -180,7 +180,7 @@ async fn grpc_hears_permission_denied() {
     let answer = call.http2_over(Box::new(stream)).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.header("grpc-status"), Some("7"));
-    assert_eq!(answer.outcome(), Some("peer-refused"));
+    assert_eq!(answer.outcome(), Some("client-refused"));
     assert_eq!(rig.upstream.count(), 0);
 }
 
@@ -200,12 +200,12 @@ async fn a_name_is_the_certificates_and_not_a_headers() {
     }
 }
 
-/// `claim.require_peer` is for claims alone, and comes on top of the routes'.
+/// `claim.require_client` is for claims alone, and comes on top of the routes'.
 #[tokio::test]
 async fn only_the_named_peers_may_claim() {
     let rig = Rig::new().await;
     let config = rig.mutual("optional");
-    let proxy = Proxy::start(&config.with("claim: { require_peer: [locks.pay.svc] }")).await;
+    let proxy = Proxy::start(&config.with("claim: { require_client: [locks.pay.svc] }")).await;
     let claim = |token: u64| {
         post("/.well-known/fencing/claim")
             .header("X-Fencing-Target", "PUT /orders/7")

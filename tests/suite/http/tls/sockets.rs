@@ -38,7 +38,7 @@ async fn both_ends_may_be_sockets() {
     assert_eq!(arrival.head.get("x-forwarded-proto"), Some("http"));
     proxy
         .logged("the refusal", |line| {
-            line["outcome"] == "stale-token" && line["peer"] == "unix"
+            line["outcome"] == "stale-token" && line["client"] == "unix"
         })
         .await;
 }
@@ -51,7 +51,7 @@ async fn tls_works_over_a_socket_and_names_peers_there() {
     let config = rig
         .mutual("required")
         .with(&format!("{{ listen: 'unix:{}' }}", front.display()))
-        .route("{ require_peer: [worker.pay.svc] }");
+        .route("{ require_client: [worker.pay.svc] }");
     let _proxy = Proxy::start(&config).await;
     for (name, status) in [("worker.pay.svc", 200), ("other.pay.svc", 403)] {
         let client = rig.named(&[name]);

@@ -163,7 +163,7 @@ async fn wrong_tokens_are_logged_and_counted_and_the_right_one_still_works() {
         })
         .await;
     assert!(
-        line["peer"]
+        line["client"]
             .as_str()
             .is_some_and(|peer| peer.starts_with("127.0.0.1:")),
         "{line}"
