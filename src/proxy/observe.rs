@@ -138,10 +138,13 @@ impl Proxy {
                     outcome
                 }
             };
-            // An exchange that did not fail, or whose client has left, only drops its end.
-            if exchange.await.is_err() {
-                route.metrics.request(outcome);
-            }
+            // A stop waits for checks, and not for what they stand beside.
+            tokio::spawn(async move {
+                // An exchange that did not fail, or whose client has left, only drops its end.
+                if exchange.await.is_err() {
+                    route.metrics.request(outcome);
+                }
+            });
         });
     }
 }

@@ -143,7 +143,9 @@ impl Acceptor {
                 if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
                     return place;
                 }
-                if look % PATIENCE == 0 || !self.idle.is_anyone_leaving() {
+                let in_vain = look == LOOKS && of.is_some();
+                let leaving = self.idle.is_anyone_leaving(Instant::now());
+                if !in_vain && (look % PATIENCE == 0 || !leaving) {
                     self.make_room(of);
                 }
             }

@@ -124,11 +124,11 @@ impl IdleConnections {
         }
     }
 
-    /// Whether a connection was asked to make room, has not gone yet, and has not said that it stays.
-    pub(super) fn is_anyone_leaving(&self) -> bool {
+    /// Whether a connection was asked to make room, has nothing to do any more, and has not gone yet.
+    pub(super) fn is_anyone_leaving(&self, now: Instant) -> bool {
         let members = self.members();
         let mut open = members.open.values();
-        open.any(|presence| presence.activity.is(Signal::MakeRoom))
+        open.any(|presence| presence.activity.is(Signal::MakeRoom) && !presence.is_busy(now))
     }
 
     /// As [`Self::close_longest`], among the connections of one peer.
@@ -196,7 +196,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert!(!all.close_longest(Instant::now()), "all are new");
-        assert!(!all.is_anyone_leaving());
+        assert!(!all.is_anyone_leaving(Instant::now()));
         tokio::time::sleep(AT_LEAST).await;
         // The first has a request under way, the second the beginning of one; the fourth's client does
         // not take the end of its answer.
@@ -213,7 +213,7 @@ mod tests {
             "all others are told or busy"
         );
         assert_eq!(told(), [false, false, true, true]);
-        assert!(all.is_anyone_leaving());
+        assert!(all.is_anyone_leaving(Instant::now()));
         // One that was told and found busy stays.
         open[2].1.stays();
         drop(request);
