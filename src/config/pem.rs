@@ -109,7 +109,7 @@ pub(super) fn revocations(
         report.warn(
             at,
             format!(
-                "a list in {} is past its next update: no client is let in",
+                "a revocation list in {} has expired: no client is accepted",
                 file.display()
             ),
             "replace it; it is read without a restart",

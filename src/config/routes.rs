@@ -296,7 +296,7 @@ pub(super) fn longer_than_settle(at: String, report: &mut Report) {
     report.warn(
         at,
         "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
-         still take effect after a newer token has been let in",
+         still take effect after a newer token has been admitted",
         "raise barrier.settle to the longest time that the upstream works on a request",
     );
 }

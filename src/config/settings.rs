@@ -377,7 +377,7 @@ pub struct RouteSettings {
     /// `None` only in bypass mode.
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
-    /// Whose requests are let in; empty: everybody's.
+    /// The clients whose requests are allowed; empty: all clients.
     pub require_client: Vec<PeerPattern>,
     pub token_format: TokenFormat,
     /// Which tokens it believes.
