@@ -15,7 +15,9 @@ use crate::marks::{AuditRow, EpochRow, MarkRow, News, Override, StoreError};
 const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 
 /// The core, for the admin API.
-pub(super) struct Core(pub Arc<Fencing>);
+pub(super) struct Core {
+    pub fencing: Arc<Fencing>,
+}
 
 /// An unknown outcome of this run is named by its instance and a number. The instance is part of it, since the number
 /// alone would name something else at another proxy, or after a restart.
@@ -46,19 +48,19 @@ impl Core {
             actor: actor.to_owned(),
             at_ms: 0,
         };
-        self.0.store.record_audit(&row).await
+        self.fencing.store.record_audit(&row).await
     }
 
     async fn announce(&self, news: News) {
-        if let Err(error) = self.0.store.announce(&[news]).await {
+        if let Err(error) = self.fencing.store.announce(&[news]).await {
             tracing::debug!(%error, "an announcement was lost; the other instances will look");
         }
     }
 
     /// Whether these epochs are all of this instance, and nothing is in flight or settling under them.
     fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
-        let me = self.0.lease.identity().instance;
-        rows.iter().all(|row| row.instance == me) && !self.0.ledger.busy(resource)
+        let me = self.fencing.lease.identity().instance;
+        rows.iter().all(|row| row.instance == me) && !self.fencing.ledger.busy(resource)
     }
 }
 
@@ -70,14 +72,14 @@ impl Control for Core {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError> {
-        self.0.store.list(prefix, after, limit).await
+        self.fencing.store.list(prefix, after, limit).await
     }
 
     async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
-        let Some((row, epochs)) = self.0.store.view(resource).await? else {
+        let Some((row, epochs)) = self.fencing.store.view(resource).await? else {
             return Ok(None);
         };
-        let activity = self.0.ledger.activity(resource);
+        let activity = self.fencing.ledger.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
             token: unknown.token,
@@ -85,14 +87,14 @@ impl Control for Core {
             instance: unknown.instance.to_string(),
             inherited: false,
         });
-        let now = self.0.lease.clock().now();
-        let me = self.0.lease.identity().instance;
+        let now = self.fencing.lease.clock().now();
+        let me = self.fencing.lease.identity().instance;
         let others = epochs.iter().filter(|row| row.instance != me);
         let inherited = others.filter_map(|row| {
             Some(UnknownView {
                 id: inherited_id(row),
                 token: row.token,
-                settles_in: Some(self.0.watch.settles_in(&row.instance, now)?),
+                settles_in: Some(self.fencing.watch.settles_in(&row.instance, now)?),
                 instance: row.instance.to_string(),
                 inherited: true,
             })
@@ -113,9 +115,14 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<Decision, ControlError> {
-        let before = self.0.store.mark(resource).await?.map(|row| row.token);
-        let era = self.0.ledger.era();
-        let decision = match self.0.raise(None, resource, token).await {
+        let before = self
+            .fencing
+            .store
+            .mark(resource)
+            .await?
+            .map(|row| row.token);
+        let era = self.fencing.ledger.era();
+        let decision = match self.fencing.raise(None, resource, token).await {
             Ok(true) => Decision::Advanced,
             Ok(false) => Decision::Current,
             Err(Refused::Stale { mark, .. }) => Decision::Stale { mark },
@@ -151,15 +158,15 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Override, ControlError> {
         // An override gets an era that nobody knows yet, whatever a failover has lost.
-        let known = self.0.ledger.era();
+        let known = self.fencing.ledger.era();
         if known > 0 {
-            self.0.store.raise_era(known).await?;
+            self.fencing.store.raise_era(known).await?;
         }
         for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
-            self.0.ledger.release(resource);
+            self.fencing.ledger.release(resource);
             let done = self
-                .0
+                .fencing
                 .store
                 .override_mark(resource, token, reason, actor)
                 .await?;
@@ -167,18 +174,18 @@ impl Control for Core {
                 Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
                     if attempt == 1 {
                         // It may be one whose answer was lost, of which nothing is known here.
-                        self.0.lane.reconcile();
+                        self.fencing.lane.reconcile();
                     }
                     tokio::time::sleep(PATIENCE.1).await;
                 }
                 Override::Done { era, .. } => {
-                    self.0.ledger.adopt(era);
+                    self.fencing.ledger.adopt(era);
                     return Ok(done);
                 }
                 Override::EpochsOpen(_) | Override::Absent => return Ok(done),
             }
         }
-        let rows = self.0.store.open_epochs(resource).await?;
+        let rows = self.fencing.store.open_epochs(resource).await?;
         Ok(Override::EpochsOpen(rows))
     }
 
@@ -189,11 +196,11 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<bool, ControlError> {
-        let ledger = &self.0.ledger;
+        let ledger = &self.fencing.ledger;
         let activity = ledger.activity(resource);
         let own = activity.unknown.iter();
         if let Some(unknown) = own.clone().find(|own| own_id(own) == unknown_id) {
-            if self.0.lease.is_over() {
+            if self.fencing.lease.is_over() {
                 return Err(ControlError::Refused(
                     "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
                      that one counts this one as dead"
@@ -206,11 +213,11 @@ impl Control for Core {
                 .await?;
             return Ok(ledger.settled(resource, unknown.number));
         }
-        let rows = self.0.store.open_epochs(resource).await?;
+        let rows = self.fencing.store.open_epochs(resource).await?;
         let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
             return Ok(false);
         };
-        if !self.0.watch.is_dead(&row.instance) {
+        if !self.fencing.watch.is_dead(&row.instance) {
             return Err(ControlError::Refused(format!(
                 "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
                  outcomes at that instance"
@@ -219,8 +226,8 @@ impl Control for Core {
         let tokens = (Some(row.token), Some(row.token));
         self.audit_row(resource, "resolve", tokens, reason, actor)
             .await?;
-        self.0.store.close(&[row]).await?;
-        self.0.lane.look(resource.clone());
+        self.fencing.store.close(&[row]).await?;
+        self.fencing.lane.look(resource.clone());
         self.announce(News::Closed {
             resource: resource.clone(),
         })
@@ -229,10 +236,10 @@ impl Control for Core {
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
-        self.0.store.audit(resource, limit).await
+        self.fencing.store.audit(resource, limit).await
     }
 
     fn refresh(&self) {
-        self.0.refresh_gauges();
+        self.fencing.refresh_gauges();
     }
 }

@@ -149,7 +149,9 @@ impl App {
         let admin_settings = watch::Sender::new(settings.admin.clone());
         let admin_task = admin.map(|listener| {
             let state = AdminState {
-                control: Arc::new(control::Core(Arc::clone(&fencing))),
+                control: Arc::new(control::Core {
+                    fencing: Arc::clone(&fencing),
+                }),
                 metrics: Arc::clone(&metrics),
                 rejections,
                 readiness: Arc::clone(&readiness),

@@ -15,7 +15,7 @@ use crate::marks::keeper::{Burials, Keeper};
 use crate::marks::routes::RouteRecord;
 use crate::throttle::Throttle;
 
-/// What runs behind [`Fencing`] while the store has not been reached yet.
+/// The tasks behind [`Fencing`] before the store has been reached.
 #[must_use = "nothing fenced is forwarded before it has joined"]
 pub struct Background {
     fencing: Arc<Fencing>,
@@ -108,7 +108,7 @@ impl Background {
     }
 }
 
-/// What runs behind [`Fencing`] until the process stops.
+/// The tasks behind [`Fencing`] until the process stops.
 #[must_use = "what is open in the store stays there until it has left"]
 pub struct Running {
     fencing: Arc<Fencing>,
@@ -122,15 +122,15 @@ impl Running {
     /// Resolves when a task has ended that should not: everything fenced would be refused from then on.
     pub async fn failed(&mut self) -> String {
         tokio::select! {
-            ended = &mut self.writer => format!("the lane to the store has ended: {ended:?}"),
-            ended = &mut self.keeper => format!("the keeper of the lease has ended: {ended:?}"),
+            ended = &mut self.writer => format!("the task that writes to the store has ended: {ended:?}"),
+            ended = &mut self.keeper => format!("the task that renews the lease has ended: {ended:?}"),
         }
     }
 
     /// Leaves the store: closes what has ended, and tells the other instances. What is unknown or
     /// inherited stays on record. Nothing is written upstream any more.
     pub async fn leave(mut self, within: Duration) {
-        // From `leave` on, the peers count what is unknown as settling.
+        // From `leave` on, the other instances count what is unknown as settling.
         self.fencing.lease.end();
         let fencing = &self.fencing;
         let close = async {
@@ -148,7 +148,7 @@ impl Running {
         // A million rows take a while. A store that does not answer fails the first of the calls, and ends this.
         if tokio::time::timeout(within, close).await.is_err() {
             tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
-            // Nobody may renew the lease of a run that is over: its peers would wait for its epochs as long as this
+            // Nobody may renew the lease of a run that is over: the others would wait for its epochs as long as this
             // process stays.
             self.keeper.abort();
             self.writer.abort();

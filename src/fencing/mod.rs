@@ -1,7 +1,7 @@
 //! The middle of the program, behind one face: a token goes in, and a permit or the reason why there
 //! is none comes out.
 //!
-//! - [`Fencing::known_stale`] answers from memory alone.
+//! - [`Fencing::unless_known_stale`] answers from memory alone.
 //! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::barrier) until nothing
 //!   older is in flight, and gives a [`Permit`].
 //! - [`Fencing::raise`] raises the mark, and gives nothing: for observed requests and for operators.
@@ -39,7 +39,7 @@ use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
 /// back to its caller.
 const MOST_ROUNDS: usize = 8;
 
-/// What [`Fencing::start`] takes.
+/// The arguments of [`Fencing::start`].
 pub struct FencingSetup<'a> {
     pub store: Arc<dyn MarkStore>,
     pub settings: &'a Settings,
@@ -149,15 +149,18 @@ impl Fencing {
         (fencing, background)
     }
 
-    /// The mark above this token, if memory alone knows of one.
-    #[must_use]
-    pub fn known_stale(&self, key: &ResourceKey, token: Token) -> Option<Token> {
+    /// Answers from memory alone.
+    ///
+    /// # Errors
+    ///
+    /// A mark above the token is known.
+    pub fn unless_known_stale(&self, key: &ResourceKey, token: Token) -> Result<(), Refused> {
         match self.ledger.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => {
                 self.metrics.check(CheckResult::Stale, Duration::ZERO);
-                Some(mark)
+                Err(Refused::stale(mark, DecidedBy::Memory))
             }
-            Look::Open | Look::Ask | Look::Barred(_) => None,
+            Look::Open | Look::Ask | Look::Barred(_) => Ok(()),
         }
     }
 
@@ -219,10 +222,7 @@ impl Fencing {
     ) -> Result<bool, Refused> {
         let began = Instant::now();
         let checked = match self.ledger.look(key, token, self.lease.generation()) {
-            Look::Stale(mark) => Err(Refused::Stale {
-                mark,
-                decided_by: DecidedBy::Memory,
-            }),
+            Look::Stale(mark) => Err(Refused::stale(mark, DecidedBy::Memory)),
             Look::Open => Ok(false),
             Look::Barred(left) => Err(Refused::repairing(left)),
             Look::Ask if !self.lease.valid() => Err(Refused::unavailable(Undecided::Lapsed)),
@@ -283,7 +283,7 @@ impl Fencing {
             .unwrap_or_else(|_| Err(late()))
     }
 
-    /// Spends the permit's token (`reuse: once`) under `name`. Undecided counts as spent.
+    /// Spends the permit's token (`reuse: once`) under `name`. Where nobody knows, it counts as spent.
     ///
     /// # Errors
     ///
@@ -307,10 +307,7 @@ impl Fencing {
     #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
         match self.ledger.look(key, token, self.lease.generation()) {
-            Look::Stale(mark) => Refused::Stale {
-                mark,
-                decided_by: DecidedBy::Barrier,
-            },
+            Look::Stale(mark) => Refused::stale(mark, DecidedBy::Barrier),
             Look::Barred(left) => Refused::repairing(left),
             // An operator's override, say.
             Look::Open | Look::Ask => Refused::unavailable(Undecided::ClosedUnsent),

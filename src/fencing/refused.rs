@@ -56,6 +56,10 @@ pub enum Undecided {
 }
 
 impl Refused {
+    pub(super) const fn stale(mark: Token, decided_by: DecidedBy) -> Self {
+        Self::Stale { mark, decided_by }
+    }
+
     pub(super) fn unavailable(why: Undecided) -> Self {
         Self::Unavailable {
             why,
@@ -74,10 +78,7 @@ impl Refused {
     pub(super) fn unless_granted(answer: Answer) -> Result<bool, Self> {
         Err(match answer {
             Answer::Granted { advanced } => return Ok(advanced),
-            Answer::Stale { mark } => Self::Stale {
-                mark,
-                decided_by: DecidedBy::Store,
-            },
+            Answer::Stale { mark } => Self::stale(mark, DecidedBy::Store),
             Answer::Spent => Self::Spent,
             Answer::Implausible { mark } => Self::Implausible { mark },
             Answer::Full(full) => Self::TooManyNew(full),
@@ -94,10 +95,7 @@ impl From<LaneError> for Refused {
 impl From<barrier::Refusal> for Refused {
     fn from(refusal: barrier::Refusal) -> Self {
         match refusal {
-            barrier::Refusal::Superseded { mark } => Self::Stale {
-                mark,
-                decided_by: DecidedBy::Barrier,
-            },
+            barrier::Refusal::Superseded { mark } => Self::stale(mark, DecidedBy::Barrier),
             barrier::Refusal::OlderInFlight {
                 retry_after,
                 settling,

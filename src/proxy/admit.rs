@@ -8,18 +8,13 @@ use crate::barrier::Permit;
 use crate::fence::{ResourceKey, Token};
 use crate::fencing::{Admitted, Fencing, Refused, Undecided};
 use crate::marks::lane::Caller;
-use crate::metrics::{DecidedBy, RouteMetrics};
+use crate::metrics::RouteMetrics;
 
 impl Proxy {
     /// Refuses a token that is known to be stale, from memory alone.
     pub(super) fn unless_stale(&self, key: &ResourceKey, token: Token) -> Result<(), Refusal> {
-        match self.fencing.known_stale(key, token) {
-            Some(mark) => {
-                let decided_by = DecidedBy::Memory;
-                Err(refusal(Refused::Stale { mark, decided_by }, key, token))
-            }
-            None => Ok(()),
-        }
+        let known = self.fencing.unless_known_stale(key, token);
+        known.map_err(|refused| refusal(refused, key, token))
     }
 
     /// A permit, within `wait`.
@@ -47,7 +42,7 @@ pub(super) async fn spend(fencing: &Fencing, permit: &Permit, name: &str) -> Res
     })
 }
 
-/// What the client of a refused token reads.
+/// The refusal that the client of a refused token reads.
 pub(super) fn refusal(refused: Refused, key: &ResourceKey, token: Token) -> Refusal {
     match refused {
         Refused::Stale { mark, decided_by } => Refusal::Stale {

@@ -159,7 +159,7 @@ struct Done {
     counted: CountAs,
 }
 
-/// What a request counts as.
+/// How a request is counted.
 enum CountAs {
     Outcome(Outcome),
     /// It was sent and answered, and the answer leaves open what became of it.

@@ -19,10 +19,9 @@ use super::table::Route;
 use super::{CountAs, Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
 use crate::fence::{KeyTemplate, ResourceKey};
-use crate::fencing::Refused;
 use crate::marks::growth::Origin;
 use crate::marks::lane::Caller;
-use crate::metrics::{DecidedBy, Outcome};
+use crate::metrics::Outcome;
 
 impl Proxy {
     /// Forwards a request of an observing route, whatever is found.
@@ -112,12 +111,9 @@ impl Proxy {
                     let token = fenced.token;
                     let needs = route.settings.token_bounds.needs(token);
                     let caller = Some(Caller { needs, origin });
-                    let raised = match fencing.known_stale(&key, token) {
-                        Some(mark) => Err(Refused::Stale {
-                            mark,
-                            decided_by: DecidedBy::Memory,
-                        }),
-                        None => fencing.raise(caller, &key, token).await,
+                    let raised = match fencing.unless_known_stale(&key, token) {
+                        Ok(()) => fencing.raise(caller, &key, token).await,
+                        Err(refused) => Err(refused),
                     };
                     match raised {
                         Ok(true) => Ok(Outcome::Advanced),

@@ -139,7 +139,7 @@ impl Style {
     }
 }
 
-/// What the answer says of a refusal, whatever it is about.
+/// The parts of a refusal's answer that do not depend on the request.
 struct Row {
     outcome: Outcome,
     status: StatusCode,
