@@ -34,16 +34,15 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
                 None => (message, None),
             },
             What::UnknownField { name, known } => {
-                let now = renamed(&path);
-                let meant = now.or_else(|| nearest(&name, known.iter().copied()));
+                let renamed = renamed(&path);
+                let meant = renamed.or_else(|| nearest(&name, known.iter().copied()));
                 let hint = match meant {
-                    Some(now) if renamed(&path).is_some() => {
-                        report.hush(sibling(&path, now));
-                        format!("renamed to `{now}`")
-                    }
                     Some(meant) => {
                         report.hush(sibling(&path, meant));
-                        format!("did you mean `{meant}`?")
+                        match renamed {
+                            Some(_) => format!("renamed to `{meant}`"),
+                            None => format!("did you mean `{meant}`?"),
+                        }
                     }
                     None => format!("known here: {}", known.join(", ")),
                 };
