@@ -8,7 +8,7 @@
 //! 3. [`fence`]: pure rules: tokens, checked paths, routes, resource keys.
 //! 4. [`fencing`]: decides about tokens, behind one face: [`fencing::Fencing`].
 //! 5. [`marks`]: what is durable, what this instance remembers of it, and for how long it may trust that:
-//!    store (`sqlite`, `postgres`), ledger, lane, lease, watch, keeper.
+//!    store (`sqlite`, `postgres`), epoch table, lane, lease, watch, keeper.
 //! 6. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
 //!
 //! Below it all: [`wire`], HTTP/1 syntax to the letter: [`server`] follows every connection with it, so that
@@ -23,19 +23,19 @@
 
 pub mod admin;
 pub mod app;
-pub mod barrier;
+pub mod boot_clock;
 pub mod cli;
 pub mod config;
 mod counts;
 pub mod demo;
-pub mod fence;
 pub mod fencing;
-pub mod marks;
 pub mod metrics;
 pub mod printable;
 pub mod proxy;
 pub mod rejections;
+pub mod routing;
 pub mod server;
+pub mod store;
 pub mod throttle;
 pub mod wire;
 mod worker;

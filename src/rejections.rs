@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
+use crate::routing::{ResourceKey, Token};
 
 /// How many refusals a proxy keeps, and how many unknown outcomes.
 pub const KEPT: usize = 256;

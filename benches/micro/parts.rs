@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use fencepost::fence::{
+use fencepost::routing::{
     Captures, CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Token, TokenFormat,
 };
 

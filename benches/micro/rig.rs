@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::barrier::Barrier;
-use fencepost::fence::{ResourceKey, Token, TokenFormat};
-use fencepost::marks::growth::{Growth, Rates};
-use fencepost::marks::lane::{Answer, Lane, LaneHandle, LaneSetup, Meters, Want};
-use fencepost::marks::lease::{Clock, Lease};
-use fencepost::marks::ledger::{Ledger, Room};
-use fencepost::marks::reckoning::Reckoning;
-use fencepost::marks::sqlite::SqliteStore;
-use fencepost::marks::watch::Watch;
-use fencepost::marks::{InstanceId, MarkStore, Terms};
+use fencepost::boot_clock::BootClock;
+use fencepost::fencing::barrier::Barrier;
+use fencepost::fencing::epochs::{EpochTable, Room};
+use fencepost::fencing::failure_detector::FailureDetector;
+use fencepost::fencing::growth::{Growth, Rates};
+use fencepost::fencing::lease::Lease;
+use fencepost::fencing::writer::{Answer, Meters, Want, Writer, WriterHandle, WriterSetup};
 use fencepost::metrics::Metrics;
+use fencepost::routing::{ResourceKey, Token, TokenFormat};
+use fencepost::store::reckoning::Reckoning;
+use fencepost::store::sqlite::SqliteStore;
+use fencepost::store::{InstanceId, MarkStore, Terms};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -25,7 +26,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 pub struct Rig {
     runtime: Runtime,
-    writer: LaneHandle,
+    writer: WriterHandle,
     barrier: Barrier,
     /// A resource whose epoch is open with [`Self::OPEN`].
     open: ResourceKey,
@@ -93,18 +94,18 @@ fn token(number: u64) -> Token {
         .expect("a token")
 }
 
-async fn start(folder: &TempDir) -> (LaneHandle, Barrier) {
+async fn start(folder: &TempDir) -> (WriterHandle, Barrier) {
     let path = folder.path().join("marks.db");
     let store = SqliteStore::open(path, WAIT, true, "bench").await;
     let store: Arc<dyn MarkStore> = Arc::new(store.expect("a store"));
     let reckoning = Reckoning::alone(SETTLE);
     let instance = InstanceId::from_bits(1);
-    let lease = Lease::new(Clock::boottime(), None, instance.clone());
+    let lease = Lease::new(BootClock::boottime(), None, instance.clone());
     let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
-    let watch = Arc::new(Watch::new(reckoning));
+    let detector = Arc::new(FailureDetector::new(reckoning));
     let handles = Metrics::new(&[]).store_handles();
     let (drained_to, drained) = mpsc::unbounded_channel();
-    let ledger = Arc::new(Ledger::new(
+    let epoch_table = Arc::new(EpochTable::new(
         1_000_000,
         SETTLE,
         Duration::ZERO,
@@ -112,11 +113,11 @@ async fn start(folder: &TempDir) -> (LaneHandle, Barrier) {
         handles.open_epochs,
         handles.unknown_outcomes,
     ));
-    let (task, writer) = Lane::new(LaneSetup {
+    let (task, writer) = Writer::new(WriterSetup {
         store: Arc::clone(&store),
-        ledger: Arc::clone(&ledger),
+        epoch_table: Arc::clone(&epoch_table),
         lease: Arc::clone(&lease),
-        watch: Arc::clone(&watch),
+        detector: Arc::clone(&detector),
         meters: Meters {
             new_resources: handles.new_resources,
             batch_size: handles.batch_size,
@@ -132,12 +133,12 @@ async fn start(folder: &TempDir) -> (LaneHandle, Barrier) {
     tokio::spawn(task.run());
     let sent = lease.clock().now();
     let era = store.join(&instance, &Terms::default()).await;
-    ledger.adopt(era.expect("joined"));
+    epoch_table.adopt(era.expect("joined"));
     lease.renewed(sent);
     let room = Room {
         queue: 1024,
         share: 1024,
         waiting: 1024,
     };
-    (writer, Barrier::new(ledger, lease, watch, room))
+    (writer, Barrier::new(epoch_table, lease, detector, room))
 }

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use fencepost::config::{Mode, Overrides, Place, Problems, Settings, Warning, parse, schema};
-use fencepost::fence::Router;
+use fencepost::routing::Router;
 use serde_json::Value;
 
 use crate::{Seen, Target, Verdict, hold};

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use fencepost::fence::{ResourceKey, Token};
 use fencepost::proxy::headers::trailers::TrailerRules;
 use fencepost::proxy::headers::via::{Loop, Via};
 use fencepost::proxy::headers::{
@@ -14,6 +13,7 @@ use fencepost::proxy::headers::{
     text,
 };
 use fencepost::proxy::idempotency::Choice;
+use fencepost::routing::{ResourceKey, Token};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use crate::{Seen, Target, Verdict, hold};

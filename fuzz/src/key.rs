@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use fencepost::fence::{Captures, CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Source};
 use fencepost::proxy::headers::{resource_of, resource_value};
+use fencepost::routing::{
+    Captures, CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Source,
+};
 
 use crate::spell::{escape, escape_unreserved, flip_escapes, lines, path_of, unreserved};
 use crate::{Seen, Target, Verdict, hold};

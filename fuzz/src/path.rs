@@ -3,7 +3,7 @@
 //! The first byte of an input says what the route allows, a bit for each of the first eight of
 //! [`Allow::NAMES`], which are about paths; the rest is the path.
 
-use fencepost::fence::{Allow, CheckedPath};
+use fencepost::routing::{Allow, CheckedPath};
 
 use crate::spell::{decode, escape_unreserved, flip_escapes, path_of, unreserved};
 use crate::{Seen, Target, Verdict, hold};

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost::fence::query_value;
+use fencepost::routing::query_value;
 
 use crate::spell::{decode, flip_escapes, lines};
 use crate::{Seen, Target, Verdict, hold};

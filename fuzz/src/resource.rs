@@ -2,8 +2,8 @@
 //!
 //! An input is a key and, behind a line break, a header value that a client may send.
 
-use fencepost::fence::ResourceKey;
 use fencepost::proxy::headers::{resource_of, resource_value};
+use fencepost::routing::ResourceKey;
 
 use crate::spell::lines;
 use crate::{Seen, Target, Verdict, hold};

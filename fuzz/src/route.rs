@@ -2,7 +2,7 @@
 //!
 //! The last line of an input is a path; the lines before it are patterns.
 
-use fencepost::fence::{CheckedPath, Pattern, Router};
+use fencepost::routing::{CheckedPath, Pattern, Router};
 
 use crate::spell::decode;
 use crate::{Seen, Target, Verdict, hold};

@@ -1,7 +1,7 @@
 //! Tokens, in all formats: the parser against a second reading of its definition, and against the
 //! spellings that may never pass.
 
-use fencepost::fence::{Token, TokenFormat};
+use fencepost::routing::{Token, TokenFormat};
 
 use crate::{Seen, Target, Verdict, hold};
 

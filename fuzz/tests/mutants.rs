@@ -1,7 +1,7 @@
 //! Each target is handed a broken parser, one that makes a mistake which has been made elsewhere, and has
 //! to notice: a target that cannot fail says nothing.
 
-use fencepost::fence::{Allow, CheckedPath, ResourceKey, Token, TokenFormat};
+use fencepost::routing::{Allow, CheckedPath, ResourceKey, Token, TokenFormat};
 use fencepost_fuzz::path::Read;
 use fencepost_fuzz::resource::Codec;
 use fencepost_fuzz::stream::Passed;
@@ -127,7 +127,7 @@ fn paths_with_more_than_one_reading() {
 fn routes_by_the_order_of_the_file() {
     let mutant: &route::Find = &|patterns, path: &CheckedPath| {
         let matching = patterns.iter().enumerate().find_map(|(index, pattern)| {
-            let router = fencepost::fence::Router::new(vec![pattern.clone()]).ok()?;
+            let router = fencepost::routing::Router::new(vec![pattern.clone()]).ok()?;
             let (_, captures) = router.find(path)?;
             let single = pattern
                 .names()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::fence::{Decision, ResourceKey, Token};
-use crate::marks::{AuditRow, EpochRow, MarkRow, Override, StoreError};
+use crate::routing::{Decision, ResourceKey, Token};
+use crate::store::{AuditRow, EpochRow, MarkRow, Override, StoreError};
 
 /// A mark and what goes on around it: the mark and the epochs as the store has them, the rest as
 /// this instance sees it.

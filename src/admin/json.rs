@@ -10,10 +10,10 @@ use serde::de::{self, Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
 
 use super::control::{MarkView, UnknownView};
-use crate::fence::{Token, TokenFormat};
-use crate::marks::{AuditRow, EpochRow, MarkRow};
 use crate::printable;
 use crate::rejections::Refusal;
+use crate::routing::{Token, TokenFormat};
+use crate::store::{AuditRow, EpochRow, MarkRow};
 
 /// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u` escapes.
 pub struct Json<T>(pub T);

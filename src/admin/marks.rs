@@ -22,8 +22,8 @@ use super::json::{
 };
 use super::problem::Problem;
 use super::{AdminState, BODY_LIMIT, Peer};
-use crate::fence::{Decision, ResourceKey};
-use crate::marks::{Override, StoreError};
+use crate::routing::{Decision, ResourceKey};
+use crate::store::{Override, StoreError};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;

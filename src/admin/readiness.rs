@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// Shared by start-up, the store's keeper, shutdown and `/readyz`.
+/// Shared by start-up, the store's heartbeat, shutdown and `/readyz`.
 #[derive(Debug)]
 pub struct Readiness {
     /// `admin.ready_follows_store`.

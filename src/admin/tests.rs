@@ -13,9 +13,9 @@ use tower::ServiceExt;
 
 use self::fake::{Admin, Answer, READER, SECRET, key};
 use super::*;
-use crate::fence::Token;
 use crate::metrics::Outcome;
 use crate::rejections::Refusal;
+use crate::routing::Token;
 
 #[tokio::test]
 async fn probes() {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::admin::{Control, ControlError, MarkView, UnknownView};
-use crate::fence::{Decision, ResourceKey, Token};
+use crate::fencing::epochs::UnknownOutcome;
 use crate::fencing::{Fencing, Refused, Undecided};
-use crate::marks::ledger::UnknownOutcome;
-use crate::marks::{AuditRow, EpochRow, MarkRow, News, Override, StoreError};
+use crate::routing::{Decision, ResourceKey, Token};
+use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Override, StoreError};
 
 /// How often an override waits for this instance's own idle epochs to be closed, and how long each time.
 const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
@@ -51,7 +51,7 @@ impl Core {
         self.fencing.store.record_audit(&row).await
     }
 
-    async fn announce(&self, news: News) {
+    async fn announce(&self, news: Notification) {
         if let Err(error) = self.fencing.store.announce(&[news]).await {
             tracing::debug!(%error, "an announcement was lost; the other instances will look");
         }
@@ -60,7 +60,7 @@ impl Core {
     /// Whether these epochs are all of this instance, and nothing is in flight or settling under them.
     fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
         let me = self.fencing.lease.identity().instance;
-        rows.iter().all(|row| row.instance == me) && !self.fencing.ledger.busy(resource)
+        rows.iter().all(|row| row.instance == me) && !self.fencing.epoch_table.busy(resource)
     }
 }
 
@@ -79,7 +79,7 @@ impl Control for Core {
         let Some((row, epochs)) = self.fencing.store.view(resource).await? else {
             return Ok(None);
         };
-        let activity = self.fencing.ledger.activity(resource);
+        let activity = self.fencing.epoch_table.activity(resource);
         let own = activity.unknown.into_iter().map(|unknown| UnknownView {
             id: own_id(&unknown),
             token: unknown.token,
@@ -94,7 +94,7 @@ impl Control for Core {
             Some(UnknownView {
                 id: inherited_id(row),
                 token: row.token,
-                settles_in: Some(self.fencing.watch.settles_in(&row.instance, now)?),
+                settles_in: Some(self.fencing.detector.settles_in(&row.instance, now)?),
                 instance: row.instance.to_string(),
                 inherited: true,
             })
@@ -121,7 +121,7 @@ impl Control for Core {
             .mark(resource)
             .await?
             .map(|row| row.token);
-        let era = self.fencing.ledger.era();
+        let era = self.fencing.epoch_table.era();
         let decision = match self.fencing.raise(None, resource, token).await {
             Ok(true) => Decision::Advanced,
             Ok(false) => Decision::Current,
@@ -137,7 +137,7 @@ impl Control for Core {
         };
         if decision == Decision::Advanced {
             // Who serves an older token from memory hears of it now, and not with its next poll.
-            self.announce(News::Newer {
+            self.announce(Notification::Newer {
                 resource: resource.clone(),
                 token,
                 era,
@@ -158,13 +158,13 @@ impl Control for Core {
         actor: &str,
     ) -> Result<Override, ControlError> {
         // An override gets an era that nobody knows yet, whatever a failover has lost.
-        let known = self.fencing.ledger.era();
+        let known = self.fencing.epoch_table.era();
         if known > 0 {
             self.fencing.store.raise_era(known).await?;
         }
         for attempt in 0..PATIENCE.0 {
             // Epochs that are open here and idle hold nobody's work: they are closed first.
-            self.fencing.ledger.release(resource);
+            self.fencing.epoch_table.release(resource);
             let done = self
                 .fencing
                 .store
@@ -174,12 +174,12 @@ impl Control for Core {
                 Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
                     if attempt == 1 {
                         // It may be one whose answer was lost, of which nothing is known here.
-                        self.fencing.lane.reconcile();
+                        self.fencing.writer.reconcile();
                     }
                     tokio::time::sleep(PATIENCE.1).await;
                 }
                 Override::Done { era, .. } => {
-                    self.fencing.ledger.adopt(era);
+                    self.fencing.epoch_table.adopt(era);
                     return Ok(done);
                 }
                 Override::EpochsOpen(_) | Override::Absent => return Ok(done),
@@ -196,8 +196,8 @@ impl Control for Core {
         reason: &str,
         actor: &str,
     ) -> Result<bool, ControlError> {
-        let ledger = &self.fencing.ledger;
-        let activity = ledger.activity(resource);
+        let epoch_table = &self.fencing.epoch_table;
+        let activity = epoch_table.activity(resource);
         let own = activity.unknown.iter();
         if let Some(unknown) = own.clone().find(|own| own_id(own) == unknown_id) {
             if self.fencing.lease.is_over() {
@@ -211,13 +211,13 @@ impl Control for Core {
             let tokens = (Some(unknown.token), Some(unknown.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)
                 .await?;
-            return Ok(ledger.settled(resource, unknown.number));
+            return Ok(epoch_table.settled(resource, unknown.number));
         }
         let rows = self.fencing.store.open_epochs(resource).await?;
         let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
             return Ok(false);
         };
-        if !self.fencing.watch.is_dead(&row.instance) {
+        if !self.fencing.detector.is_dead(&row.instance) {
             return Err(ControlError::Refused(format!(
                 "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
                  outcomes at that instance"
@@ -227,8 +227,8 @@ impl Control for Core {
         self.audit_row(resource, "resolve", tokens, reason, actor)
             .await?;
         self.fencing.store.close(&[row]).await?;
-        self.fencing.lane.look(resource.clone());
-        self.announce(News::Closed {
+        self.fencing.writer.look(resource.clone());
+        self.announce(Notification::Closed {
             resource: resource.clone(),
         })
         .await;

@@ -2,8 +2,8 @@
 //! token, however old it is, and nothing else would tell it from the store that was there before.
 
 use crate::admin::rfc3339_ms;
-use crate::marks::MarkStore;
-use crate::marks::sqlite::Opened;
+use crate::store::MarkStore;
+use crate::store::sqlite::Opened;
 
 /// Says what the file held.
 pub(super) fn say_file(opened: &Opened, namespace: &str) {

@@ -5,14 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::boot_clock::BootClock;
 use crate::config::{Change, Finding, PostgresAddress, RouteTable, Settings, StoreTarget};
-use crate::marks::lease::Clock;
-use crate::marks::postgres::{self, PostgresStore};
-use crate::marks::reckoning::Reckoning;
-use crate::marks::routes::compare;
-use crate::marks::sqlite::{self, SqliteStore};
-use crate::marks::watch::{Read, Watch};
-use crate::marks::{InstanceId, InstanceRow, MarkStore};
+use crate::fencing::failure_detector::{FailureDetector, Read};
+use crate::store::postgres::{self, PostgresStore};
+use crate::store::reckoning::Reckoning;
+use crate::store::routes::compare;
+use crate::store::sqlite::{self, SqliteStore};
+use crate::store::{InstanceId, InstanceRow, MarkStore};
 
 /// How often `migrate` looks at the instances that are left.
 const LOOK: Duration = Duration::from_millis(250);
@@ -159,9 +159,9 @@ async fn migrate_routes(
 struct Leftovers<'a> {
     store: &'a dyn MarkStore,
     namespace: &'a str,
-    watch: Watch,
+    watch: FailureDetector,
     reckoning: Reckoning,
-    clock: Clock,
+    clock: BootClock,
     /// The counters as they were first seen.
     seen: HashMap<InstanceId, i64>,
 }
@@ -177,9 +177,9 @@ impl<'a> Leftovers<'a> {
         Self {
             store,
             namespace: &settings.store.namespace,
-            watch: Watch::new(reckoning),
+            watch: FailureDetector::new(reckoning),
             reckoning,
-            clock: Clock::boottime(),
+            clock: BootClock::boottime(),
             seen: HashMap::new(),
         }
     }

@@ -22,15 +22,15 @@ use crate::config::{
     self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
 };
 use crate::fencing::{Background, Fencing, FencingSetup};
-use crate::marks::postgres::PostgresStore;
-use crate::marks::routes::RouteRecord;
-use crate::marks::sqlite::SqliteStore;
-use crate::marks::{MarkStore, StoreError};
 use crate::metrics::{Certificate, Metrics};
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener, Workers};
+use crate::store::postgres::PostgresStore;
+use crate::store::routes::RouteRecord;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{MarkStore, StoreError};
 
 pub use keys::{Accept, migrate};
 pub use log_output::LogOutput;
@@ -238,7 +238,7 @@ impl App {
             },
         ));
 
-        // Until a signal comes. Without the lane or the keeper everything fenced would be refused for ever: a new
+        // Until a signal comes. Without the writer or the membership task everything fenced would be refused for ever: a new
         // process does better.
         let told = tokio::select! {
             biased;

@@ -11,10 +11,10 @@ use tokio::time::MissedTickBehavior;
 use super::{keys, labels, set_certificates};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::fencing::Fencing;
-use crate::marks::MarkStore;
-use crate::marks::routes::RouteRecord;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
+use crate::store::MarkStore;
+use crate::store::routes::RouteRecord;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);

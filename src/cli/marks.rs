@@ -16,8 +16,8 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use super::admin::{Admin, AdminArgs};
-use crate::fence::{ResourceKey, Token, TokenError, TokenFormat};
 use crate::printable;
+use crate::routing::{ResourceKey, Token, TokenError, TokenFormat};
 
 /// Longer than the admin port gives a request of its own, so that its answer is heard.
 const TIMEOUT: Duration = Duration::from_secs(35);

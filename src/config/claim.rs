@@ -13,7 +13,7 @@ use super::peer::{self, PeerPattern};
 use super::problems::{Report, shown};
 use super::settings::{Listen, Mode, RouteSettings};
 use super::units::OffOr;
-use crate::fence::Pattern;
+use crate::routing::Pattern;
 
 const PATH: &str = "/.well-known/fencing/claim";
 /// A token file longer than this is not one.

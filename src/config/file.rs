@@ -291,7 +291,7 @@ pub struct AdminTlsFile {
 pub struct LogFile {
     /// `json`, or `text` for people. The default is text on a terminal, otherwise JSON.
     pub format: Option<LogFormat>,
-    /// `error`, `warn`, `info`, `debug` or `trace`; also per module: `info,fencepost::marks=debug`.
+    /// `error`, `warn`, `info`, `debug` or `trace`; also per module: `info,fencepost::store=debug`.
     #[schemars(extend("default" = "info"))]
     pub level: Option<String>,
 }

@@ -9,7 +9,7 @@ use super::problems::Report;
 use super::settings::{LimitSettings, PeerShare, all_but_a_quarter};
 use super::units::{CountOrNone, Limit, Size, Time};
 use super::validate::{count, seconds, time};
-use crate::fence::ResourceKey;
+use crate::routing::ResourceKey;
 
 /// Limits of the data port.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]

@@ -9,7 +9,7 @@ use http::Method;
 
 use super::problems::{Report, nearest, shown};
 use super::settings::UnknownStatuses;
-use crate::fence::{Allow, KeyTemplate, Pattern, Source};
+use crate::routing::{Allow, KeyTemplate, Pattern, Source};
 
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::file::BodyFile;
 use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
 use super::units::{CountOrNone, OffOr, Time};
-use crate::fence::TokenFormat;
+use crate::routing::TokenFormat;
 
 /// A route: which requests are fenced, and by which key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]

@@ -17,7 +17,7 @@ use super::table::RouteTable;
 use super::token;
 use super::units::Time;
 use super::validate::{body, positive};
-use crate::fence::{KeyTemplate, Pattern, Router, Source, names_a_peer};
+use crate::routing::{KeyTemplate, Pattern, Router, Source, names_a_peer};
 
 /// What a route inherits.
 #[derive(Clone, Debug)]

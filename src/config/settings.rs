@@ -14,7 +14,7 @@ use super::claim::ClaimSettings;
 use super::peer::PeerPattern;
 use super::sources::Sources;
 use super::tls::{TlsSettings, UpstreamTlsSettings};
-use crate::fence::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
+use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
 #[derive(Clone, Debug)]

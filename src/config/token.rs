@@ -3,7 +3,7 @@
 use super::problems::Report;
 use super::route_file::TokenFile;
 use super::units::CountOrNone;
-use crate::fence::{Jump, Token, TokenBounds, TokenFormat};
+use crate::routing::{Jump, Token, TokenBounds, TokenFormat};
 
 /// The format and the bounds. `at`: the route.
 pub(super) fn settings(

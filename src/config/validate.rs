@@ -492,7 +492,7 @@ fn log(file: LogFile, report: &mut Report) -> Option<LogSettings> {
         report.error(
             "log.level",
             format!("{} is no level", shown(&level)),
-            "error, warn, info, debug or trace; also by module: info,fencepost::marks=debug",
+            "error, warn, info, debug or trace; also by module: info,fencepost::store=debug",
         );
         return None;
     }

@@ -1,4 +1,4 @@
-//! The tasks behind [`Fencing`]: the group-commit writer, and the keeper of the lease.
+//! The tasks behind [`Fencing`]: the group-commit writer, and the membership task of the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
 use crate::config::{Finding, Settings};
-use crate::marks::StoreError;
-use crate::marks::keeper::{Burials, Keeper};
-use crate::marks::routes::RouteRecord;
+use crate::fencing::membership::{Burials, Membership};
+use crate::store::StoreError;
+use crate::store::routes::RouteRecord;
 use crate::throttle::Throttle;
 
 /// The tasks behind [`Fencing`] before the store has been reached.
@@ -20,7 +20,7 @@ use crate::throttle::Throttle;
 pub struct Background {
     fencing: Arc<Fencing>,
     writer: JoinHandle<()>,
-    keeper: Keeper,
+    membership: Membership,
     /// That the store cannot be reached is not said for each try.
     said: Throttle,
 }
@@ -33,12 +33,12 @@ impl Background {
         remaining: Gauge,
         (routes, bits): (Arc<RouteRecord>, fn() -> u128),
     ) -> Self {
-        let keeper = Keeper {
+        let membership = Membership {
             store: Arc::clone(&fencing.store),
-            ledger: Arc::clone(&fencing.ledger),
+            epoch_table: Arc::clone(&fencing.epoch_table),
             lease: Arc::clone(&fencing.lease),
-            watch: Arc::clone(&fencing.watch),
-            lane: fencing.lane.clone(),
+            detector: Arc::clone(&fencing.detector),
+            writer: fencing.writer.clone(),
             meters: fencing.meters.clone(),
             remaining,
             term: settings.store.lease,
@@ -51,7 +51,7 @@ impl Background {
         Self {
             fencing: Arc::clone(fencing),
             writer,
-            keeper,
+            membership,
             said: Throttle::of_repeats(),
         }
     }
@@ -65,7 +65,7 @@ impl Background {
     pub async fn join(&self) -> Result<Option<Vec<Finding>>, StoreError> {
         let tried = async {
             self.fencing.store.prepare().await?;
-            self.keeper.join().await
+            self.membership.join().await
         };
         match tried.await {
             Ok(findings) => Ok(Some(findings)),
@@ -88,20 +88,20 @@ impl Background {
         let Self {
             fencing,
             writer,
-            keeper,
+            membership,
             ..
         } = self;
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let keeper = tokio::spawn(async move {
+        let membership = tokio::spawn(async move {
             if joined {
-                keeper.run(stopped).await;
+                membership.run(stopped).await;
             }
         });
         Running {
             fencing,
             writer,
-            keeper,
+            membership,
             stop,
             joined,
         }
@@ -113,7 +113,7 @@ impl Background {
 pub struct Running {
     fencing: Arc<Fencing>,
     writer: JoinHandle<()>,
-    keeper: JoinHandle<()>,
+    membership: JoinHandle<()>,
     stop: CancellationToken,
     joined: bool,
 }
@@ -123,7 +123,7 @@ impl Running {
     pub async fn failed(&mut self) -> String {
         tokio::select! {
             ended = &mut self.writer => format!("the task that writes to the store has ended: {ended:?}"),
-            ended = &mut self.keeper => format!("the task that renews the lease has ended: {ended:?}"),
+            ended = &mut self.membership => format!("the task that renews the lease has ended: {ended:?}"),
         }
     }
 
@@ -134,10 +134,10 @@ impl Running {
         self.fencing.lease.end();
         let fencing = &self.fencing;
         let close = async {
-            fencing.lane.stop().await;
+            fencing.writer.stop().await;
             let _ = (&mut self.writer).await;
             self.stop.cancel();
-            let _ = (&mut self.keeper).await;
+            let _ = (&mut self.membership).await;
             if !self.joined {
                 return;
             }
@@ -150,7 +150,7 @@ impl Running {
             tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
             // Nobody may renew the lease of a run that is over: the others would wait for its epochs as long as this
             // process stays.
-            self.keeper.abort();
+            self.membership.abort();
             self.writer.abort();
         }
     }

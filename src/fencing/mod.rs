@@ -2,17 +2,26 @@
 //! is none comes out.
 //!
 //! - [`Fencing::unless_known_stale`] answers from memory alone.
-//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::barrier) until nothing
+//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::fencing::barrier) until nothing
 //!   older is in flight, and gives a [`Permit`].
 //! - [`Fencing::raise`] raises the mark, and gives nothing: for observed requests and for operators.
 //! - [`Permit::begin`] marks the moment from which a byte may go upstream, `Sending::settled` the end.
 //!
-//! [`Fencing::start`] assembles what stands behind it: the epochs in memory ([`Ledger`]), the
-//! group-commit writer ([`Lane`]), the lease, and what is known of other instances ([`Watch`]). Its
+//! [`Fencing::start`] assembles what stands behind it: the epochs in memory ([`EpochTable`]), the
+//! group-commit writer ([`Writer`]), the lease, and what is known of other instances ([`FailureDetector`]). Its
 //! tasks are the [`Background`]'s.
 
 mod background;
+pub mod barrier;
+#[cfg(test)]
+pub(crate) mod double;
+pub mod epochs;
+pub mod failure_detector;
+pub mod growth;
+pub mod lease;
+pub mod membership;
 mod refused;
+pub mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +31,21 @@ use tokio::time::Instant;
 
 pub use self::background::{Background, Running};
 pub use self::refused::{Refused, Undecided};
-use crate::barrier::{self, Barrier, Permit};
+use crate::boot_clock::BootClock;
 use crate::config::Settings;
-use crate::fence::{ResourceKey, Token};
-use crate::marks::growth::{self, Growth, Rates};
-use crate::marks::lane::{Answer, Caller, Lane, LaneError, LaneHandle, LaneSetup, Meters, Want};
-use crate::marks::lease::{Clock, Lease};
-use crate::marks::ledger::{Ledger, Look, Room};
-use crate::marks::reckoning::Reckoning;
-use crate::marks::routes::RouteRecord;
-use crate::marks::watch::Watch;
-use crate::marks::{InstanceId, MarkStore};
+use crate::fencing::barrier::{Barrier, Permit};
+use crate::fencing::epochs::{EpochTable, Look, Room};
+use crate::fencing::failure_detector::FailureDetector;
+use crate::fencing::growth::{Growth, Rates};
+use crate::fencing::lease::Lease;
+use crate::fencing::writer::{
+    Answer, Caller, Meters, Want, Writer, WriterError, WriterHandle, WriterSetup,
+};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
+use crate::routing::{ResourceKey, Token};
+use crate::store::reckoning::Reckoning;
+use crate::store::routes::RouteRecord;
+use crate::store::{InstanceId, MarkStore};
 
 /// How often an epoch may close between the store's answer and the barrier before a request is sent
 /// back to its caller.
@@ -52,10 +64,10 @@ pub struct FencingSetup<'a> {
 /// Decides about tokens. One for each process.
 pub struct Fencing {
     pub(crate) store: Arc<dyn MarkStore>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) lane: LaneHandle,
+    pub(crate) epoch_table: Arc<EpochTable>,
+    pub(crate) writer: WriterHandle,
     pub(crate) lease: Arc<Lease>,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) detector: Arc<FailureDetector>,
     pub(crate) barrier: Barrier,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) meters: Meters,
@@ -95,11 +107,11 @@ impl Fencing {
         };
         let reckoning = reckoning(&*store, settings);
         let instance = InstanceId::from_bits(random());
-        let lease = Lease::new(Clock::boottime(), Some(settings.store.lease), instance);
+        let lease = Lease::new(BootClock::boottime(), Some(settings.store.lease), instance);
         let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
-        let watch = Arc::new(Watch::new(reckoning));
+        let detector = Arc::new(FailureDetector::new(reckoning));
         let (drained_tx, drained) = mpsc::unbounded_channel();
-        let ledger = Arc::new(Ledger::new(
+        let epoch_table = Arc::new(EpochTable::new(
             settings.store.cached_marks,
             settings.barrier.settle,
             reckoning.after_loss(),
@@ -107,11 +119,11 @@ impl Fencing {
             handles.open_epochs,
             handles.unknown_outcomes,
         ));
-        let (writer, lane) = Lane::new(LaneSetup {
+        let (task, writer) = Writer::new(WriterSetup {
             store: Arc::clone(&store),
-            ledger: Arc::clone(&ledger),
+            epoch_table: Arc::clone(&epoch_table),
             lease: Arc::clone(&lease),
-            watch: Arc::clone(&watch),
+            detector: Arc::clone(&detector),
             meters: meters.clone(),
             growth: Arc::clone(&growth),
             drained,
@@ -122,17 +134,17 @@ impl Fencing {
             waiting: settings.limits.waiting(),
         };
         let barrier = Barrier::new(
-            Arc::clone(&ledger),
+            Arc::clone(&epoch_table),
             Arc::clone(&lease),
-            Arc::clone(&watch),
+            Arc::clone(&detector),
             room,
         );
         let fencing = Arc::new(Self {
             store,
-            ledger,
-            lane,
+            epoch_table,
+            writer,
             lease,
-            watch,
+            detector,
             barrier,
             metrics,
             meters,
@@ -141,7 +153,7 @@ impl Fencing {
         });
         let background = Background::new(
             &fencing,
-            tokio::spawn(writer.run()),
+            tokio::spawn(task.run()),
             settings,
             handles.lease_remaining,
             (routes, random),
@@ -155,7 +167,7 @@ impl Fencing {
     ///
     /// A mark above the token is known.
     pub fn unless_known_stale(&self, key: &ResourceKey, token: Token) -> Result<(), Refused> {
-        match self.ledger.look(key, token, self.lease.generation()) {
+        match self.epoch_table.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => {
                 self.metrics.check(CheckResult::Stale, Duration::ZERO);
                 Err(Refused::stale(mark, DecidedBy::Memory))
@@ -221,7 +233,7 @@ impl Fencing {
         token: Token,
     ) -> Result<bool, Refused> {
         let began = Instant::now();
-        let checked = match self.ledger.look(key, token, self.lease.generation()) {
+        let checked = match self.epoch_table.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => Err(Refused::stale(mark, DecidedBy::Memory)),
             Look::Open => Ok(false),
             Look::Barred(left) => Err(Refused::repairing(left)),
@@ -266,19 +278,19 @@ impl Fencing {
         key: &ResourceKey,
         token: Token,
         want: Want,
-    ) -> Result<Answer, LaneError> {
+    ) -> Result<Answer, WriterError> {
         if !self.lease.begun() {
             // The schema, the era and the key templates have not been looked at yet.
-            return Err(LaneError {
+            return Err(WriterError {
                 kind: "connection",
                 message: "the store has not been reached since the start".into(),
             });
         }
-        let late = || LaneError {
+        let late = || WriterError {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),
         };
-        tokio::time::timeout(self.timeout, self.lane.ask_for(caller, key, token, want))
+        tokio::time::timeout(self.timeout, self.writer.ask_for(caller, key, token, want))
             .await
             .unwrap_or_else(|_| Err(late()))
     }
@@ -297,7 +309,7 @@ impl Fencing {
 
     /// Gives a spent token back whose request was not sent. `false`: it counts as spent.
     pub async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
-        let given = self.lane.give_back(key, token, name);
+        let given = self.writer.give_back(key, token, name);
         tokio::time::timeout(self.timeout, given)
             .await
             .unwrap_or(false)
@@ -306,7 +318,7 @@ impl Fencing {
     /// Why a permit is worth nothing any more, before it has begun: a newer token is known.
     #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
-        match self.ledger.look(key, token, self.lease.generation()) {
+        match self.epoch_table.look(key, token, self.lease.generation()) {
             Look::Stale(mark) => Refused::stale(mark, DecidedBy::Barrier),
             Look::Barred(left) => Refused::repairing(left),
             // An operator's override, say.

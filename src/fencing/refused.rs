@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::barrier;
-use crate::fence::Token;
-use crate::marks::growth;
-use crate::marks::lane::{Answer, LaneError};
+use crate::fencing::barrier;
+use crate::fencing::growth;
+use crate::fencing::writer::{Answer, WriterError};
 use crate::metrics::DecidedBy;
+use crate::routing::Token;
 
 /// When to try again where nothing says how long it takes.
 pub(super) const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub enum Undecided {
     /// The epoch was closed while the request waited to be sent.
     ClosedUnsent,
     /// The store gave no answer. Its statement may still commit.
-    NoAnswer(LaneError),
+    NoAnswer(WriterError),
 }
 
 impl Refused {
@@ -86,8 +86,8 @@ impl Refused {
     }
 }
 
-impl From<LaneError> for Refused {
-    fn from(error: LaneError) -> Self {
+impl From<WriterError> for Refused {
+    fn from(error: WriterError) -> Self {
         Self::unavailable(Undecided::NoAnswer(error))
     }
 }

@@ -27,7 +27,7 @@ pub use self::labels::{
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 use crate::config::settings::Mode;
-use crate::fence::ResourceKey;
+use crate::routing::ResourceKey;
 
 /// The `route` label of claims.
 pub const CLAIM: &str = "claim";
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn error_kinds_are_those_of_the_store() {
-        assert_eq!(STORE_ERROR_KINDS, crate::marks::StoreError::KINDS);
+        assert_eq!(STORE_ERROR_KINDS, crate::store::StoreError::KINDS);
     }
 
     #[test]

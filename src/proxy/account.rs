@@ -10,9 +10,9 @@ use super::received::Received;
 use super::respond::{Reader, Refusal, Style, Subject, Why};
 use super::table::Table;
 use super::{ClientBody, CountAs, Done, Peer, PeerNames, Proxy, Scope, conclusion, headers};
-use crate::fence::ResourceKey;
 use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
+use crate::routing::ResourceKey;
 use crate::throttle::Throttle;
 
 /// What is kept of a request for its answer and its log line.

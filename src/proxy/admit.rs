@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Proxy;
 use super::respond::{Refusal, Why};
-use crate::barrier::Permit;
-use crate::fence::{ResourceKey, Token};
+use crate::fencing::barrier::Permit;
+use crate::fencing::writer::Caller;
 use crate::fencing::{Admitted, Fencing, Refused, Undecided};
-use crate::marks::lane::Caller;
 use crate::metrics::RouteMetrics;
+use crate::routing::{ResourceKey, Token};
 
 impl Proxy {
     /// Refuses a token that is known to be stale, from memory alone.

@@ -17,9 +17,9 @@ use super::respond::{self, Refusal};
 use super::table::Route;
 use super::{CountAs, Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::config::ClaimSettings;
-use crate::fence::{Needs, ResourceKey, Token};
-use crate::marks::lane::Caller;
+use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
+use crate::routing::{Needs, ResourceKey, Token};
 
 /// What a claim is for.
 struct Claim {

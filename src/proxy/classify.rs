@@ -15,7 +15,7 @@ use super::respond::Refusal;
 use super::table::{Route, Table};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
-use crate::fence::{
+use crate::routing::{
     Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
 };
 use crate::wire::head::framing_twin;
@@ -203,7 +203,7 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
 }
 
 fn unmatched(table: &Table, head: &Parts, path: &CheckedPath) -> Class {
-    if let Some(ambiguity) = path.oddity_not_in(crate::fence::Allow::default())
+    if let Some(ambiguity) = path.oddity_not_in(crate::routing::Allow::default())
         && table.strict
     {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));

@@ -11,7 +11,7 @@ use super::headers::trailers::TrailerRules;
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::respond::Refusal;
 use super::table::Route;
-use crate::fence::{KeyTemplate, ResourceKey, Source};
+use crate::routing::{KeyTemplate, ResourceKey, Source};
 
 /// What may not stand in a fenced request's trailers: an upstream that merges them into the header would take
 /// another value for the one that was judged.

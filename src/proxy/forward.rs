@@ -52,10 +52,10 @@ use super::reply::ClientBody;
 use super::respond::{Refusal, Why};
 use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Fate, Hold, ResponseBody, Upstream};
-use crate::barrier::{Permit, Sending};
-use crate::fence::{ResourceKey, Token};
 use crate::fencing::Fencing;
+use crate::fencing::barrier::{Permit, Sending};
 use crate::metrics::{Outcome, RouteMetrics};
+use crate::routing::{ResourceKey, Token};
 
 /// The limits of one exchange.
 #[derive(Clone, Copy, Debug)]

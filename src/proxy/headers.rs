@@ -29,7 +29,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use self::trailers::TrailerRules;
 use self::via::Via;
 use super::{idempotency::Choice, spare};
-use crate::fence::{KeyError, ResourceKey, Token};
+use crate::routing::{KeyError, ResourceKey, Token};
 
 /// The token of a request; of a claim, too.
 pub const TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::headers::same_name;
 use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
-use crate::fence::{ResourceKey, Token};
+use crate::routing::{ResourceKey, Token};
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

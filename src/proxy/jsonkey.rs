@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::fence::fold_case;
+use crate::routing::fold_case;
 
 /// Why no members can be read from a body. All are the client's to mend (400).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -72,11 +72,11 @@ pub(crate) use self::tunnel::keep_alive;
 use self::upstream::Upstream;
 pub use self::upstream::UpstreamError;
 use crate::config::{BodySettings, Reuse, Settings, TlsSettings};
-use crate::fence::{Allow, RouteConflict};
 use crate::fencing::Fencing;
-use crate::marks::lane::Caller;
+use crate::fencing::writer::Caller;
 use crate::metrics::{CLAIM, Limit, Metrics, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::Rejections;
+use crate::routing::{Allow, RouteConflict};
 use crate::wire::{
     self,
     chunked::trailer_limits,

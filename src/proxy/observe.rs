@@ -18,10 +18,10 @@ use super::respond::Refusal;
 use super::table::Route;
 use super::{CountAs, Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
-use crate::fence::{KeyTemplate, ResourceKey};
-use crate::marks::growth::Origin;
-use crate::marks::lane::Caller;
+use crate::fencing::growth::Origin;
+use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
+use crate::routing::{KeyTemplate, ResourceKey};
 
 impl Proxy {
     /// Forwards a request of an observing route, whatever is found.

@@ -27,8 +27,8 @@ use super::table::Route;
 use super::tunnel::End;
 use super::upstream::Upstream;
 use super::{CountAs, Done, Live, Peer, Proxy, body_refusal};
-use crate::fence::{ResourceKey, Token};
 use crate::metrics::Outcome;
+use crate::routing::{ResourceKey, Token};
 
 /// A request that is passed on unjudged.
 pub(super) struct Passing<'a> {

@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::headers::identity::of_certificate;
 use super::shares::ConnectionPlaces;
 use crate::config::{ClaimSettings, PeerPattern, RouteSettings};
-use crate::marks::growth::Origin;
+use crate::fencing::growth::Origin;
 
 /// Names in a log line; more than that are cut off.
 const SHOWN: usize = 8;

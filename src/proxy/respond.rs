@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::headers::OUTCOME;
 use super::headers::via::Loop;
 use super::reply::{ClientBody, full};
-use crate::fence::{ResourceKey, Token};
 use crate::metrics::{DecidedBy, Outcome};
+use crate::routing::{ResourceKey, Token};
 use crate::wire::request::{Kind, RequestError};
 
 /// Why the proxy could not do its part. An error of the store or of a connection names hosts, ports,

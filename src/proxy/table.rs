@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
-use crate::fence::{Captures, CheckedPath, RouteConflict, Router};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
+use crate::routing::{Captures, CheckedPath, RouteConflict, Router};
 
 /// One route.
 pub(crate) struct Route {

@@ -8,7 +8,7 @@
 //! - The target is visible ASCII without `#`: `http::Uri` would cut a fragment silently, so that what
 //!   is sent on is not what was sent. In the path, `<`, `>` and `` ` `` are refused, which RFC 3986 does
 //!   not have and nothing behind this takes; the other signs that it has only escaped (`\`, `"`, `^`, `{`,
-//!   `|`, `}`) are left to [`crate::fence`], which refuses them unless a route says `allow`. In the query
+//!   `|`, `}`) are left to [`crate::routing`], which refuses them unless a route says `allow`. In the query
 //!   `\`, `"`, `<` and `>` are refused; `^`, `` ` ``, `{`, `|` and `}` are not, since browsers send them
 //!   raw (<https://url.spec.whatwg.org/#query-percent-encode-set>) and nobody splits a query at them.
 //! - Absolute-form names the Host that the field names (RFC 9112, 3.2.2 would let it win over the field).

@@ -18,10 +18,10 @@ use crate::admin::{
 };
 use crate::config::AdminSettings;
 use crate::config::settings::Mode;
-use crate::fence::{Decision, ResourceKey, Token};
-use crate::marks::{AuditRow, EpochRow, InstanceId, MarkRow, Override, StoreError};
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
+use crate::routing::{Decision, ResourceKey, Token};
+use crate::store::{AuditRow, EpochRow, InstanceId, MarkRow, Override, StoreError};
 
 pub(super) const SECRET: &str = "correct horse battery";
 /// The token of reads.

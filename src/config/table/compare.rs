@@ -18,7 +18,7 @@ use std::fmt;
 use super::witness::{Pair, Sample, Sampler, Style};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::fence::{Captures, ResourceKey, Router, Source};
+use crate::routing::{Captures, ResourceKey, Router, Source};
 
 /// What has changed for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

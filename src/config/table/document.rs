@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, Reuse, SafeMethods, Unmatched};
-use crate::fence::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
+use crate::routing::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
 
 /// Goes up with every change that an older program would read in another way, and with every change
 /// of the keys that are made of the same patterns and templates.

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use sha2::{Digest as _, Sha256};
 
 use super::settings::{Mode, Reuse, RouteSettings, SafeMethods, Settings, Unmatched};
-use crate::fence::{Allow, KeyTemplate, Pattern, TokenFormat};
+use crate::routing::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 pub use compare::{Change, Finding};
 pub use document::DocumentError;

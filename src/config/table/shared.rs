@@ -10,7 +10,7 @@ use super::compare::key;
 use super::witness::{Sample, Sampler, Style};
 use super::{RouteTable, Rule};
 use crate::config::settings::Mode;
-use crate::fence::{CheckedPath, KeyTemplate, ResourceKey, Router, Source, percent_encoded};
+use crate::routing::{CheckedPath, KeyTemplate, ResourceKey, Router, Source, percent_encoded};
 
 /// A key that two routes yield.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::compare::{Comparison, Indices, askings};
 use super::witness::Sample;
 use super::*;
-use crate::fence::{CheckedPath, Source, percent_encoded};
+use crate::routing::{CheckedPath, Source, percent_encoded};
 
 fn table(unmatched: &str, routes: &[Value]) -> RouteTable {
     let routes: Vec<Value> = routes

@@ -36,7 +36,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{RouteTable, Rule};
-use crate::fence::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
 
 /// The samples of values, the most readable one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::super::{
     UpstreamUrl, describe, parse,
 };
 use super::{BASE, bad, good};
-use crate::fence::{CheckedPath, KeyTemplate, Router};
+use crate::routing::{CheckedPath, KeyTemplate, Router};
 
 #[test]
 fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
-use crate::barrier::Sending;
+use crate::fencing::barrier::Sending;
 use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{Fate, Hold, SendError};
 

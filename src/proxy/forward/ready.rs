@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Head;
-use crate::barrier::Permit;
 use crate::fencing::Fencing;
+use crate::fencing::barrier::Permit;
 use crate::proxy::admit::{self, cut_off};
 use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{ReserveError, Reserved, SendError, Upstream};

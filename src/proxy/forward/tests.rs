@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::barrier::Barrier;
 use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
-use crate::marks::double::{Double, ROOM, Rig, clock, key, token};
-use crate::marks::lane::Want;
+use crate::fencing::barrier::Barrier;
+use crate::fencing::double::{Double, ROOM, Rig, clock, key, token};
+use crate::fencing::writer::Want;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
 use crate::proxy::headers::trailers::TrailerRules;
@@ -33,14 +33,14 @@ impl Bench {
     async fn new() -> Self {
         let rig = Rig::new(Arc::new(Double::default()), 1, clock()).await;
         let metrics = Arc::new(Metrics::new(&[]));
-        let (ledger, lease) = (Arc::clone(&rig.ledger), Arc::clone(&rig.lease));
-        let barrier = Barrier::new(ledger, lease, Arc::clone(&rig.watch), ROOM);
+        let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
+        let barrier = Barrier::new(epoch_table, lease, Arc::clone(&rig.detector), ROOM);
         let fencing = Arc::new(Fencing {
             store: Arc::clone(&rig.store),
-            ledger: Arc::clone(&rig.ledger),
-            lane: rig.lane.clone(),
+            epoch_table: Arc::clone(&rig.epoch_table),
+            writer: rig.writer.clone(),
             lease: Arc::clone(&rig.lease),
-            watch: Arc::clone(&rig.watch),
+            detector: Arc::clone(&rig.detector),
             barrier,
             metrics,
             meters: rig.meters.clone(),
@@ -74,7 +74,7 @@ impl Bench {
 
     async fn permit(&self, number: i64) -> Permit {
         let a = key("a");
-        let asked = self.rig.lane.ask(&a, token(number), Want::Open).await;
+        let asked = self.rig.writer.ask(&a, token(number), Want::Open).await;
         asked.expect("granted");
         let deadline = Instant::now() + LONG;
         let entered = self
@@ -135,7 +135,7 @@ impl Bench {
     }
 
     fn in_flight(&self) -> (usize, usize) {
-        let activity = self.rig.ledger.activity(&key("a"));
+        let activity = self.rig.epoch_table.activity(&key("a"));
         (activity.in_flight, activity.unknown.len())
     }
 }
@@ -171,7 +171,7 @@ async fn an_upload_that_outlives_its_answer_is_cut_when_a_newer_token_has_waited
         tokio::join!(bench.forward(upload, Duration::from_millis(20)), upstream);
     let body = answer.expect("a head").into_body().collect();
     assert_eq!(bench.in_flight(), (1, 0), "the upload still runs");
-    let asked = bench.rig.lane.ask(&key("a"), token(6), Want::Open).await;
+    let asked = bench.rig.writer.ask(&key("a"), token(6), Want::Open).await;
     asked.expect("granted");
     // The client never sends the rest: only the cut ends this.
     let mut rest = Vec::new();

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::pairs::pair;
 use super::{FORWARDED_HOST, FieldError};
-use crate::fence::host_name;
+use crate::routing::host_name;
 
 /// Whether every host that the header names besides its own is `host`, as keys have it: without case,
 /// port and final dot.

@@ -16,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 
 use super::remove_where;
-use crate::fence::names_a_peer;
+use crate::routing::names_a_peer;
 
 pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 

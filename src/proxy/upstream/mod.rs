@@ -36,7 +36,7 @@ pub(crate) use self::response::{Fate, Hold, PendingResponse, ResponseBody, SendE
 use self::socket::LeaseGuard;
 use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
-use crate::marks::lease::Lease;
+use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 

@@ -26,7 +26,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::marks::lease::Lease;
+use crate::fencing::lease::Lease;
 
 /// How many bytes of fenced requests the kernel takes beyond those that it has sent. Without a bound
 /// it takes megabytes, and delivers them for as long as an upstream reads slowly, whether or not the

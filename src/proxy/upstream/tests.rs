@@ -5,14 +5,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
-use crate::marks::InstanceId;
-use crate::marks::lease::Clock;
 use crate::proxy::body::Upload;
 use crate::proxy::headers::trailers::TrailerRules;
+use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {
-    let clock = Clock::from_fn(|| Duration::ZERO);
+    let clock = BootClock::from_fn(|| Duration::ZERO);
     let term = Some(Duration::from_secs(5));
     let lease = Lease::new(clock, term, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);

@@ -1,5 +1,5 @@
 //! One thing, one key: whatever spelling of a target the proxy accepts, nginx, Python and Node act on another
-//! thing wherever the key is another. The rules of the keys (`fencepost::fence`) are asked directly about all
+//! thing wherever the key is another. The rules of the keys (`fencepost::routing`) are asked directly about all
 //! spellings; the real program about a part of them, which shows that it goes by the same rules and sends on
 //! what it has judged.
 
@@ -10,7 +10,7 @@ mod spellings;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fencepost::fence::{Allow, CheckedPath, KeyTemplate, Pattern, Router, query_value};
+use fencepost::routing::{Allow, CheckedPath, KeyTemplate, Pattern, Router, query_value};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 

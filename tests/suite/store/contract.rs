@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::{Needs, ResourceKey, Token};
-use fencepost::marks::postgres::PostgresStore;
-use fencepost::marks::sqlite::SqliteStore;
-use fencepost::marks::{Ask, Batch, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
+use fencepost::routing::{Needs, ResourceKey, Token};
+use fencepost::store::postgres::PostgresStore;
+use fencepost::store::sqlite::SqliteStore;
+use fencepost::store::{Ask, Batch, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
 
 use crate::support::postgres::Cluster;
 use crate::support::store::{has_postgres, quick_dir};

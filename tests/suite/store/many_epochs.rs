@@ -18,7 +18,7 @@ async fn strays(store: &Store, count: u32) {
         .await;
 }
 
-/// The row of 41 is read back while the answer to its opening is on its way, beside the lane. Taken for one that nobody
+/// The row of 41 is read back while the answer to its opening is on its way, beside the writer. Taken for one that nobody
 /// uses, it would let 42 overtake.
 #[tokio::test]
 async fn an_opening_without_an_answer_keeps_its_row() {
@@ -46,7 +46,7 @@ async fn an_opening_without_an_answer_keeps_its_row() {
         .expect("the row is there");
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    // Only what is asked beside the lane leaves the lane free to judge rows.
+    // Only what is asked beside the writer leaves the writer free to judge rows.
     let older = a.start_request(put("/orders/7").token(41));
     a.logged("the batch is taken apart", |line| {
         line["message"] == "a batch ran into a row lock and is taken apart"

@@ -1,4 +1,4 @@
-//! Permits and exchanges (`src/barrier.rs`, `Ledger::enter`, `src/proxy/forward.rs`), and the upstream's end of them.
+//! Permits and exchanges (`src/fencing/barrier.rs`, `EpochTable::enter`, `src/proxy/forward.rs`), and the upstream's end of them.
 
 use super::{lane, memory, transit};
 use crate::bounds::{Bounds, Features, Mutant};
@@ -29,7 +29,7 @@ pub fn permit_after_wait(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     give(b, s, at, usize::from(row), token)
 }
 
-/// `Barrier::look` and `Ledger::enter`: the last look at everything, and the permit.
+/// `Barrier::look` and `EpochTable::enter`: the last look at everything, and the permit.
 pub fn permit(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
     let proxy = &s.proxies[at];
     let epoch = proxy.epochs[row % OWN];

@@ -1,4 +1,4 @@
-//! The lane (`src/marks/lane`): asks, enters what was answered, gives up, closes, polls and looks.
+//! The lane (`src/fencing/writer`): asks, enters what was answered, gives up, closes, polls and looks.
 
 use super::memory;
 use super::statement::{self, mark, opened};
@@ -125,7 +125,7 @@ pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// `Ledger::opened`, and the news of it. (Told only where older ones are open; more is heard here than is told.)
+/// `EpochTable::opened`, and the news of it. (Told only where older ones are open; more is heard here than is told.)
 fn register(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token, foreign: u32) {
     s.proxies[at].epochs[row % OWN] = Epoch {
         token,
@@ -207,7 +207,7 @@ pub fn learn(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
     Some(())
 }
 
-/// `Ledger::looked`: the epochs of others are read again. Nothing is concluded where one's own are not on record.
+/// `EpochTable::looked`: the epochs of others are read again. Nothing is concluded where one's own are not on record.
 pub fn look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     let present = s.present();
     let first = s.instance(at) * OPENINGS;
@@ -229,7 +229,7 @@ pub fn look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// `Ledger::sweep`, and `Ledger::release` before an override: an epoch nobody uses is closed.
+/// `EpochTable::sweep`, and `EpochTable::release` before an override: an epoch nobody uses is closed.
 pub fn idle_close(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
     if !b.can(Features::IDLE) && !b.can(Features::OVERRIDE) {
         return None;

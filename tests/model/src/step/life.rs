@@ -1,4 +1,4 @@
-//! Leases, death and burial (`src/marks/keeper.rs`, `src/marks/watch.rs`, `src/marks/postgres/life.rs`).
+//! Leases, death and burial (`src/fencing/membership.rs`, `src/fencing/failure_detector.rs`, `src/store/postgres/life.rs`).
 
 use super::exchange::{abandon, rows_of};
 use super::{memory, transit};

@@ -1,4 +1,4 @@
-//! What a proxy's memory does in one critical section (`src/marks/ledger`).
+//! What a proxy's memory does in one critical section (`src/fencing/epochs`).
 
 use crate::bounds::{Bounds, Mutant};
 use crate::state::{OWN, Phase, Proxy, State, Token, bit};
@@ -33,7 +33,7 @@ pub fn learn(b: &Bounds, s: &mut State, at: usize, mark: Token) {
     drained(b, s, at);
 }
 
-/// `Ledger::adopt`: a later era makes what was refused from memory forgotten.
+/// `EpochTable::adopt`: a later era makes what was refused from memory forgotten.
 pub fn adopt(s: &mut State, at: usize, era: u8, life: u8) {
     if s.proxies[at].era < era {
         s.proxies[at].era = era;
@@ -41,7 +41,7 @@ pub fn adopt(s: &mut State, at: usize, era: u8, life: u8) {
     }
 }
 
-/// `Ledger::forget`: not where an epoch of this instance is open.
+/// `EpochTable::forget`: not where an epoch of this instance is open.
 pub fn forget(s: &mut State, at: usize, life: u8) {
     let proxy = &mut s.proxies[at];
     let first = usize::from(life) * crate::state::OPENINGS;
@@ -51,7 +51,7 @@ pub fn forget(s: &mut State, at: usize, life: u8) {
     }
 }
 
-/// `Ledger::usable`: an epoch of this token that can give permits.
+/// `EpochTable::usable`: an epoch of this token that can give permits.
 #[must_use]
 pub fn usable(proxy: &Proxy, token: Token) -> bool {
     let first = usize::from(proxy.life) * crate::state::OPENINGS;

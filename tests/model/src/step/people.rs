@@ -1,4 +1,4 @@
-//! Operators (`src/marks/postgres/people.rs`): the override.
+//! Operators (`src/store/postgres/operators.rs`): the override.
 
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{Broken, ERAS, State, Token};

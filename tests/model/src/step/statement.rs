@@ -1,4 +1,4 @@
-//! What the store does with a statement (`src/marks/postgres/lane.rs`).
+//! What the store does with a statement (`src/store/postgres/statements.rs`).
 
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{

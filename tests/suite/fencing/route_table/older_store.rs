@@ -22,7 +22,7 @@ const ROWS: &str = "
 /// The first version's migrations.
 fn migrator(engine: &str) -> Migrator {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("src/marks/migrations/{engine}/0001_marks.sql"));
+        .join(format!("src/store/migrations/{engine}/0001_marks.sql"));
     let text = std::fs::read_to_string(file).expect("the first migration");
     let sql = AssertSqlSafe(text).into_sql_str();
     let first = Migration::new(1, "marks".into(), MigrationType::Simple, sql, false);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fencepost::fence::Token;
-use fencepost::marks::{Ask, EpochRow, MarkStore};
+use fencepost::routing::Token;
+use fencepost::store::{Ask, EpochRow, MarkStore};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;

@@ -1,6 +1,6 @@
 //! Epochs open under the mark's lock and close by their opening.
 
-use fencepost::marks::EpochRow;
+use fencepost::store::EpochRow;
 
 use super::{
     Home, advance, advance_as, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::marks::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
+use fencepost::store::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
 
 use super::{
     Home, advance, advance_as, ask, buried, epochs_of, instance, key, opening, own, token,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fencepost::fence::Token;
-use fencepost::marks::{Found, MarkStore, Terms};
+use fencepost::routing::Token;
+use fencepost::store::{Found, MarkStore, Terms};
 
 use super::{Home, advance, advance_as, ask, instance, key, mark_of, spending, token};
 
@@ -210,7 +210,7 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
         .expect("an answer");
     assert_eq!(
         done,
-        fencepost::marks::Override::Done {
+        fencepost::store::Override::Done {
             before: token(50),
             era: 1
         }

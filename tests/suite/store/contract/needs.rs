@@ -1,7 +1,7 @@
 //! What an ask needs of the mark, looked at under the row's lock.
 
-use fencepost::fence::{Needs, Token};
-use fencepost::marks::{Ask, MarkStore};
+use fencepost::routing::{Needs, Token};
+use fencepost::store::{Ask, MarkStore};
 
 use super::{Home, advance, ask, instance, key, mark_of, opening, spending, token};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::marks::postgres::PostgresStore;
-use fencepost::marks::{Heard, MarkStore, News, Override, StoreError, Terms};
+use fencepost::store::postgres::PostgresStore;
+use fencepost::store::{Heard, MarkStore, Notification, Override, StoreError, Terms};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tokio::sync::mpsc::Receiver;
@@ -167,7 +167,7 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
     assert_eq!(epochs_of(&*store, "a").await, []);
 }
 
-/// What people look at while the lane is at work costs neither of them a connection: after a new one, the lane would
+/// What people look at while the writer is at work costs neither of them a connection: after a new one, the writer would
 /// have to ask whether it is another server's.
 #[tokio::test]
 async fn people_who_look_leave_the_lane_its_connection() {
@@ -583,21 +583,21 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     assert_eq!(next(&mut heard).await, Heard::Resumed);
     // It has heard itself.
     assert_eq!(next(&mut heard).await, Heard::Whole(true));
-    let newer = News::Newer {
+    let newer = Notification::Newer {
         resource: key("order:ü\"7"),
         token: token(i64::MAX),
         era: 3,
         owner: Some(instance(1)),
     };
-    let closed = News::Closed { resource: key("a") };
-    let elsewhere = News::Closed { resource: key("b") };
+    let closed = Notification::Closed { resource: key("a") };
+    let elsewhere = Notification::Closed { resource: key("b") };
     other.announce(&[elsewhere]).await.expect("an answer");
     store
         .announce(&[newer.clone(), closed.clone()])
         .await
         .expect("an answer");
-    assert_eq!(next(&mut heard).await, Heard::News(newer.clone()));
-    assert_eq!(next(&mut heard).await, Heard::News(closed));
+    assert_eq!(next(&mut heard).await, Heard::Notification(newer.clone()));
+    assert_eq!(next(&mut heard).await, Heard::Notification(closed));
     let mut shell = shell(&url).await;
     sql(
         &mut shell,
@@ -608,14 +608,14 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     assert_eq!(next(&mut heard).await, Heard::Whole(false));
     assert_eq!(next(&mut heard).await, Heard::Resumed);
     assert_eq!(next(&mut heard).await, Heard::Whole(true));
-    // The lane's connection broke too; it says so at most once.
+    // The writer's connection broke too; it says so at most once.
     if store.announce(std::slice::from_ref(&newer)).await.is_err() {
         store
             .announce(std::slice::from_ref(&newer))
             .await
             .expect("an answer");
     }
-    assert_eq!(next(&mut heard).await, Heard::News(newer));
+    assert_eq!(next(&mut heard).await, Heard::Notification(newer));
     drop(heard);
     until(
         &mut shell,

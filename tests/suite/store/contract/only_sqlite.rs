@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fencepost::marks::sqlite::{SqliteStore, migrate};
-use fencepost::marks::{MarkStore as _, StoreError};
+use fencepost::store::sqlite::{SqliteStore, migrate};
+use fencepost::store::{MarkStore as _, StoreError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Home, TIMEOUT, advance, ask, mark_of};
@@ -214,7 +214,7 @@ async fn a_timeout_leaves_no_half_work() {
 async fn a_batch_carries_a_heartbeat_that_is_late() {
     let home = Home::sqlite();
     let store = home.open().await;
-    let terms = fencepost::marks::Terms {
+    let terms = fencepost::store::Terms {
         lease: Duration::from_millis(30),
         ..Default::default()
     };
@@ -258,7 +258,7 @@ async fn epochs_of_an_older_schema_stay_open() {
         .await
         .expect("it opens");
     let schema =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/marks/migrations/sqlite");
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations/sqlite");
     let first =
         std::fs::read_to_string(schema.join("0001_marks.sql")).expect("the first migration");
     let epochs = first
@@ -320,7 +320,7 @@ async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
     };
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    let terms = fencepost::marks::Terms::default();
+    let terms = fencepost::store::Terms::default();
     let store = opened(&path, true).await;
     let joined = store.join(&super::instance(1), &terms).await;
     joined.expect("an answer");

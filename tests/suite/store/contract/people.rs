@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use fencepost::marks::{AuditRow, MarkStore, Override, StoreError, Terms};
+use fencepost::store::{AuditRow, MarkStore, Override, StoreError, Terms};
 
 use super::{
     Home, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, spending, token,

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::{Needs, ResourceKey};
-use fencepost::marks::postgres::PostgresStore;
-use fencepost::marks::{Ask, Batch, EpochRow, MarkStore};
+use fencepost::routing::{Needs, ResourceKey};
+use fencepost::store::postgres::PostgresStore;
+use fencepost::store::{Ask, Batch, EpochRow, MarkStore};
 use sqlx::{Connection as _, PgConnection};
 
 use super::{TIMEOUT, instance, key, token};

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
-use fencepost::fence::{Needs, ResourceKey, Token};
-use fencepost::marks::postgres::PostgresStore;
-use fencepost::marks::{Ask, Found, InstanceId, MarkStore as _, StoreError};
+use fencepost::routing::{Needs, ResourceKey, Token};
+use fencepost::store::postgres::PostgresStore;
+use fencepost::store::{Ask, Found, InstanceId, MarkStore as _, StoreError};
 use tracing::instrument::WithSubscriber as _;
 use tracing_subscriber::EnvFilter;
 

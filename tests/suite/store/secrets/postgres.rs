@@ -108,7 +108,7 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
     let answer = proxy.send(put("/orders/7").token(5)).await;
     answer.assert_forwarded();
     let (with, without) = rig.sessions("fencepost").await;
-    // The writer, the keeper, and what listens to the others, at least.
+    // The writer, the heartbeat, and what listens to the others, at least.
     assert!(
         with >= 3 && without == 0,
         "{with} with TLS, {without} without"

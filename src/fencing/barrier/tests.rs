@@ -1,0 +1,385 @@
+//! The barrier over a store in memory: what waits, what passes, what is refused.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::fencing::double::{
+    Act, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+};
+use crate::fencing::writer::{Answer, Want};
+use crate::store::MarkStore as _;
+
+const WAIT: Duration = Duration::from_secs(2);
+
+struct One {
+    store: Arc<Double>,
+    rig: Rig,
+    barrier: Barrier,
+}
+
+async fn instance(store: &Arc<Double>, id: u128) -> One {
+    let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
+    let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
+    let room = Room { queue: 2, ..ROOM };
+    let barrier = Barrier::new(epoch_table, lease, Arc::clone(&rig.detector), room);
+    One {
+        store: Arc::clone(store),
+        rig,
+        barrier,
+    }
+}
+
+async fn alone() -> One {
+    instance(&Arc::default(), 1).await
+}
+
+impl One {
+    async fn open(&self, resource: &str, number: i64) -> Answer {
+        let key = key(resource);
+        let asked = self.rig.writer.ask(&key, token(number), Want::Open);
+        asked.await.expect("an answer")
+    }
+
+    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refusal> {
+        let deadline = Instant::now() + WAIT;
+        self.barrier
+            .enter(&key(resource), token(number), deadline)
+            .await
+    }
+
+    async fn admit(&self, resource: &str, number: i64) -> Permit {
+        self.open(resource, number).await;
+        self.enter(resource, number).await.expect("a permit")
+    }
+}
+
+/// Polls once.
+async fn pending<F: Future + Unpin>(future: &mut F) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = std::future::ready(()) => true,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_token_waits_for_the_older_one_and_then_passes() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    assert!(one.enter("b", 1).await.is_err(), "not open");
+    drop(one.admit("b", 1).await);
+    let sending = five.begin();
+    assert!(sending.superseded().is_cancelled());
+    assert!(pending(&mut six).await, "begun");
+    let began = Instant::now();
+    sending.settled();
+    assert!(six.await.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO, "woken, not timed out");
+    assert_eq!(
+        one.enter("a", 5).await.err(),
+        Some(Refusal::Superseded { mark: token(6) })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_superseded_while_it_waits_gets_no_permit() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    one.open("a", 7).await;
+    assert_eq!(
+        six.await.err(),
+        Some(Refusal::Superseded { mark: token(7) })
+    );
+    drop(five);
+    assert!(one.enter("a", 7).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_no_longer_than_its_deadline_and_gives_up_its_place() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let began = Instant::now();
+    let refused = one.enter("a", 6).await.err();
+    assert_eq!(began.elapsed(), WAIT);
+    let retry_after = Duration::from_secs(1);
+    let settling = false;
+    assert_eq!(
+        refused,
+        Some(Refusal::OlderInFlight {
+            retry_after,
+            settling
+        })
+    );
+    assert_eq!(one.rig.epoch_table.activity(&key("a")).waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_wait_at_one_resource() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut first = Box::pin(one.enter("a", 6));
+    let mut second = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut first).await && pending(&mut second).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::QueueFull));
+    drop(first);
+    let mut third = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut third).await, "the place is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_more() {
+    let mut one = alone().await;
+    one.barrier.room = Room { share: 3, ..ROOM };
+    let five = one.admit("a", 5).await;
+    let sending = one.enter("a", 5).await.expect("the second").begin();
+    let third = one.enter("a", 5).await.expect("the third");
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::ShareTaken));
+    drop(one.admit("b", 1).await);
+    // The crowd with 5 does not keep the holder of 6 out, and its crowd has no more room than that.
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut six).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::ShareTaken));
+    drop(five);
+    sending.settled();
+    let mut second = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut second).await, "there is room again");
+    drop((six, second, third));
+    assert!(one.enter("a", 6).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_wait_at_all_resources_together() {
+    let mut one = alone().await;
+    one.barrier.room = Room { waiting: 2, ..ROOM };
+    let _held = (one.admit("a", 5).await, one.admit("b", 5).await);
+    for resource in ["a", "b"] {
+        one.open(resource, 6).await;
+    }
+    let mut first = Box::pin(one.enter("a", 6));
+    let mut second = Box::pin(one.enter("b", 6));
+    assert!(pending(&mut first).await && pending(&mut second).await);
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::CrowdFull));
+    // What need not wait is not concerned.
+    drop(one.admit("c", 1).await);
+    drop(second);
+    let mut third = Box::pin(one.enter("a", 6));
+    assert!(pending(&mut third).await, "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_is_superseded_does_not_turn_the_newest_away() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    one.open("a", 6).await;
+    let mut crowd = [Box::pin(one.enter("a", 6)), Box::pin(one.enter("a", 6))];
+    for six in &mut crowd {
+        assert!(pending(six).await);
+    }
+    one.open("a", 7).await;
+    // Those that wait with 6 have been woken, and none of them has run yet.
+    let mut seven = Box::pin(one.enter("a", 7));
+    assert!(pending(&mut seven).await);
+    for six in crowd {
+        assert_eq!(
+            six.await.err(),
+            Some(Refusal::Superseded { mark: token(7) })
+        );
+    }
+    drop(five);
+    assert!(seven.await.is_ok());
+    assert_eq!(one.rig.epoch_table.activity(&key("a")).waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
+    let one = alone().await;
+    let five = one.admit("a", 5).await;
+    drop(five.begin());
+    assert_eq!(one.rig.unknown.get(), 1);
+    one.open("a", 6).await;
+    let began = Instant::now();
+    let refused = one.enter("a", 6).await.err();
+    assert_eq!(
+        began.elapsed(),
+        Duration::ZERO,
+        "known to be pointless at once"
+    );
+    assert!(matches!(
+        refused,
+        Some(Refusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
+    ));
+    tokio::time::sleep(SETTLE.saturating_sub(Duration::from_secs(1))).await;
+    // Nobody renews it in this test.
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    let waited = Instant::now();
+    assert!(one.enter("a", 6).await.is_ok());
+    assert!(began.elapsed() >= SETTLE && waited.elapsed() <= Duration::from_millis(1100));
+    assert_eq!(one.rig.unknown.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_never_begun_or_has_settled_holds_nobody() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    one.admit("a", 5).await.begin().settled();
+    one.open("a", 6).await;
+    assert!(one.enter("a", 6).await.is_ok());
+    assert_eq!(one.rig.unknown.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    tokio::time::sleep(TERM).await;
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::Lapsed));
+    let now = one.rig.lease.clock().now();
+    one.rig.lease.renewed(now);
+    let permit = one.enter("a", 5).await.expect("the same id has revived");
+    let id = crate::store::InstanceId::from_bits(9);
+    let old = one.rig.lease.rejoined(id, now);
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    let sending = permit.begin();
+    assert!(!one.rig.lease.holds(sending.generation()));
+    old.cutoff.cancel();
+    assert!(sending.cutoff().is_cancelled());
+    drop(one.admit("a", 5).await);
+    one.open("a", 6).await;
+    let mut six = Box::pin(one.enter("a", 6));
+    assert!(
+        pending(&mut six).await,
+        "the old generation's permit still counts"
+    );
+    sending.settled();
+    // To the new id, the rows of the old one are another instance's: the next look finds them gone.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.rig.writer.look(key("a"));
+    assert!(six.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_after_an_outage_are_not_cut_with_those_before() {
+    let one = alone().await;
+    drop(one.admit("a", 5).await);
+    tokio::time::sleep(TERM + SETTLE).await;
+    one.rig.lease.identity().cutoff.cancel();
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    let sending = one.enter("a", 5).await.expect("revived").begin();
+    assert!(!sending.cutoff().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_an_older_epoch_of_another_instance_until_it_is_closed() {
+    let store = Arc::new(Double::default());
+    let one = instance(&store, 1).await;
+    let two = instance(&store, 2).await;
+    let five = one.admit("a", 5).await;
+    two.open("a", 6).await;
+    let mut six = Box::pin(two.enter("a", 6));
+    assert!(pending(&mut six).await);
+    two.rig.writer.look(key("a"));
+    store.until("epochs", 3).await;
+    assert!(pending(&mut six).await, "it is still open");
+    // The announcement reaches nobody here: the poll finds it.
+    one.rig.writer.poll();
+    five.begin().settled();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(store.open(&key("a")).len(), 1, "closed");
+    two.rig.writer.look(key("a"));
+    assert!(six.await.is_ok());
+    assert!(matches!(one.open("a", 5).await, Answer::Stale { mark } if mark == token(6)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_instance_is_waited_for_until_it_has_settled() {
+    let store = Arc::new(Double::default());
+    let one = instance(&store, 1).await;
+    let two = instance(&store, 2).await;
+    let _five = one.admit("a", 5).await.begin();
+    two.open("a", 6).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    tokio::spawn(two.rig.membership().run(stop.clone()));
+    let began = Instant::now();
+    let refused = loop {
+        let refused = two.enter("a", 6).await;
+        match refused {
+            Err(Refusal::OlderInFlight { settling: true, .. }) => break refused.err(),
+            Err(Refusal::OlderInFlight { .. }) => {}
+            other => panic!("{:?}", other.err()),
+        }
+    };
+    assert!(
+        matches!(refused, Some(Refusal::OlderInFlight { retry_after, .. })
+        if retry_after > SETTLE && retry_after <= DEATH)
+    );
+    assert!(began.elapsed() >= SILENCE, "alive for its lease");
+    while two.enter("a", 6).await.is_err() {
+        assert!(
+            began.elapsed() < SILENCE + DEATH + Duration::from_secs(5),
+            "forever"
+        );
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(
+        began.elapsed() >= SILENCE + DEATH,
+        "too early: {:?}",
+        began.elapsed()
+    );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_resources_leave_no_entry() {
+    let one = alone().await;
+    for n in 0..50 {
+        let resource = format!("r{n}");
+        drop(one.admit(&resource, 5).await);
+        drop(one.admit(&resource, 6).await);
+    }
+    assert_eq!(one.rig.open_rows().len(), 50);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    one.rig.epoch_table.sweep(Duration::from_mins(1), 1).await;
+    assert_eq!(one.rig.epoch_table.active(), 0);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(one.store.state().epochs.is_empty());
+    assert_eq!(
+        one.rig.epoch_table.known(&key("r7")),
+        Some(token(6)),
+        "still refused from memory"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_has_settled() {
+    let one = alone().await;
+    let _five = one.admit("a", 5).await;
+    one.store.state().marks.clear();
+    one.store.state().epochs.clear();
+    // One repair fails, the next succeeds.
+    one.store.plan("reopen", Act::Fail(broken()));
+    one.rig.writer.reconcile();
+    one.store.until("own_of", 1).await;
+    one.store.until("reopen", 1).await;
+    let refused = one.enter("a", 5).await.err();
+    assert_eq!(refused, Some(Refusal::Barred { retry_after: LOSS }));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(one.store.mark_of(&key("a")), Some(5));
+    assert_eq!(one.store.open(&key("a")).len(), 1);
+    tokio::time::sleep(LOSS).await;
+    one.rig.lease.renewed(one.rig.lease.clock().now());
+    // The epoch from before gives no permit; one that is opened anew does.
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    drop(one.admit("a", 5).await);
+    assert!(one.store.check().await.is_ok());
+}

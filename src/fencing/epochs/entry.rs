@@ -1,0 +1,172 @@
+//! One resource in the epoch table: its known mark, the epochs this instance has open for it, and who waits.
+//!
+//! Everything here runs under the lock of the resource's shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Drained;
+use crate::routing::{Decision, Token, judge, stale_by};
+use crate::store::{EpochRow, Era, InstanceId, Opening};
+
+#[derive(Clone, Debug)]
+pub(super) struct Unknown {
+    pub(super) number: u64,
+    pub(super) until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct OwnEpoch {
+    pub(super) row: EpochRow,
+    pub(super) generation: u64,
+    pub(super) permits: usize,
+    pub(super) unknown: Vec<Unknown>,
+    /// Asked to close: never gives another permit.
+    pub(super) closing: bool,
+    /// Another instance waits for it.
+    pub(super) wanted: bool,
+    /// The store deletes its row right now if the mark is above it: no permit until that is known.
+    pub(super) ceding: bool,
+    /// Older epochs open elsewhere; none of them can be opened anew, so once empty it stays empty.
+    pub(super) foreign: Vec<EpochRow>,
+    pub(super) superseded: Arc<CancellationToken>,
+    pub(super) used: Instant,
+}
+
+impl OwnEpoch {
+    pub(super) fn idle(&self) -> bool {
+        self.permits == 0 && self.unknown.is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Bar {
+    Repairing,
+    Until(Instant),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) known: Option<Token>,
+    /// The era in which that was last learned: an override in a later one outdoes it.
+    pub(super) known_in: Era,
+    pub(super) epochs: Vec<OwnEpoch>,
+    pub(super) waiting: usize,
+    /// The newest token that waits, and how many wait with it. The others are about to leave.
+    pub(super) newest: Option<(Token, usize)>,
+    pub(super) bell: Option<Arc<Notify>>,
+    pub(super) bar: Option<Bar>,
+}
+
+impl Entry {
+    pub(super) fn idle(&self) -> bool {
+        self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
+    }
+
+    /// How many requests have a permit here or wait for one.
+    pub(super) fn held(&self) -> usize {
+        let permits = self.epochs.iter().map(|epoch| epoch.permits);
+        self.waiting + permits.sum::<usize>()
+    }
+
+    /// Whether an epoch of this other instance is in the way here.
+    pub(super) fn is_behind(&self, instance: &InstanceId) -> bool {
+        let mut foreign = self.epochs.iter().flat_map(|epoch| &epoch.foreign);
+        foreign.any(|row| row.instance == *instance)
+    }
+
+    /// The epoch that can give a permit for this token.
+    pub(super) fn usable(&self, token: Token, generation: u64) -> Option<usize> {
+        self.epochs.iter().position(|epoch| {
+            let gives = !epoch.closing && !epoch.ceding;
+            gives && epoch.row.token == token && epoch.generation == generation
+        })
+    }
+
+    pub(super) fn epoch(
+        &mut self,
+        instance: &InstanceId,
+        opening: Opening,
+    ) -> Option<&mut OwnEpoch> {
+        self.epochs
+            .iter_mut()
+            .find(|epoch| epoch.row.opening == opening && epoch.row.instance == *instance)
+    }
+
+    pub(super) fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.notify_waiters();
+        }
+    }
+
+    pub(super) fn barred(&mut self, repair_left: Duration) -> Option<Duration> {
+        match self.bar? {
+            Bar::Repairing => Some(repair_left),
+            Bar::Until(end) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    self.lift();
+                    return None;
+                }
+                Some(left)
+            }
+        }
+    }
+
+    /// The repair has settled. Epochs from before are asked to close: which older ones are open elsewhere was
+    /// looked for when they were opened, and since then some may have been opened behind the lost mark, or
+    /// recorded again.
+    pub(super) fn lift(&mut self) {
+        self.bar = None;
+        for epoch in &mut self.epochs {
+            epoch.closing = true;
+        }
+    }
+
+    /// Raises the known mark and asks every older epoch to close.
+    pub(super) fn learn(&mut self, mark: Token, era: Era) {
+        match judge(self.known, mark) {
+            Decision::Advanced => {
+                self.known = Some(mark);
+                self.known_in = era;
+            }
+            Decision::Current => self.known_in = self.known_in.max(era),
+            Decision::Stale { .. } => {}
+        }
+        let known = self.known;
+        let mut changed = false;
+        for epoch in &mut self.epochs {
+            let superseded = stale_by(known, epoch.row.token).is_some();
+            if superseded && !epoch.superseded.is_cancelled() {
+                epoch.closing = true;
+                epoch.superseded.cancel();
+                changed = true;
+            }
+        }
+        if changed {
+            self.ring();
+        }
+    }
+
+    /// Takes out the epochs that were asked to close and have nothing in flight any more.
+    pub(super) fn drained(&mut self, out: &mut Vec<Drained>) {
+        let before = self.epochs.len();
+        self.epochs.retain(|epoch| {
+            if epoch.closing && epoch.idle() && !epoch.ceding {
+                out.push(Drained {
+                    row: epoch.row.clone(),
+                    wanted: epoch.wanted,
+                });
+                return false;
+            }
+            true
+        });
+        if self.epochs.len() != before {
+            self.ring();
+        }
+    }
+}

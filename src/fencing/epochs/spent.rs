@@ -1,0 +1,118 @@
+//! Spent tokens that this instance knows of (`reuse: once`). A failover may lose a spending alone:
+//! the mark is there, and the token would pass once more.
+//!
+//! Nothing is ever refused from here. It is held against what a statement finds, like a known mark, and
+//! forgetting is as safe.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::{EpochTable, SHARDS};
+use crate::routing::{ResourceKey, Token};
+use crate::store::{Era, Found};
+
+/// A token that is known to be spent, durably.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spend {
+    pub token: Token,
+    /// The name that it is spent under.
+    pub by: Box<str>,
+    /// This instance has spent it, and has not begun to give it back. So nobody can have.
+    pub own: bool,
+    /// How often tokens of the resource had been given back by then.
+    pub given_back: i64,
+    /// The era in which that was learned: an override in a later one has cleared it.
+    pub era: Era,
+}
+
+impl Spend {
+    /// Whether what a statement found says that this spending was lost. `token`: the one asked for.
+    #[must_use]
+    pub fn is_missing(&self, token: Token, found: &Found) -> bool {
+        if found.era > self.era || found.before > Some(self.token) {
+            return false;
+        }
+        if found.before < Some(self.token) {
+            // The mark is lost, and the spending with it.
+            return true;
+        }
+        token == self.token
+            && found.spent_by.as_deref() != Some(&*self.by)
+            && (self.own || found.given_back <= self.given_back)
+    }
+}
+
+impl EpochTable {
+    /// The token that is known to be spent, if any.
+    #[must_use]
+    pub fn spent(&self, key: &ResourceKey) -> Option<Spend> {
+        self.shard(key).spends.peek(key).cloned()
+    }
+
+    /// A statement of era `era` has found what is spent of the mark's own token, durably; `own`: the name that it
+    /// asked to spend it under.
+    pub fn learn_spent(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        found: &Found,
+        era: Era,
+        own: Option<&str>,
+    ) {
+        let mut shard = self.shard(key);
+        if self.newest.load(Ordering::Acquire) != era {
+            return;
+        }
+        let known = shard.spends.peek(key).filter(|spend| spend.token == token);
+        let Some(by) = found.spent_by.as_deref() else {
+            shard.spends.pop(key);
+            return;
+        };
+        let own = own == Some(by) || known.is_some_and(|spend| spend.own && &*spend.by == by);
+        let spend = Spend {
+            token,
+            by: by.into(),
+            own,
+            given_back: found.given_back,
+            era,
+        };
+        shard.spends.put(key.clone(), spend);
+        if shard.spends.len() > self.capacity.div_ceil(SHARDS) {
+            shard.spends.pop_lru();
+        }
+    }
+
+    /// What this instance has spent, where its epoch of that token is still open.
+    #[must_use]
+    pub fn spent_in_open_epochs(&self) -> Vec<(ResourceKey, Token)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = shard.spends.iter().filter(|(_, spend)| spend.own);
+            all.extend(own.filter_map(|(key, spend)| {
+                let entry = shard.active.get(key)?;
+                let open = entry.epochs.iter();
+                let open = open.filter(|epoch| epoch.row.token == spend.token);
+                (open.count() > 0).then(|| (key.clone(), spend.token))
+            }));
+        }
+        all
+    }
+
+    /// This spending is about to be given back: nothing is known of it any more.
+    pub fn give_up_spent(&self, key: &ResourceKey, name: &str) {
+        let mut shard = self.shard(key);
+        if shard
+            .spends
+            .peek(key)
+            .is_some_and(|spend| &*spend.by == name)
+        {
+            shard.spends.pop(key);
+        }
+    }
+
+    /// Nothing is known of what is spent at this resource any more.
+    pub fn forget_spent(&self, key: &ResourceKey) {
+        self.shard(key).spends.pop(key);
+    }
+}

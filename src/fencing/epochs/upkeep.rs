@@ -1,0 +1,286 @@
+//! The epoch table's upkeep: what is asked of it between requests, by the membership task, the writer and people.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::entry::{Bar, Entry, OwnEpoch};
+use super::{Activity, CROWDED_IDLE, EpochTable, SHARDS, UnknownOutcome};
+use crate::routing::ResourceKey;
+use crate::store::{EpochRow, InstanceId, Opening};
+
+/// How many epochs are closed under one lock.
+const MOST_SWEPT: usize = 512;
+
+impl EpochTable {
+    /// Resources at which somebody waits for epochs of other instances.
+    #[must_use]
+    pub fn waiting_for_others(&self) -> Vec<ResourceKey> {
+        self.waited(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
+    }
+
+    /// Resources at which somebody waits for epochs of this other instance.
+    #[must_use]
+    pub fn waiting_for(&self, instance: &InstanceId) -> Vec<ResourceKey> {
+        self.waited(|entry| entry.is_behind(instance))
+    }
+
+    /// Resources at which epochs of this other instance are in the way and nobody waits right now, `most` at
+    /// the most: a client that was refused there comes back. Looks at all that is open here.
+    #[must_use]
+    pub fn refused_for(&self, instance: &InstanceId, most: usize) -> Vec<ResourceKey> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let active = shard.active.iter();
+            let fitting = active.filter(|(_, entry)| entry.waiting == 0);
+            let fitting = fitting.filter(|(_, entry)| entry.is_behind(instance));
+            let room = most - all.len();
+            all.extend(fitting.map(|(key, _)| key.clone()).take(room));
+            if all.len() == most {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Those at which somebody waits and `f` holds.
+    fn waited(&self, f: impl Fn(&Entry) -> bool) -> Vec<ResourceKey> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = shard.waited.iter();
+            let fitting = waited.filter(|key| shard.active.get(*key).is_some_and(&f));
+            all.extend(fitting.cloned());
+        }
+        all
+    }
+
+    /// Whether epochs of other instances are in the way at this resource. Nobody need wait there right now: who
+    /// was refused for them comes back.
+    #[must_use]
+    pub fn waits_for_others(&self, key: &ResourceKey) -> bool {
+        let shard = self.shard(key);
+        let entry = shard.active.get(key);
+        entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
+    }
+
+    /// The parts that what is known here is divided into: see [`Self::open_rows`].
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Every epoch row of `generation` that is registered in this part, and is to be on record.
+    #[must_use]
+    pub fn open_rows(&self, shard: usize, generation: u64) -> Vec<EpochRow> {
+        let Some(shard) = self.shards.get(shard) else {
+            return Vec::new();
+        };
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        let epochs = shard.active.values().flat_map(|entry| &entry.epochs);
+        let rows = epochs.filter(|epoch| epoch.generation == generation && !epoch.ceding);
+        rows.map(|epoch| epoch.row.clone()).collect()
+    }
+
+    /// The rows of a resource that is registered here, for recording them again.
+    #[must_use]
+    pub fn rows_of(&self, key: &ResourceKey) -> Vec<EpochRow> {
+        let shard = self.shard(key);
+        shard.active.get(key).map_or_else(Vec::new, |entry| {
+            let kept = entry.epochs.iter().filter(|epoch| !epoch.ceding);
+            kept.map(|epoch| epoch.row.clone()).collect()
+        })
+    }
+
+    /// Closes epochs without a permit for `idle`, in some of the parts: all of them have had their turn after
+    /// `of` calls, or after a fifth of that while more are open than are to be remembered.
+    pub async fn sweep(&self, idle: Duration, of: usize) {
+        let of = if self.crowded() { of.div_ceil(5) } else { of };
+        for _ in 0..SHARDS.div_ceil(of.max(1)) {
+            let next = self.swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            while self.sweep_shard(next, idle) {
+                // Requests have a turn at this part.
+                tokio::task::yield_now().await;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn crowded(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > self.capacity
+    }
+
+    /// Closes some of the epochs of one part that are due. Returns whether there may be more.
+    ///
+    /// While more are open than are to be remembered, those that are too many are due, the longest unused first.
+    fn sweep_shard(&self, shard: usize, idle: Duration) -> bool {
+        let now = Instant::now();
+        let unused = |epoch: &OwnEpoch| now.saturating_duration_since(epoch.used);
+        let mut shard = self.shards[shard]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut least = idle;
+        if self.crowded() {
+            let too_many = shard.active.len().saturating_sub(self.capacity / SHARDS);
+            let entries = shard.active.values().filter(|entry| entry.waiting == 0);
+            let mut spans: Vec<Duration> = entries
+                .filter(|entry| entry.epochs.iter().all(OwnEpoch::idle))
+                .filter_map(|entry| entry.epochs.iter().map(unused).min())
+                .filter(|span| *span >= CROWDED_IDLE)
+                .collect();
+            if let Some(last) = too_many.min(spans.len()).checked_sub(1) {
+                let (_, span, _) = spans.select_nth_unstable_by(last, |one, two| two.cmp(one));
+                least = idle.min(*span);
+            }
+        }
+        let mut closed = 0;
+        self.each(&mut shard, |entry, drained| {
+            if let Some(Bar::Until(end)) = entry.bar
+                && end <= now
+            {
+                entry.lift();
+            }
+            if entry.waiting == 0 && closed < MOST_SWEPT {
+                for epoch in &mut entry.epochs {
+                    epoch.closing |= epoch.idle() && unused(epoch) >= least;
+                }
+            }
+            let before = drained.len();
+            entry.drained(drained);
+            closed += drained.len() - before;
+        });
+        closed >= MOST_SWEPT
+    }
+
+    /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more,
+    /// and no other one of theirs is registered.
+    pub fn retire_before(&self, generation: u64) {
+        self.generation.fetch_max(generation, Ordering::AcqRel);
+        self.every(|entry, drained| {
+            for epoch in &mut entry.epochs {
+                epoch.closing |= epoch.generation < generation;
+            }
+            entry.drained(drained);
+            entry.ring();
+        });
+    }
+
+    /// Every epoch is asked to close, since their rows may be lost.
+    pub fn retire_all(&self) {
+        self.every(|entry, drained| {
+            for epoch in &mut entry.epochs {
+                epoch.closing = true;
+            }
+            entry.drained(drained);
+        });
+    }
+
+    /// The end of the run: every epoch is asked to close. Returns the openings of those that have something in
+    /// flight or settling; the others are forgotten, and their rows are not used any more.
+    #[must_use]
+    pub fn finish(&self) -> Vec<Opening> {
+        let mut busy = Vec::new();
+        self.every(|entry, _| {
+            entry.epochs.retain_mut(|epoch| {
+                epoch.closing = true;
+                !epoch.idle()
+            });
+            busy.extend(entry.epochs.iter().map(|epoch| epoch.row.opening));
+            entry.ring();
+        });
+        busy
+    }
+
+    /// Asks the idle epochs of one resource to close.
+    pub fn release(&self, key: &ResourceKey) {
+        self.with(key, |entry, drained| {
+            for epoch in entry.epochs.iter_mut().filter(|epoch| epoch.idle()) {
+                epoch.closing = true;
+            }
+            entry.drained(drained);
+        });
+    }
+
+    /// Whether an epoch of the resource has anything in flight or settling here.
+    #[must_use]
+    pub fn busy(&self, key: &ResourceKey) -> bool {
+        let shard = self.shard(key);
+        let entry = shard.active.get(key);
+        entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.idle()))
+    }
+
+    /// Wakes everybody who waits, to look again (at the lease, say).
+    pub fn ring_all(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for entry in shard.waited.iter().filter_map(|key| shard.active.get(key)) {
+                entry.ring();
+            }
+        }
+    }
+
+    /// Marks of this resource were lost: nothing of it is let through until [`Self::repaired`].
+    pub fn bar(&self, key: &ResourceKey) {
+        self.with(key, |entry, _| entry.bar = Some(Bar::Repairing));
+    }
+
+    /// The higher mark and the open epochs are on record again; the settling runs from now.
+    pub fn repaired(&self, key: &ResourceKey) {
+        let until = Instant::now() + self.bar_for();
+        self.with(key, |entry, _| entry.bar = Some(Bar::Until(until)));
+    }
+
+    /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over,
+    /// and those epochs give no permit any more.
+    pub fn overruled(&self, key: &ResourceKey) {
+        self.forget_spent(key);
+        self.with(key, |entry, drained| {
+            entry.known = None;
+            for epoch in &mut entry.epochs {
+                epoch.closing = true;
+                epoch.superseded.cancel();
+            }
+            entry.drained(drained);
+            entry.ring();
+        });
+    }
+
+    /// What goes on at one resource here.
+    #[must_use]
+    pub fn activity(&self, key: &ResourceKey) -> Activity {
+        let shard = self.shard(key);
+        let Some(entry) = shard.active.get(key) else {
+            return Activity::default();
+        };
+        let now = Instant::now();
+        Activity {
+            in_flight: entry.epochs.iter().map(|epoch| epoch.permits).sum(),
+            waiting: entry.waiting,
+            unknown: entry
+                .epochs
+                .iter()
+                .flat_map(|epoch| {
+                    epoch.unknown.iter().map(|unknown| UnknownOutcome {
+                        number: unknown.number,
+                        token: epoch.row.token,
+                        instance: epoch.row.instance.clone(),
+                        settles_in: unknown.until.saturating_duration_since(now),
+                    })
+                })
+                .collect(),
+        }
+    }
+
+    /// How many resources have an epoch, a waiter or a bar.
+    #[cfg(test)]
+    pub(crate) fn active(&self) -> usize {
+        let counted = self.active.load(Ordering::Relaxed);
+        let shards = self.shards.iter();
+        let lens = shards.map(|shard| shard.lock().expect("not poisoned").active.len());
+        assert_eq!(counted, lens.sum::<usize>());
+        counted
+    }
+}

@@ -1,0 +1,353 @@
+//! Watching the other instances: who has stopped renewing, and whose last work has settled.
+//!
+//! Pure bookkeeping over rows that somebody else reads; time is passed in. Two moments belong to
+//! each read, the one before it was sent and the one after it was answered, and each is used where it
+//! errs on the safe side: a counter is known to have stood at its value *after* the first answer, and
+//! still to stand there *before* the second read was sent.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::store::reckoning::Reckoning;
+use crate::store::{InstanceId, InstanceRow};
+
+/// What this instance has seen of one other.
+#[derive(Debug)]
+struct Seen {
+    renewals: i64,
+    /// Since when the counter is known to have stood still; `None` after a failed read.
+    still_since: Option<Duration>,
+    /// When this instance learned that the other is dead. Not forgotten while the store says so.
+    dead_since: Option<Duration>,
+    /// How long its work is waited for from then.
+    settling: Duration,
+}
+
+/// The other instances, as far as this one has seen them.
+#[derive(Debug)]
+pub struct FailureDetector {
+    reckoning: Reckoning,
+    /// Short sections, never across an await.
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    instances: HashMap<InstanceId, Seen>,
+    /// Over which connection they were read last.
+    connection: u64,
+    /// An epoch was met whose owner is none of these instances.
+    stranger: bool,
+    /// When the epoch rows were last searched for unknown owners, and had none.
+    searched: Option<Duration>,
+}
+
+/// From one search for owners that only epoch rows know to the next.
+const BETWEEN_SEARCHES: Duration = Duration::from_mins(1);
+
+/// How the instances were read.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Names the connection. Another one may be to another server: after a failover, to one whose
+    /// counters are behind.
+    pub connection: u64,
+    pub sent: Duration,
+    pub answered: Duration,
+}
+
+/// What a read of the instances asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Counters that stood still for a whole lease: to be declared dead by compare-and-set.
+    pub silent: Vec<(InstanceId, i64)>,
+    /// Dead, and settled: to be buried.
+    pub settled: Vec<InstanceId>,
+    /// An instance was found dead that was not known to be: who waits for it learns for how long.
+    pub news: bool,
+}
+
+impl FailureDetector {
+    #[must_use]
+    pub fn new(reckoning: Reckoning) -> Self {
+        Self {
+            reckoning,
+            table: Mutex::default(),
+        }
+    }
+
+    /// Takes in one successful read. `me` is left out.
+    pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
+        let mut table = self.lock();
+        if std::mem::replace(&mut table.connection, read.connection) != read.connection {
+            table.interrupt();
+        }
+        let seen = &mut table.instances;
+        seen.retain(|id, _| rows.iter().any(|row| row.id == *id));
+        let mut verdict = Verdict::default();
+        for row in rows.iter().filter(|row| row.id != *me) {
+            let entry = seen.entry(row.id.clone()).or_insert(Seen {
+                renewals: row.renewals,
+                still_since: None,
+                dead_since: None,
+                settling: Duration::ZERO,
+            });
+            entry.settling = self.reckoning.after_death_of(row);
+            if row.dead {
+                if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
+                    // It has lived since: a failover has lost one death, and this is the next one.
+                    entry.dead_since = None;
+                }
+                verdict.news |= entry.dead_since.is_none();
+                let since = *entry.dead_since.get_or_insert(read.answered);
+                if read.sent.saturating_sub(since) >= entry.settling {
+                    verdict.settled.push(row.id.clone());
+                }
+                continue;
+            }
+            // Where a failover has lost the declaration, this death has not happened: the next one settles anew.
+            entry.dead_since = None;
+            if entry.renewals != row.renewals || entry.still_since.is_none() {
+                entry.renewals = row.renewals;
+                entry.still_since = Some(read.answered);
+            } else if let Some(since) = entry.still_since
+                && read.sent.saturating_sub(since) >= self.reckoning.silence(row.lease)
+            {
+                verdict.silent.push((row.id.clone(), row.renewals));
+            }
+        }
+        verdict
+    }
+
+    /// The compare-and-set has said that this instance is dead now.
+    pub fn declared(&self, id: &InstanceId, answered: Duration) {
+        if let Some(entry) = self.lock().instances.get_mut(id) {
+            entry.dead_since.get_or_insert(answered);
+        }
+    }
+
+    /// An epoch of this instance is in the way here. One that is not known yet is looked for with the next read.
+    pub fn meet(&self, id: &InstanceId) {
+        let mut table = self.lock();
+        table.stranger |= !table.instances.contains_key(id);
+    }
+
+    /// Whether the next read is to find the owners that only epoch rows know, too: seldom, since that takes long
+    /// where many rows were deleted, but at once where such an epoch is in the way.
+    #[must_use]
+    pub fn seeks_orphans(&self, now: Duration) -> bool {
+        let mut table = self.lock();
+        if std::mem::take(&mut table.stranger) {
+            table.searched = None;
+        }
+        let searched = table.searched;
+        searched.is_none_or(|at| now.saturating_sub(at) >= BETWEEN_SEARCHES)
+    }
+
+    /// The epoch rows were searched by a read that was sent at `sent`. Orphans that were found are read again until
+    /// they are buried: their settling is forgotten with them.
+    pub fn sought_orphans(&self, sent: Duration, found: bool) {
+        self.lock().searched = (!found).then_some(sent);
+    }
+
+    /// A read has failed: nothing is known of what the counters did meanwhile.
+    pub fn interrupted(&self) {
+        self.lock().interrupt();
+    }
+
+    /// How long the work of a dead instance has still to settle; `None` for one that lives, or that
+    /// nobody here has seen yet.
+    #[must_use]
+    pub fn settles_in(&self, id: &InstanceId, now: Duration) -> Option<Duration> {
+        let table = self.lock();
+        let entry = table.instances.get(id)?;
+        let end = entry.dead_since? + entry.settling;
+        Some(end.saturating_sub(now))
+    }
+
+    /// Whether the instance is known to be dead.
+    #[must_use]
+    pub fn is_dead(&self, id: &InstanceId) -> bool {
+        let table = self.lock();
+        let entry = table.instances.get(id);
+        entry.is_some_and(|entry| entry.dead_since.is_some())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Every count starts again with the next read.
+    fn interrupt(&mut self) {
+        for entry in self.instances.values_mut() {
+            entry.still_since = None;
+        }
+        self.searched = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn row(id: u128, renewals: i64, dead: bool) -> InstanceRow {
+        InstanceRow {
+            id: InstanceId::from_bits(id),
+            renewals,
+            lease: 5 * SEC,
+            settle: 30 * SEC,
+            undelivered: 10 * SEC,
+            routes: String::new(),
+            dead,
+            elsewhere: false,
+        }
+    }
+
+    /// A lease of 5 s: a counter must stand still for 6 s of the watcher's clock.
+    fn detector() -> FailureDetector {
+        FailureDetector::new(Reckoning::shared(5 * SEC, SEC, 10 * SEC))
+    }
+
+    /// The rows are read over this connection, and answered at once.
+    fn over(
+        connection: u64,
+        detector: &FailureDetector,
+        rows: &[InstanceRow],
+        at: Duration,
+    ) -> Verdict {
+        let read = Read {
+            connection,
+            sent: at,
+            answered: at,
+        };
+        detector.observe(&InstanceId::from_bits(1), rows, read)
+    }
+
+    fn observe(detector: &FailureDetector, rows: &[InstanceRow], at: Duration) -> Verdict {
+        over(1, detector, rows, at)
+    }
+
+    #[test]
+    fn a_counter_must_stand_still_for_the_whole_lease() {
+        let detector = detector();
+        let first = Read {
+            connection: 1,
+            sent: Duration::ZERO,
+            answered: SEC,
+        };
+        let me = InstanceId::from_bits(1);
+        assert_eq!(
+            detector.observe(&me, &[row(2, 7, false)], first),
+            Verdict::default()
+        );
+        assert_eq!(
+            observe(&detector, &[row(2, 7, false)], 6 * SEC),
+            Verdict::default(),
+            "counted from the first answer, not from its sending"
+        );
+        let verdict = observe(&detector, &[row(2, 7, false)], 7 * SEC);
+        assert_eq!(verdict.silent, vec![(InstanceId::from_bits(2), 7)]);
+        let verdict = observe(&detector, &[row(2, 8, false)], 8 * SEC);
+        assert_eq!(verdict, Verdict::default(), "it moved");
+    }
+
+    #[test]
+    fn a_failed_read_restarts_the_count_but_not_the_settling() {
+        let detector = detector();
+        let rows = [row(2, 7, false), row(3, 1, true)];
+        observe(&detector, &rows, Duration::ZERO);
+        detector.interrupted();
+        assert_eq!(observe(&detector, &rows, 47 * SEC), Verdict::default());
+        let verdict = observe(&detector, &rows, 48 * SEC);
+        assert_eq!(
+            verdict.settled,
+            vec![InstanceId::from_bits(3)],
+            "the larger of each term, once"
+        );
+        assert!(verdict.silent.is_empty());
+    }
+
+    /// No read has failed, but it may be another server that answers: one whose counters are behind.
+    #[test]
+    fn another_connection_restarts_the_count_but_not_the_settling() {
+        let detector = detector();
+        let rows = [row(2, 7, false), row(3, 1, true)];
+        observe(&detector, &rows, Duration::ZERO);
+        let verdict = over(2, &detector, &rows, 48 * SEC);
+        assert_eq!(verdict.silent, vec![], "read over another connection");
+        assert_eq!(verdict.settled, vec![InstanceId::from_bits(3)]);
+        let verdict = over(2, &detector, &rows, 54 * SEC);
+        assert_eq!(verdict.silent, vec![(InstanceId::from_bits(2), 7)]);
+    }
+
+    #[test]
+    fn a_death_that_a_failover_has_lost_does_not_shorten_the_next_one() {
+        let two = InstanceId::from_bits(2);
+        let detector = detector();
+        observe(&detector, &[row(2, 7, false)], Duration::ZERO);
+        detector.declared(&two, 6 * SEC);
+        // Its row comes back alive, and it renews.
+        observe(&detector, &[row(2, 8, false)], 40 * SEC);
+        assert!(!detector.is_dead(&two));
+        assert_eq!(detector.settles_in(&two, 40 * SEC), None);
+        let verdict = observe(&detector, &[row(2, 8, true)], 60 * SEC);
+        assert!(verdict.settled.is_empty(), "{verdict:?}");
+        assert_eq!(detector.settles_in(&two, 60 * SEC), Some(48 * SEC));
+        // And where nobody here has seen it alive in between, its counter tells.
+        observe(&detector, &[row(2, 9, true)], 70 * SEC);
+        assert_eq!(detector.settles_in(&two, 70 * SEC), Some(48 * SEC));
+    }
+
+    #[test]
+    fn an_id_that_only_epochs_know_may_live_for_a_lease_more() {
+        let detector = FailureDetector::new(Reckoning::shared(5 * SEC, 10 * SEC, 10 * SEC));
+        let orphan = InstanceRow {
+            lease: Duration::ZERO,
+            settle: Duration::ZERO,
+            undelivered: Duration::ZERO,
+            ..row(2, 0, true)
+        };
+        let verdict = |at| observe(&detector, std::slice::from_ref(&orphan), at);
+        verdict(SEC);
+        assert!(verdict(30 * SEC).settled.is_empty());
+        assert_eq!(verdict(31 * SEC).settled, vec![InstanceId::from_bits(2)]);
+    }
+
+    #[test]
+    fn orphans_are_looked_for_seldom_and_at_once_where_one_is_in_the_way() {
+        let detector = detector();
+        assert!(detector.seeks_orphans(SEC), "at the start");
+        observe(&detector, &[row(2, 7, false)], SEC);
+        detector.sought_orphans(SEC, false);
+        assert!(!detector.seeks_orphans(60 * SEC));
+        assert!(detector.seeks_orphans(61 * SEC));
+        detector.sought_orphans(61 * SEC, false);
+        detector.meet(&InstanceId::from_bits(2));
+        assert!(!detector.seeks_orphans(62 * SEC), "it is known");
+        detector.meet(&InstanceId::from_bits(3));
+        for at in [62, 63] {
+            assert!(detector.seeks_orphans(at * SEC), "until that read succeeds");
+        }
+        detector.sought_orphans(63 * SEC, true);
+        assert!(detector.seeks_orphans(64 * SEC), "while there is one");
+        detector.sought_orphans(64 * SEC, false);
+        assert!(!detector.seeks_orphans(65 * SEC));
+        detector.interrupted();
+        assert!(detector.seeks_orphans(66 * SEC), "it may be another server");
+    }
+
+    #[test]
+    fn says_what_is_left() {
+        let detector = FailureDetector::new(Reckoning::shared(5 * SEC, 5 * SEC, 40 * SEC));
+        let two = InstanceId::from_bits(2);
+        observe(&detector, &[row(2, 7, false)], SEC);
+        assert_eq!(detector.settles_in(&two, SEC), None);
+        detector.declared(&two, 2 * SEC);
+        assert_eq!(detector.settles_in(&two, 3 * SEC), Some(59 * SEC));
+        assert!(detector.is_dead(&two));
+    }
+}

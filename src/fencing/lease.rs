@@ -1,0 +1,550 @@
+//! The lease: how long this instance may trust that its open epochs still hold others back.
+//!
+//! With a shared store an instance that cannot renew is declared dead by its peers, and its epochs
+//! stop holding anybody back. So it must have stopped by itself before that. A lease runs from
+//! before the renewal was *sent*; the watcher's count starts after it has *read* the counter, so the
+//! owner's lease always ends first. The clock is one that goes on while the machine is suspended
+//! (`CLOCK_BOOTTIME`). Every write to an upstream socket looks at the lease, not only the start of an
+//! exchange: a process that was stopped halfway through a body wakes up in front of the next write.
+//!
+//! Exchanges that still run when the lease has been lapsed for a while are cut. The membership task does that
+//! at the due moment. After a suspension its timer is late, so every look that finds the lease lapsed
+//! does it, too: whatever runs first after waking.
+//!
+//! With a store of its own an instance has no peers that count. There the lease says that the volume
+//! is still ours: it runs from before a heartbeat was written that is on the disk now.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::boot_clock::BootClock;
+use crate::store::InstanceId;
+use crate::worker::PerWorker;
+
+/// Who this process is to the store right now, and since which rejoin.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub instance: InstanceId,
+    /// Counts rejoins. A permit, an epoch or a socket of an earlier generation is good for nothing new.
+    pub generation: u64,
+    /// Cancelled when the lease of this generation has been lapsed for as long as exchanges may run on then.
+    /// Those that still run are reset: what they would still deliver, nobody reckons with.
+    pub cutoff: CancellationToken,
+}
+
+/// The lease of this process. One per process; shared by the membership task that renews it and everything
+/// that must not act without it.
+#[derive(Debug)]
+pub struct Lease {
+    clock: BootClock,
+    /// `None`: it never ends by itself.
+    term: Option<Duration>,
+    /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
+    ends: AtomicU64,
+    /// The run is over: it never is valid again.
+    over: AtomicBool,
+    /// The store is another one by now: it never is valid again.
+    revoked: AtomicBool,
+    generation: AtomicU64,
+    /// How long exchanges may run on after the lease has lapsed.
+    cutoff: Duration,
+    /// The number of the next renewal. Never used twice in this process, whatever became of the statement.
+    renewals: AtomicI64,
+    /// Short sections, never across an await.
+    state: Mutex<State>,
+    /// Each worker's copy of what a permit is given under.
+    terms: PerWorker<PermitTerms>,
+}
+
+/// What a permit is given under.
+#[derive(Clone, Debug)]
+pub struct PermitTerms {
+    /// See [`Identity::generation`].
+    pub generation: u64,
+    /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker only.
+    pub cutoff: Arc<CancellationToken>,
+}
+
+impl PermitTerms {
+    fn of(identity: &Identity) -> Self {
+        Self {
+            generation: identity.generation,
+            cutoff: Arc::new(identity.cutoff.child_token()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    identity: Identity,
+    /// Of earlier generations, what is still to be cut, and when.
+    earlier: Vec<(Duration, CancellationToken)>,
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Lease {
+    /// A lease that has not begun yet: the first [`Self::renewed`] begins it. Without a `term` it never ends by itself.
+    #[must_use]
+    pub fn new(clock: BootClock, term: Option<Duration>, instance: InstanceId) -> Self {
+        let identity = Identity {
+            instance,
+            generation: 0,
+            cutoff: CancellationToken::new(),
+        };
+        Self {
+            clock,
+            term,
+            ends: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            revoked: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
+            cutoff: Duration::MAX,
+            renewals: AtomicI64::new(0),
+            terms: PerWorker::new(|| PermitTerms::of(&identity)),
+            state: Mutex::new(State {
+                identity,
+                earlier: Vec::new(),
+            }),
+        }
+    }
+
+    /// Cuts what still runs when the lease has been lapsed for so long: see [`Reckoning::cutoff`]. Otherwise
+    /// nothing is ever cut.
+    ///
+    /// [`Reckoning::cutoff`]: crate::store::reckoning::Reckoning::cutoff
+    #[must_use]
+    pub fn cutting_after(mut self, cutoff: Duration) -> Self {
+        self.cutoff = cutoff;
+        self
+    }
+
+    #[must_use]
+    pub fn clock(&self) -> &BootClock {
+        &self.clock
+    }
+
+    /// Whether something new may be forwarded now.
+    #[must_use]
+    pub fn valid(&self) -> bool {
+        nanos(self.clock.now()) < self.ends.load(Ordering::Acquire)
+            && !self.over.load(Ordering::Acquire)
+            && !self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Whether this instance has ever joined the store.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.ends.load(Ordering::Acquire) > 0
+    }
+
+    /// The run is over: nothing is written upstream any more, whatever renewals are still answered.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// The store is not to be trusted again in this run: nothing is written upstream any more, whatever renewals are
+    /// still answered. What still runs is cut at once: whoever serves the path now reckons with none of it.
+    pub fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+        self.ends
+            .fetch_min(nanos(self.clock.now()), Ordering::AcqRel);
+        let mut state = self.state();
+        state.identity.cutoff.cancel();
+        for (_, cutoff) in state.earlier.drain(..) {
+            cutoff.cancel();
+        }
+    }
+
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Whether a socket, epoch or permit of `generation` may still be written under.
+    #[must_use]
+    pub fn holds(&self, generation: u64) -> bool {
+        // In this order. A rejoin writes the generation before the end, so a look that has found the new
+        // end finds the new generation too; the other way round, a rejoin in between would lend the
+        // new lease to the old generation.
+        let holds = self.valid() && self.generation.load(Ordering::Acquire) == generation;
+        if !holds {
+            self.cut_overdue();
+        }
+        holds
+    }
+
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.state().identity.clone()
+    }
+
+    /// What a permit may be given under now, if [`Self::holds`] says so of its generation afterwards.
+    #[must_use]
+    pub fn terms(&self) -> PermitTerms {
+        self.terms.own().clone()
+    }
+
+    /// The number of a renewal (or a join) that is about to be sent. A watcher declares an instance dead if
+    /// the counter still stands at the number that the watcher saw, so no number may come back: not after the store has
+    /// lost this instance's row, and not for a statement whose answer was lost.
+    pub fn next_renewal(&self) -> i64 {
+        self.renewals.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is left of it; `None` where it never ends, and when the run is over: nothing is to be renewed.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.term?;
+        if self.is_over() {
+            return None;
+        }
+        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
+        Some(ends.saturating_sub(self.clock.now()))
+    }
+
+    /// How long it has been over; `None` while it runs.
+    #[must_use]
+    pub fn lapsed_for(&self) -> Option<Duration> {
+        if self.valid() {
+            return None;
+        }
+        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
+        Some(self.clock.now().saturating_sub(ends))
+    }
+
+    /// Cuts the exchanges that have run on for too long under a lapsed lease. Returns how long it is until there
+    /// may be more; `None` where the lease never lapses.
+    pub fn cut_overdue(&self) -> Option<Duration> {
+        self.term?;
+        let mut state = self.state();
+        let now = self.clock.now();
+        let mut next = Duration::MAX;
+        state.earlier.retain(|(due, cutoff)| {
+            if *due <= now {
+                cutoff.cancel();
+            } else {
+                next = next.min(due.saturating_sub(now));
+            }
+            *due > now
+        });
+        Some(next.min(self.cut_current(&state, now)))
+    }
+
+    /// As [`Self::cut_overdue`], of this generation. The end is read under the lock: a renewal that comes meanwhile
+    /// begins something new, which is not to be cut.
+    fn cut_current(&self, state: &State, now: Duration) -> Duration {
+        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
+        let due = ends.saturating_add(self.cutoff);
+        if state.identity.cutoff.is_cancelled() || ends.is_zero() {
+            return Duration::MAX;
+        }
+        if due <= now {
+            state.identity.cutoff.cancel();
+            return Duration::MAX;
+        }
+        due.saturating_sub(now)
+    }
+
+    /// A renewal (or the join) that was sent at `sent` has succeeded.
+    pub fn renewed(&self, sent: Duration) {
+        if self.revoked.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state();
+        if self.term.is_some() {
+            self.cut_current(&state, self.clock.now());
+        }
+        // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
+        if state.identity.cutoff.is_cancelled() {
+            state.identity.cutoff = CancellationToken::new();
+            self.terms
+                .change(|terms| *terms = PermitTerms::of(&state.identity));
+        }
+        self.extend(sent);
+    }
+
+    fn extend(&self, sent: Duration) {
+        let ends = self.term.map_or(u64::MAX, |term| nanos(sent + term));
+        self.ends.fetch_max(ends, Ordering::AcqRel);
+    }
+
+    /// Takes another id, before the lease has begun: whether the join under the one before was recorded is
+    /// not known, and an id is never used twice.
+    pub fn rename(&self, instance: InstanceId) {
+        self.state().identity.instance = instance;
+    }
+
+    /// This process goes on under a new id: nothing of the old generation may be written any more. What of it
+    /// still runs is cut when that is due.
+    /// Returns the identity that has ended.
+    pub fn rejoined(&self, instance: InstanceId, sent: Duration) -> Identity {
+        let mut state = self.state();
+        let now = self.clock.now();
+        let ended = Duration::from_nanos(self.ends.load(Ordering::Acquire)).min(now);
+        let generation = state.identity.generation + 1;
+        let new = Identity {
+            instance,
+            generation,
+            cutoff: CancellationToken::new(),
+        };
+        let old = std::mem::replace(&mut state.identity, new);
+        let due = ended.saturating_add(self.cutoff);
+        state.earlier.push((due, old.cutoff.clone()));
+        // PermitTerms of one generation are good for nothing in another: no look that comes in between is given a permit.
+        self.terms
+            .change(|terms| *terms = PermitTerms::of(&state.identity));
+        // The generation first: whoever sees the new end must see the new generation too.
+        self.generation.store(generation, Ordering::Release);
+        self.extend(sent);
+        drop(state);
+        self.cut_overdue();
+        old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn manual() -> (BootClock, Arc<AtomicU64>) {
+        let now = Arc::new(AtomicU64::new(0));
+        let read = Arc::clone(&now);
+        let clock = BootClock::from_fn(move || Duration::from_millis(read.load(Ordering::SeqCst)));
+        (clock, now)
+    }
+
+    #[test]
+    fn runs_from_before_the_renewal_was_sent() {
+        let (clock, now) = manual();
+        let lease = Lease::new(
+            clock,
+            Some(Duration::from_secs(5)),
+            InstanceId::from_bits(1),
+        );
+        assert!(!lease.valid(), "not joined yet");
+        let sent = lease.clock().now();
+        now.store(3000, Ordering::SeqCst);
+        lease.renewed(sent);
+        now.store(4999, Ordering::SeqCst);
+        assert!(lease.valid());
+        now.store(5000, Ordering::SeqCst);
+        assert!(!lease.valid());
+        assert_eq!(lease.lapsed_for(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_late_answer_never_shortens_it() {
+        let (clock, _now) = manual();
+        let lease = Lease::new(
+            clock,
+            Some(Duration::from_secs(5)),
+            InstanceId::from_bits(1),
+        );
+        lease.renewed(Duration::from_secs(10));
+        lease.renewed(Duration::from_secs(2));
+        assert_eq!(lease.remaining(), Some(Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn a_rejoin_ends_the_generation_before() {
+        let (clock, _now) = manual();
+        let lease = Lease::new(
+            clock,
+            Some(Duration::from_secs(5)),
+            InstanceId::from_bits(1),
+        );
+        lease.renewed(Duration::ZERO);
+        let before = lease.generation();
+        assert!(lease.holds(before));
+        let old = lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+        assert_eq!(old.instance, InstanceId::from_bits(1));
+        assert!(!lease.holds(before), "even though the new lease is valid");
+        assert!(lease.holds(lease.generation()));
+    }
+
+    #[test]
+    fn a_lease_without_a_term_never_ends_by_itself() {
+        let (clock, now) = manual();
+        let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+        assert!(!lease.valid(), "not joined yet");
+        lease.renewed(Duration::ZERO);
+        now.store(u64::MAX / 2_000_000, Ordering::SeqCst);
+        assert!(lease.valid());
+        assert_eq!(lease.remaining(), None);
+    }
+
+    #[test]
+    fn a_rejoin_amid_a_look_does_not_lend_the_new_lease_to_the_old_generation() {
+        let hook: Arc<Mutex<Option<Arc<Lease>>>> = Arc::default();
+        let taken = Arc::clone(&hook);
+        let clock = BootClock::from_fn(move || {
+            let lease = taken.lock().expect("not poisoned").take();
+            if let Some(lease) = lease {
+                lease.rejoined(InstanceId::from_bits(2), Duration::from_mins(1));
+            }
+            Duration::from_mins(1)
+        });
+        let term = Some(Duration::from_secs(5));
+        let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(1)));
+        lease.renewed(Duration::ZERO);
+        assert!(!lease.holds(0), "lapsed");
+        *hook.lock().expect("not poisoned") = Some(Arc::clone(&lease));
+        assert!(!lease.holds(0), "rejoined while it was looked at");
+        assert!(lease.holds(1));
+    }
+
+    /// Whatever looks at the lease first after a suspension, be it a socket in front of its next write.
+    #[test]
+    fn the_first_look_that_finds_it_lapsed_for_too_long_cuts() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        let cutoff = lease.identity().cutoff;
+        for (at, left) in [(0, 35_000), (5000, 30_000), (34_999, 1)] {
+            now.store(at, Ordering::SeqCst);
+            let _ = lease.holds(0);
+            assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(left)));
+            assert!(!cutoff.is_cancelled(), "{at}");
+        }
+        now.store(35_000, Ordering::SeqCst);
+        assert!(!lease.holds(0));
+        assert!(cutoff.is_cancelled());
+    }
+
+    /// The renewal is what runs first after the suspension, and nobody has missed this instance.
+    #[test]
+    fn a_renewal_that_comes_too_late_cuts_before_it_revives() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        let before = lease.identity().cutoff;
+        now.store(34_999, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(34));
+        assert!(!before.is_cancelled());
+        now.store(39_000 + 30_000, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(69));
+        assert!(before.is_cancelled());
+        assert!(lease.valid() && !lease.identity().cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn the_terms_of_permits_end_and_change_with_the_lease() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        let first = lease.terms();
+        assert_eq!(first.generation, 0);
+        lease.identity().cutoff.cancel();
+        assert!(first.cutoff.is_cancelled());
+        assert!(lease.terms().cutoff.is_cancelled());
+        // It revives, and what begins now is not cut with what was.
+        now.store(1000, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(1));
+        let second = lease.terms();
+        assert!(!second.cutoff.is_cancelled());
+        let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(1));
+        assert_eq!(lease.terms().generation, 1);
+        old.cutoff.cancel();
+        assert!(second.cutoff.is_cancelled());
+        assert!(!lease.terms().cutoff.is_cancelled());
+        let third = lease.terms();
+        lease.revoke();
+        assert!(third.cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn a_rejoin_leaves_what_still_runs_the_rest_of_its_time() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        let lease = lease.cutting_after(Duration::from_secs(30));
+        lease.renewed(Duration::ZERO);
+        now.store(15_000, Ordering::SeqCst);
+        let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(15));
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(20)));
+        now.store(34_999, Ordering::SeqCst);
+        lease.renewed(Duration::from_secs(34));
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(1)));
+        assert!(!old.cutoff.is_cancelled());
+        now.store(35_000, Ordering::SeqCst);
+        assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(34)));
+        assert!(old.cutoff.is_cancelled());
+        assert!(!lease.identity().cutoff.is_cancelled());
+        // One that comes later than that cuts at once.
+        now.store(100_000, Ordering::SeqCst);
+        let old = lease.rejoined(InstanceId::from_bits(3), Duration::from_secs(100));
+        assert!(old.cutoff.is_cancelled());
+    }
+
+    #[test]
+    fn no_renewal_number_comes_twice() {
+        let (clock, _now) = manual();
+        let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+        let first = lease.next_renewal();
+        lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+        assert!(lease.next_renewal() > first);
+    }
+
+    #[test]
+    fn what_begins_after_a_revival_is_not_cut() {
+        let (clock, _now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        let before = lease.identity().cutoff;
+        before.cancel();
+        lease.renewed(Duration::from_mins(1));
+        assert!(before.is_cancelled());
+        assert!(!lease.identity().cutoff.is_cancelled());
+        assert_eq!(lease.identity().generation, 0, "it is the same id");
+    }
+
+    #[test]
+    fn no_renewal_revives_a_lease_that_was_revoked() {
+        let (clock, now) = manual();
+        let term = Some(Duration::from_secs(5));
+        let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+        lease.renewed(Duration::ZERO);
+        now.store(2000, Ordering::SeqCst);
+        lease.revoke();
+        lease.renewed(Duration::from_secs(2));
+        assert!(!lease.valid());
+        assert_eq!(lease.remaining(), Some(Duration::ZERO));
+        now.store(3000, Ordering::SeqCst);
+        assert_eq!(lease.lapsed_for(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn no_renewal_revives_a_run_that_is_over() {
+        let (clock, _now) = manual();
+        for term in [None, Some(Duration::from_secs(5))] {
+            let lease = Lease::new(clock.clone(), term, InstanceId::from_bits(1));
+            lease.renewed(Duration::ZERO);
+            assert!(lease.valid());
+            lease.end();
+            lease.renewed(Duration::from_secs(1));
+            assert!(!lease.valid());
+        }
+    }
+}

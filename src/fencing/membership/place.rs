@@ -1,0 +1,61 @@
+//! The membership task's looks at the store itself: whether it is still where others look for it, what it has
+//! proven lately, and how many marks it has.
+
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+
+use super::{LOOK_AGAIN, Membership};
+use crate::store::StoreError;
+
+/// How often some marks are counted, and how often until all of them have been counted once.
+const COUNT_AGAIN: Duration = Duration::from_mins(1);
+const COUNT_FIRST: Duration = Duration::from_secs(1);
+
+impl Membership {
+    /// Ends the lease for good once the store is not in its place any more: another process may have another store
+    /// under the same name. Until then, extends the lease by the heartbeats that batches of requests have carried.
+    pub(super) async fn place(&self) {
+        let mut tick = tokio::time::interval(LOOK_AGAIN);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            match self.store.in_place().await {
+                Ok(()) => self.prove(),
+                Err(error @ StoreError::Unfit(_)) => {
+                    self.lease.revoke();
+                    self.meters.failed(&error);
+                    tracing::error!(%error, "the store is unfit for the rest of this run");
+                    self.epoch_table.ring_all();
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "whether the store is in its place is not known");
+                }
+            }
+        }
+    }
+
+    fn prove(&self) {
+        let Some(began) = self.store.proven() else {
+            return;
+        };
+        let lapsed = !self.lease.valid();
+        self.lease.renewed(began);
+        if lapsed && self.lease.valid() {
+            tracing::info!("the lease had lapsed and runs again: the store takes writes");
+            self.epoch_table.ring_all();
+        }
+    }
+
+    /// Counts the marks, some at a time.
+    pub(super) async fn counting(&self) {
+        loop {
+            let counted = self.store.counted().is_some();
+            tokio::time::sleep(if counted { COUNT_AGAIN } else { COUNT_FIRST }).await;
+            if let Err(error) = self.store.count_marks().await {
+                tracing::debug!(%error, "the marks could not be counted");
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! One batch: requests folded to one ask per resource, the two statements it takes, and what was found.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::closes::Riders;
+use super::{Meters, Waiter, Want};
+use crate::fencing::epochs::Spend;
+use crate::fencing::growth::{Full, Origin};
+use crate::fencing::lease::Identity;
+use crate::routing::{Needs, ResourceKey, Token};
+use crate::store::{Ask, Batch, Batched, EpochRow, Era, Found, MarkStore, Opening, StoreError};
+
+/// All that wants something of one resource, in one batch.
+pub(super) struct Group {
+    pub ask: Ask,
+    pub waiters: Vec<Waiter>,
+    /// The mark known here to be durable before the statement was sent, and the era it was learned in.
+    pub known: Option<(Token, Era)>,
+    /// The token known here to be spent before the statement was sent.
+    pub spent: Option<Spend>,
+    /// Whether a mark may be made if there is none.
+    pub room: Room,
+}
+
+/// A place for a new resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It needs none.
+    Free,
+    /// It has one, of this client's.
+    Taken(Option<Origin>),
+    /// None of those who wait found one.
+    Full(Full),
+}
+
+/// Folds waiters by resource, in key order: the highest token that is believed at the mark `known`
+/// here is asked for, and the others are judged by what comes back. A token that leaps must hold
+/// nobody up, nor one that finds no room for a new mark: such a one is asked for only where there
+/// is no other. `room` takes a place for a waiter.
+pub(super) fn fold(
+    waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
+    known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
+    mut room: impl FnMut(&Waiter) -> Result<Room, Full>,
+    mut next_opening: impl FnMut() -> Opening,
+) -> Vec<Group> {
+    let mut by_key: BTreeMap<ResourceKey, Vec<Waiter>> = BTreeMap::new();
+    for (key, waiter) in waiting {
+        by_key.entry(key).or_default().push(waiter);
+    }
+    let mut groups = Vec::with_capacity(by_key.len());
+    for (resource, waiters) in by_key {
+        let known = known(&resource);
+        let mark = known.map(|(mark, _)| mark);
+        let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
+        let all = waiters.iter().map(|waiter| waiter.token);
+        let (believed, room) = match mark {
+            Some(_) => (believed.map(|one| one.token).max(), Room::Free),
+            None => highest_with_room(believed, &mut room),
+        };
+        let Some(token) = believed.or(all.max()) else {
+            continue;
+        };
+        let mut top = waiters.iter().filter(|waiter| waiter.token == token);
+        let opens = top.clone().any(|waiter| waiter.want == Want::Open);
+        let spend = top.find_map(|waiter| match &waiter.want {
+            Want::Spend(name) => Some(name.clone()),
+            Want::Open | Want::Raise => None,
+        });
+        let top = waiters.iter().filter(|waiter| waiter.token == token);
+        let needs = top.map(Waiter::needs).reduce(Needs::or);
+        let mut needs = needs.unwrap_or_default();
+        needs.present |= matches!(room, Room::Full(_));
+        groups.push(Group {
+            ask: Ask {
+                resource,
+                token,
+                opening: opens.then(&mut next_opening),
+                spend,
+                needs,
+            },
+            waiters,
+            known,
+            spent: None,
+            room,
+        });
+    }
+    groups
+}
+
+/// The highest token of these whose waiter has a place, and that place. Where none of them has one,
+/// the highest of all.
+fn highest_with_room<'a>(
+    waiters: impl Iterator<Item = &'a Waiter>,
+    room: &mut impl FnMut(&Waiter) -> Result<Room, Full>,
+) -> (Option<Token>, Room) {
+    let mut waiters: Vec<&Waiter> = waiters.collect();
+    waiters.sort_by_key(|waiter| Reverse(waiter.token));
+    let mut refused = Room::Free;
+    for waiter in &waiters {
+        match room(waiter) {
+            Ok(room) => return (Some(waiter.token), room),
+            Err(full) => refused = Room::Full(full),
+        }
+    }
+    (waiters.first().map(|waiter| waiter.token), refused)
+}
+
+/// What one turn sends.
+pub(super) struct Load {
+    pub groups: Vec<Group>,
+    /// Drained epochs that go in the same transaction; there are none without a group.
+    pub riders: Riders,
+    pub looks: Vec<ResourceKey>,
+}
+
+/// A batch that has been sent, with the answer or the doubt it left.
+pub(super) struct Outcome {
+    pub groups: Vec<Group>,
+    pub riders: Riders,
+    pub era: Era,
+    pub by: Identity,
+    pub result: Result<Vec<Found>, StoreError>,
+    /// The second read: every epoch of the resources that are looked at, and those of other instances of
+    /// the resources that opened one.
+    pub epochs: Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
+    /// See [`Batched::lost`].
+    pub lost: Vec<ResourceKey>,
+    /// See [`Batched::told`].
+    pub told: bool,
+    pub looks: Vec<ResourceKey>,
+}
+
+/// Sends the batch: the advance, and *after it has committed*, in a statement of its own, the read of
+/// who else has an epoch open. (A statement that had waited for a row lock would still see its old
+/// snapshot, and miss an epoch that was opened while it waited.)
+pub(super) async fn send(
+    store: &Arc<dyn MarkStore>,
+    meters: &Meters,
+    load: Load,
+    era: Era,
+    by: Identity,
+) -> Outcome {
+    let Load {
+        groups,
+        riders,
+        looks,
+    } = load;
+    let (mut lost, mut told) = (Vec::new(), false);
+    let (result, read) = if groups.is_empty() {
+        (Ok(Vec::new()), None)
+    } else {
+        match advance(store, meters, &groups, &riders, &looks, era, &by).await {
+            Ok(done) => {
+                (lost, told) = (done.lost, done.told);
+                (Ok(done.found), Some(done.epochs))
+            }
+            Err(error) => (Err(error), None),
+        }
+    };
+    let read = match read {
+        Some(read) => read,
+        None if looks.is_empty() => Ok(Vec::new()),
+        None => store.epochs(&looks).await,
+    };
+    let epochs = match read {
+        Ok(rows) => {
+            if result.is_ok() {
+                meters.answered();
+            }
+            let mut by_key: HashMap<ResourceKey, Vec<EpochRow>> = HashMap::new();
+            for row in rows {
+                by_key.entry(row.resource.clone()).or_default().push(row);
+            }
+            Ok(by_key)
+        }
+        Err(error) => {
+            meters.failed(&error);
+            Err(error)
+        }
+    };
+    Outcome {
+        groups,
+        riders,
+        era,
+        by,
+        result,
+        epochs,
+        lost,
+        told,
+        looks,
+    }
+}
+
+async fn advance(
+    store: &Arc<dyn MarkStore>,
+    meters: &Meters,
+    groups: &[Group],
+    riders: &Riders,
+    looks: &[ResourceKey],
+    era: Era,
+    by: &Identity,
+) -> Result<Batched, StoreError> {
+    let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
+    #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
+    meters.batch_size.observe(asks.len() as f64);
+    let timer = meters.commit_seconds.start_timer();
+    let batch = Batch {
+        instance: &by.instance,
+        era,
+        asks: &asks,
+        closes: &riders.rows,
+        looks,
+    };
+    let result = store.batch(batch).await;
+    match &result {
+        Ok(_) => {
+            timer.observe_duration();
+            meters.answered();
+        }
+        Err(error) => {
+            timer.stop_and_discard();
+            meters.failed(error);
+        }
+    }
+    match result {
+        Ok(done) if done.found.len() != asks.len() => Err(StoreError::Statement(format!(
+            "{} rows were asked for and {} came back",
+            asks.len(),
+            done.found.len()
+        ))),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fencing::writer::Caller;
+    use crate::fencing::writer::answers::Reply;
+    use tokio::sync::oneshot;
+
+    fn waiter(token: i64, want: Want) -> Waiter {
+        Waiter {
+            token: Token::new(token).expect("a token"),
+            want,
+            caller: None,
+            reply: Reply::new(oneshot::channel().0),
+            tries: 0,
+        }
+    }
+
+    fn key(text: &str) -> ResourceKey {
+        ResourceKey::new(text).expect("a key")
+    }
+
+    #[test]
+    fn folds_to_the_highest_token_in_key_order() {
+        let mut opening = 0;
+        let groups = fold(
+            [
+                (key("b"), waiter(9, Want::Open)),
+                (key("a"), waiter(5, Want::Raise)),
+                (key("b"), waiter(10, Want::Open)),
+                (key("b"), waiter(10, Want::Spend("x".into()))),
+                (key("b"), waiter(10, Want::Spend("y".into()))),
+                (key("c"), waiter(7, Want::Open)),
+                (key("c"), waiter(8, Want::Raise)),
+            ],
+            |_| None,
+            |_| Ok(Room::Free),
+            || {
+                opening += 1;
+                opening
+            },
+        );
+        let asks: Vec<_> = groups
+            .iter()
+            .map(|g| {
+                let ask = &g.ask;
+                (
+                    ask.resource.as_str(),
+                    ask.token.get(),
+                    ask.opening,
+                    ask.spend.as_deref(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            asks,
+            [
+                ("a", 5, None, None),
+                ("b", 10, Some(1), Some("x")),
+                ("c", 8, None, None)
+            ],
+            "an epoch is opened only for the token that is asked for"
+        );
+        assert_eq!(groups[1].waiters.len(), 4);
+    }
+
+    fn bounded(number: i64, least: i64) -> Waiter {
+        let least = Token::new(least).expect("a token");
+        let needs = Needs {
+            least: Some(least),
+            present: number > 1000,
+        };
+        let caller = Some(Caller {
+            needs,
+            origin: None,
+        });
+        Waiter {
+            caller,
+            ..waiter(number, Want::Open)
+        }
+    }
+
+    #[test]
+    fn a_token_that_leaps_is_asked_for_only_where_there_is_no_other() {
+        let asked = |waiting: &[(i64, i64)], known: Option<i64>| {
+            let known = known.map(|mark| (Token::new(mark).expect("a token"), 0));
+            let waiting = waiting.iter();
+            let waiting = waiting.map(|&(number, least)| (key("a"), bounded(number, least)));
+            let groups = fold(waiting, |_| known, |_| Ok(Room::Free), || 1);
+            let ask = &groups[0].ask;
+            (ask.token.get(), ask.needs.present, groups[0].waiters.len())
+        };
+        let leaps = [(41, 31), (5000, 5000), (42, 32)];
+        assert_eq!(asked(&leaps, Some(41)), (42, false, 3));
+        assert_eq!(asked(&leaps, None), (42, false, 3));
+        assert_eq!(asked(&leaps, Some(5000)), (5000, true, 3));
+        assert_eq!(asked(&leaps[1..2], Some(41)), (5000, true, 1));
+        assert_eq!(asked(&leaps[1..2], None), (5000, true, 1));
+        assert_eq!(asked(&[(900, 890), (42, 32)], Some(41)), (42, false, 2));
+        assert_eq!(asked(&[(900, 890), (42, 32)], None), (900, false, 2));
+        // Of two that carry the same token the one that asks for less decides.
+        assert_eq!(asked(&[(5000, 5000), (5000, 4000)], Some(4500)).0, 5000);
+    }
+}

@@ -1,0 +1,197 @@
+//! Tests of the callers' bounds: implausible tokens, and new resources.
+
+use super::*;
+use crate::fencing::growth::{Full, Origin, Rates};
+use crate::fencing::writer::Caller;
+use crate::routing::{Jump, Needs, Token, TokenBounds};
+use tokio::time::Instant;
+
+const TIGHT: TokenBounds = TokenBounds {
+    jump: Jump::Most(10),
+    max: Token::MAX,
+};
+
+fn bounded(
+    rig: &Rig,
+    on: &str,
+    number: i64,
+    needs: Needs,
+) -> JoinHandle<Result<Answer, WriterError>> {
+    coming_from(None, rig, on, number, needs)
+}
+
+fn coming_from(
+    origin: Option<Origin>,
+    rig: &Rig,
+    on: &str,
+    number: i64,
+    needs: Needs,
+) -> JoinHandle<Result<Answer, WriterError>> {
+    let (writer, key) = (rig.writer.clone(), key(on));
+    let caller = Caller { needs, origin };
+    tokio::spawn(async move {
+        writer
+            .ask_for(Some(caller), &key, token(number), Want::Open)
+            .await
+    })
+}
+
+async fn answer(asked: JoinHandle<Result<Answer, WriterError>>) -> Answer {
+    asked.await.expect("no panic").expect("an answer")
+}
+
+fn implausible(mark: Option<i64>) -> Answer {
+    Answer::Implausible {
+        mark: mark.map(token),
+    }
+}
+
+/// A batch that has everything: what is stale, what leaps, and what is believed by a mark that was
+/// not known here.
+#[tokio::test(start_paused = true)]
+async fn all_that_wait_together_are_judged_by_the_mark_that_is_found() {
+    let (store, rig) = alone().await;
+    open(&rig, "a", 41).await.expect("granted");
+    // Another instance has raised it meanwhile.
+    store.state().marks.insert(key("a"), (token(60), None, 0));
+    let go = Arc::new(Notify::new());
+    store.plan("advance", Act::Hold(Arc::clone(&go)));
+    let first = ask(&rig, "b", 1, Want::Open);
+    store.until("advance", 2).await;
+    let asked: Vec<_> = [42, 51, 60, 70, 71, 5000]
+        .map(|number| bounded(&rig, "a", number, TIGHT.needs(token(number))))
+        .into_iter()
+        .collect();
+    tokio::task::yield_now().await;
+    go.notify_one();
+    answer(first).await;
+    let mut answers = Vec::new();
+    for asked in asked {
+        answers.push(answer(asked).await);
+    }
+    assert_eq!(
+        answers,
+        [
+            stale(60),
+            stale(60),
+            // 70 was believed from 60 on, and raised the mark.
+            stale(70),
+            granted(true),
+            implausible(Some(60)),
+            implausible(Some(60)),
+        ]
+    );
+    assert_eq!(store.mark_of(&key("a")), Some(70));
+    assert_eq!(look(&rig, "a", 69), Look::Stale(token(70)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_leaps_opens_nothing_and_is_learned_from() {
+    let (store, rig) = alone().await;
+    store.state().marks.insert(key("a"), (token(41), None, 0));
+    let leap = || bounded(&rig, "a", 5000, TIGHT.needs(token(5000)));
+    assert_eq!(answer(leap()).await, implausible(Some(41)));
+    assert_eq!(store.mark_of(&key("a")), Some(41));
+    assert_eq!(look(&rig, "a", 40), Look::Stale(token(41)));
+    assert!(store.open(&key("a")).is_empty());
+    // Nobody's bounds hold for an operator.
+    let raised = ask(&rig, "a", 5000, Want::Raise);
+    assert_eq!(answer(raised).await, granted(true));
+    assert_eq!(answer(leap()).await, granted(false));
+    assert_eq!(store.open(&key("a")).len(), 1);
+    let max = TokenBounds {
+        max: token(1000),
+        ..TIGHT
+    };
+    let first = bounded(&rig, "b", 1001, max.needs(token(1001)));
+    assert_eq!(answer(first).await, implausible(None));
+    assert_eq!(store.mark_of(&key("b")), None);
+    assert_eq!(
+        answer(bounded(&rig, "b", 1000, max.needs(token(1000)))).await,
+        granted(true)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_that_have_a_mark_need_no_room() {
+    let (store, rig) = alone().await;
+    rig.growth.set(Rates {
+        all: Some(1),
+        each: None,
+    });
+    for n in 0..50 {
+        let on = format!("known-{n:02}");
+        store.state().marks.insert(key(&on), (token(1), None, 0));
+    }
+    let go = Arc::new(Notify::new());
+    store.plan("advance", Act::Hold(Arc::clone(&go)));
+    let first = ask(&rig, "by-an-operator", 1, Want::Open);
+    store.until("advance", 1).await;
+    // In the order of the keys all of the known ones come first, and take the places while nothing
+    // is known of them.
+    let asked = |name: &str, count: usize| -> Vec<_> {
+        let names = (0..count).map(|n| format!("{name}-{n:02}"));
+        names
+            .map(|on| bounded(&rig, &on, 1, Needs::default()))
+            .collect()
+    };
+    let (known, new) = (asked("known", 50), asked("new", 30));
+    tokio::task::yield_now().await;
+    go.notify_one();
+    answer(first).await;
+    for asked in known {
+        assert_eq!(answer(asked).await, granted(false));
+    }
+    let (mut made, mut full) = (0, 0);
+    for asked in new {
+        match answer(asked).await {
+            Answer::Granted { advanced: true } => made += 1,
+            Answer::Full(Full::All) => full += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((made, full), (10, 20));
+    assert_eq!(rig.meters.new_resources.get(), 11);
+    assert_eq!(store.mark_of(&key("new-29")), None);
+    // What the store does not answer takes no place for good.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    store.plan("advance", Act::Fail(broken()));
+    let failed = bounded(&rig, "later", 1, Needs::default()).await;
+    assert!(failed.expect("no panic").is_err());
+    let again = bounded(&rig, "later", 1, Needs::default());
+    assert_eq!(answer(again).await, granted(true));
+}
+
+/// A client whose places are used up has the higher token in the same statement.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_room_takes_none_from_an_operator_or_another_client() {
+    let (store, rig) = alone().await;
+    rig.growth.set(Rates {
+        all: None,
+        each: Some(1),
+    });
+    let (stranger, holder) = (Some([1; 8]), Some([2; 8]));
+    while rig.growth.take(stranger, Instant::now()).is_ok() {}
+    let free = Needs::default();
+    for (on, by_an_operator) in [("a", true), ("b", false)] {
+        let go = Arc::new(Notify::new());
+        let calls = store.calls("advance");
+        store.plan("advance", Act::Hold(Arc::clone(&go)));
+        let first = ask(&rig, &format!("first-{on}"), 1, Want::Open);
+        store.until("advance", calls + 1).await;
+        let leaps = coming_from(stranger, &rig, on, 1000, TIGHT.needs(token(1000)));
+        let above = coming_from(stranger, &rig, &format!("other-{on}"), 1000, free);
+        let asked = if by_an_operator {
+            ask(&rig, on, 5, Want::Raise)
+        } else {
+            coming_from(holder, &rig, on, 5, free)
+        };
+        tokio::task::yield_now().await;
+        go.notify_one();
+        answer(first).await;
+        assert_eq!(answer(asked).await, granted(true), "{on}");
+        assert_eq!(answer(leaps).await, implausible(Some(5)));
+        assert_eq!(answer(above).await, Answer::Full(Full::Each));
+        assert_eq!(store.mark_of(&key(on)), Some(5));
+    }
+}

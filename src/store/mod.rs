@@ -1,0 +1,17 @@
+//! What is durable: which marks there are, and which instances may have requests in flight.
+//!
+//! Everything a proxy must agree on with the other replicas, or with its own next run, goes through
+//! [`MarkStore`]. Two stores implement it, [`sqlite`] and [`postgres`], with one contract suite over
+//! both (`tests/suite/store/contract.rs`). What an instance *remembers* of the store, and for how
+//! long it may trust that, is the business of [`fencing`](crate::fencing).
+//!
+//! No HTTP type is named in this module.
+
+mod mark_store;
+pub mod postgres;
+pub mod reckoning;
+pub mod routes;
+mod rows;
+pub mod sqlite;
+
+pub use self::mark_store::*;

@@ -1,0 +1,277 @@
+//! [`Connector`]: connections that are fit to hold marks, or none.
+//!
+//! Every connection, first or hundredth, is proven before it is used: the session's settings have
+//! reached the server itself (which a pooler that changes servers between transactions does not
+//! let them), commits are flushed and wait for synchronous standbys, the server can be written to, and
+//! its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks
+//! a later reload of the server's configuration; `remote_apply`, which is stronger than `on`, is left.
+//!
+//! The planner is told to use the indexes ([`PLANNER`]). Every statement names its rows by their keys.
+//! For a few hundred keys at once it would otherwise read the whole table, which takes the longer the
+//! more epochs are open. A session keeps these settings as long as it lives; any role may set them.
+//!
+//! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
+//! commit waits for its standby makes the server report success without the standby.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
+
+use super::errors::error_of;
+use super::options;
+use super::warnings::{Anchor, Line};
+use crate::config::settings::PostgresAddress;
+use crate::store::StoreError;
+
+const POOLER: &str = "the session's settings did not reach the server. PgBouncer or another pooler cannot \
+    stand in between: it keeps the settings back, and in transaction mode it changes servers as well. Point \
+    store.url at Postgres itself";
+
+const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
+    standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
+
+const ENCODING: &str = "one client's text would make the statements of others fail, since they share batches: \
+    make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0";
+
+/// What helps where TLS does not come about.
+const UNVERIFIED: &str = "across a network the server has to prove who it is (sslmode=verify-full): name its CA \
+    with sslrootcert=FILE in store.url or with store.tls.ca_file, and use a host name that is on its certificate";
+
+/// Session settings for the planner. A row that is read costs as much as a page, and pages in a row cost
+/// as much as the rows in them: rows by their keys are then cheaper than all rows, from a few on. A plan is
+/// made for each execution, since a kept plan suits the table as it was: empty, perhaps. Such costs must
+/// start neither the compiler nor parallel workers.
+const PLANNER: [(&str, &str); 6] = [
+    ("plan_cache_mode", "force_custom_plan"),
+    ("random_page_cost", "1"),
+    ("seq_page_cost", "100"),
+    ("cpu_tuple_cost", "1"),
+    ("jit", "off"),
+    ("max_parallel_workers_per_gather", "0"),
+];
+
+/// When a connection is asked for. What an operator must mend is [`StoreError::Unfit`] at the
+/// start; later the same may be a failover, which passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Start,
+    Running,
+}
+
+#[derive(Debug)]
+pub(super) struct Connector {
+    address: PostgresAddress,
+    timeout: Duration,
+    lock_timeout: Duration,
+    /// Which host of the URL answered last; tried first the next time.
+    last: AtomicUsize,
+    /// How many connections were made.
+    made: AtomicU64,
+    _anchor: Anchor,
+}
+
+/// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
+/// whether the startup options have taken effect, and the database's encoding.
+type Proof = (String, Option<String>, Option<String>, bool, bool, String);
+
+impl Connector {
+    /// `timeout` bounds the connecting (over all hosts); rows are waited for half as long, so that
+    /// the server's answer arrives before the caller gives up.
+    pub(super) fn new(address: PostgresAddress, timeout: Duration, lock_timeout: Duration) -> Self {
+        Self {
+            address,
+            timeout,
+            lock_timeout,
+            last: AtomicUsize::new(0),
+            made: AtomicU64::new(0),
+            _anchor: Anchor::new(),
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// The options for each host; a file is read anew, since a mounted secret may have changed.
+    pub(super) async fn hosts(&self) -> Result<Vec<PgConnectOptions>, StoreError> {
+        let address = self.address.clone();
+        let hosts = tokio::task::spawn_blocking(move || options::read(&address))
+            .await
+            .map_err(|error| StoreError::Connection(error.to_string()))??;
+        let millis = |span: Duration| span.as_millis().clamp(1, i32::MAX as u128).to_string();
+        let options = hosts.into_iter().map(|options| {
+            options
+                .application_name("fencepost")
+                .options([
+                    ("lock_timeout", millis(self.lock_timeout)),
+                    ("default_transaction_isolation", "read committed".to_owned()),
+                    // Whatever the role or the database is set to: a warning may be all that tells a doubt.
+                    ("client_min_messages", "warning".to_owned()),
+                    // A client that is frozen within an override must not keep the row.
+                    ("idle_in_transaction_session_timeout", millis(self.timeout)),
+                ])
+                .disable_statement_logging()
+        });
+        Ok(options.collect())
+    }
+
+    /// Connects to the first host that is fit, beginning with the one that was last.
+    pub(super) async fn connect(&self, phase: Phase) -> Result<Line, StoreError> {
+        let hosts = self.hosts().await?;
+        let count = hosts.len();
+        let share = self.timeout / u32::try_from(count).unwrap_or(u32::MAX);
+        let first = self.last.load(Ordering::Relaxed);
+        let mut errors = Vec::new();
+        for offset in 0..count {
+            let at = (first + offset) % count;
+            let Some(options) = hosts.get(at) else {
+                continue;
+            };
+            let tried = tokio::time::timeout(share, prove(options, phase))
+                .await
+                .unwrap_or(Err(StoreError::Timeout(share)));
+            match tried {
+                Ok(line) => {
+                    self.last.store(at, Ordering::Relaxed);
+                    self.made.fetch_add(1, Ordering::Relaxed);
+                    return Ok(line);
+                }
+                Err(error) => errors.push((name(options), error)),
+            }
+        }
+        Err(combine(errors))
+    }
+}
+
+/// `host:port`, for messages.
+pub(super) fn name(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(directory) => format!("{}:{}", directory.display(), options.get_port()),
+        None if options.get_host().contains(':') => {
+            format!("[{}]:{}", options.get_host(), options.get_port())
+        }
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
+    if errors.len() == 1
+        && let Some((name, error)) = errors.pop()
+    {
+        return match error {
+            StoreError::Connection(why) => StoreError::Connection(format!("{name}: {why}")),
+            StoreError::Unfit(why) => StoreError::Unfit(format!("{name}: {why}")),
+            other => other,
+        };
+    }
+    let unfit = errors
+        .iter()
+        .all(|(_, error)| matches!(error, StoreError::Unfit(_)));
+    let said = errors
+        .iter()
+        .map(|(name, error)| format!("{name}: {error}"))
+        .collect::<Vec<_>>()
+        .join("; ");
+    if unfit {
+        StoreError::Unfit(said)
+    } else {
+        StoreError::Connection(said)
+    }
+}
+
+/// Sets what a session needs: a commit that waits, and the planner's costs. In one statement, since a new
+/// connection has to be ready within the timeout of the call that needs it. Only speed rests on the planner,
+/// so a server that lacks one of the settings, or refuses it, is good enough.
+async fn set_up(connection: &mut PgConnection) -> Result<(), StoreError> {
+    const COMMIT: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
+    const BOTH: &str = "SELECT set_config('synchronous_commit', \
+        CASE current_setting('synchronous_commit') \
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
+        (SELECT count(set_config(p.name, p.value, false)) \
+         FROM unnest($1::text[], $2::text[]) AS p(name, value) \
+         WHERE p.name IN (SELECT s.name FROM pg_settings AS s))";
+    let (names, values): (Vec<&str>, Vec<&str>) = PLANNER.into_iter().unzip();
+    let both = sqlx::query(BOTH).bind(names).bind(values);
+    match both.execute(&mut *connection).await {
+        Err(sqlx::Error::Database(error)) => {
+            tracing::debug!(%error, "the server keeps its own planner settings");
+            let commit = sqlx::query(COMMIT).execute(connection).await;
+            commit.map(drop).map_err(error_of)
+        }
+        other => other.map(drop).map_err(error_of),
+    }
+}
+
+async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreError> {
+    let mut connection = options.connect().await.map_err(|error| {
+        let said = error.to_string();
+        if said.contains("unsupported startup parameter") {
+            StoreError::Unfit(format!("{said}: {POOLER}"))
+        } else if said.contains("invalid peer certificate") || matches!(error, sqlx::Error::Tls(_))
+        {
+            // Later it may be a certificate that is being replaced.
+            let why = format!("{said}: {UNVERIFIED}");
+            match phase {
+                Phase::Start => StoreError::Unfit(why),
+                Phase::Running => StoreError::Connection(why),
+            }
+        } else {
+            error_of(error)
+        }
+    })?;
+    set_up(&mut connection).await?;
+    let mut rows: Vec<Proof> = sqlx::query_as(
+        "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
+         current_setting('full_page_writes', true), \
+         pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
+         (SELECT count(*) FROM pg_settings WHERE source = 'client' AND name IN \
+         ('lock_timeout', 'default_transaction_isolation', 'client_min_messages', \
+         'idle_in_transaction_session_timeout')) = 4, \
+         current_setting('server_encoding')",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .map_err(error_of)?;
+    let Some((commit, fsync, pages, read_only, took_effect, encoding)) = rows.pop() else {
+        return Err(StoreError::Connection("the proving query is empty".into()));
+    };
+    if !took_effect || !["on", "remote_apply"].contains(&commit.as_str()) {
+        return Err(StoreError::Unfit(POOLER.to_owned()));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::Unfit(format!(
+            "the database's encoding is {encoding} instead of UTF8: {ENCODING}"
+        )));
+    }
+    if read_only {
+        let why = "the server is a standby or read-only: name the primary in store.url";
+        return Err(match phase {
+            Phase::Start => StoreError::Unfit(why.to_owned()),
+            Phase::Running => StoreError::Connection(why.to_owned()),
+        });
+    }
+    if fsync.as_deref() == Some("off") {
+        return Err(StoreError::Unfit(
+            "the server runs with fsync=off and would lose marks in a crash: turn it on".to_owned(),
+        ));
+    }
+    if pages.as_deref() == Some("off") && phase == Phase::Start {
+        tracing::warn!(
+            "the server runs with full_page_writes=off: safe only where the file system never \
+             tears a page"
+        );
+    }
+    let mut line = Line::new(connection);
+    if !line.hears().await? {
+        return Err(StoreError::Unfit(DEAF.to_owned()));
+    }
+    Ok(line)
+}

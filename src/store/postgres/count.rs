@@ -1,0 +1,70 @@
+//! [`Counting`]: how many marks the namespace has, counted in pieces. A count of millions in one go
+//! would be felt by everybody who shares the database.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::store::Count;
+
+/// The most marks that one statement counts.
+pub(super) const PIECE: u64 = 100_000;
+
+/// How far the counting has come.
+#[derive(Debug, Default)]
+pub(super) struct Counting(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last key that was counted.
+    after: Option<String>,
+    so_far: u64,
+    /// The last count that came to the end.
+    whole: Option<u64>,
+}
+
+impl Counting {
+    /// Where the next piece begins.
+    pub(super) fn after(&self) -> Option<String> {
+        self.with(|state| state.after.clone())
+    }
+
+    /// A piece was counted, up to this key.
+    pub(super) fn counted(&self, (marks, last): (u64, Option<String>)) -> Count {
+        self.with(|state| {
+            let marks = state.so_far + marks;
+            let more = last.is_some();
+            state.so_far = if more { marks } else { 0 };
+            state.after = last;
+            if !more {
+                state.whole = Some(marks);
+            }
+            Count { marks, more }
+        })
+    }
+
+    pub(super) fn whole(&self) -> Option<u64> {
+        self.with(|state| state.whole)
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_add_up_and_the_next_count_begins_at_the_start() {
+        let counting = Counting::default();
+        assert_eq!(counting.whole(), None);
+        let count = counting.counted((100_000, Some("m".into())));
+        assert_eq!((count.marks, count.more), (100_000, true));
+        assert_eq!(counting.after().as_deref(), Some("m"));
+        let count = counting.counted((7, None));
+        assert_eq!((count.marks, count.more), (100_007, false));
+        assert_eq!((counting.whole(), counting.after()), (Some(100_007), None));
+        counting.counted((3, None));
+        assert_eq!(counting.whole(), Some(3));
+    }
+}

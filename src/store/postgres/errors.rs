@@ -1,0 +1,42 @@
+//! Translates Postgres errors to [`StoreError`](crate::store::StoreError)s.
+
+use crate::store::StoreError;
+use crate::store::rows::Failure;
+
+/// Sorts an engine's error. Never holds a password: sqlx's messages do not.
+pub(super) fn error_of(error: sqlx::Error) -> StoreError {
+    let sqlx::Error::Database(error) = error else {
+        let said = error.to_string();
+        // The driver's message goes on with a character of it.
+        return if said.contains("saslprep password") {
+            StoreError::Unfit("the password has a character that passwords cannot have".to_owned())
+        } else {
+            StoreError::Connection(said)
+        };
+    };
+    let code = error.code().unwrap_or_default().into_owned();
+    let said = error.message().to_owned();
+    match code.as_str() {
+        // lock_not_available, deadlock_detected, serialization_failure
+        "55P03" | "40P01" | "40001" => StoreError::LockTimeout(said),
+        // invalid_catalog_name
+        "3D000" => StoreError::Unfit(format!("{said}: create it first")),
+        // read_only_sql_transaction, too_many_connections: a failover, or a crowd
+        "25006" | "53300" => StoreError::Connection(said),
+        // connection exceptions; operator intervention (a shutdown, a crash, starting up)
+        code if code.starts_with("08") || code.starts_with("57P") => StoreError::Connection(said),
+        // invalid authorization
+        code if code.starts_with("28") => {
+            StoreError::Unfit(format!("{said}: see user and password in store.url"))
+        }
+        _ => StoreError::Statement(format!("{said} (SQLSTATE {code})")),
+    }
+}
+
+/// The same for work that may fail by a row of its own.
+pub(super) fn failure_of(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Sql(error) => error_of(error),
+        Failure::Store(error) => error,
+    }
+}

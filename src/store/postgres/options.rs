@@ -1,0 +1,198 @@
+//! From a URL and the files of TLS to the driver's options, one set per host.
+//!
+//! The driver takes what it is not told from the environment (`PGPASSWORD`, `PGSSLMODE`, `~/.pgpass`). Here it is
+//! told everything, so that only what is configured counts. The few variables that no option outranks are refused.
+//!
+//! What a certificate is verified by is handed to the driver with each connect: the CAs that are named, or else
+//! the system's. It adds none of its own: see `vendor/webpki-roots`.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use crate::config::dsn::{Dsn, Host, Protection, Root};
+use crate::config::settings::{PostgresAddress, Secret, StoreTls};
+use crate::store::StoreError;
+
+/// With any root of its own the driver would take certificates that nobody has named a CA for.
+const _: () = assert!(webpki_roots::TLS_SERVER_ROOTS.is_empty());
+
+/// Where distributions have the server's socket. Not `/tmp`, where anybody may put one.
+const SOCKETS: &str = "/var/run/postgresql";
+
+/// The options for each host; the files are read anew, since a mounted secret may have changed. Blocks on the
+/// file system. No error holds a piece of the URL.
+pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, StoreError> {
+    let url = match &address.url {
+        Secret::Literal(url) => url.clone(),
+        Secret::File(path) => text("store.url_file", path)?,
+    };
+    let unfit =
+        |(why, hint): (String, &str)| StoreError::Unfit(format!("store.url: {why}; {hint}"));
+    let dsn = Dsn::parse(url.trim()).map_err(unfit)?;
+    let protections = dsn
+        .protections(address.tls.ca_file.is_some())
+        .map_err(unfit)?;
+    let verifies = |p: &Protection| matches!(p, Protection::VerifiedCa | Protection::VerifiedFull);
+    let roots = if protections.iter().any(verifies) {
+        Some(roots(&dsn, &address.tls)?)
+    } else {
+        None
+    };
+    let base = base(&dsn, &address.tls)?;
+    let build = |(host, protection): (&Host, Protection)| {
+        let mut options = at(base.clone(), host).ssl_mode(match protection {
+            Protection::Plain => PgSslMode::Disable,
+            Protection::IfOffered => PgSslMode::Prefer,
+            Protection::Encrypted => PgSslMode::Require,
+            Protection::VerifiedCa => PgSslMode::VerifyCa,
+            Protection::VerifiedFull => PgSslMode::VerifyFull,
+        });
+        if options.get_socket().is_some() {
+            options = options.ssl_mode(PgSslMode::Disable);
+        }
+        match &roots {
+            Some(roots) if verifies(&protection) => options.ssl_root_cert_from_pem(roots.clone()),
+            _ => options,
+        }
+    };
+    Ok(dsn.hosts.iter().zip(protections).map(build).collect())
+}
+
+/// Whether what is on the way to a server can read and change what it says.
+pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
+    let url = match &address.url {
+        Secret::Literal(url) => Ok(url.clone()),
+        Secret::File(path) => std::fs::read_to_string(path),
+    };
+    let dsn = url.ok().and_then(|url| Dsn::parse(url.trim()).ok());
+    dsn.is_some_and(|dsn| dsn.is_open_to_others(address.tls.ca_file.is_some()))
+}
+
+/// All but the host.
+fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
+    let mut options = PgConnectOptions::new_without_pgpass();
+    let identity = match (&dsn.identity, &tls.identity) {
+        (Some(_), Some(_)) => {
+            return Err(StoreError::Unfit(
+                "sslcert is given in store.url, and store.tls.cert_file too: keep one of them"
+                    .into(),
+            ));
+        }
+        (named, configured) => named.as_ref().or(configured.as_ref()),
+    };
+    let mut taken = vec!["PGOPTIONS"];
+    match identity {
+        Some((cert, key)) => {
+            for (what, path) in [("sslcert", cert), ("sslkey", key)] {
+                text(what, path)?;
+            }
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+        None => taken.extend(["PGSSLCERT", "PGSSLKEY"]),
+    }
+    if dsn.user.is_none() {
+        taken.push("PGUSER");
+    }
+    if let Some(name) = taken
+        .into_iter()
+        .find(|name| std::env::var_os(name).is_some())
+    {
+        return Err(StoreError::Unfit(format!(
+            "the environment has {name}, which would change how the store is reached: unset it, and say what is \
+             meant in store.url. No PG variable is read"
+        )));
+    }
+    // Without a user the driver says `anonymous`: it asks nobody who runs the process. As libpq: a database of the
+    // user's name.
+    let user = dsn
+        .user
+        .clone()
+        .unwrap_or_else(|| options.get_username().to_owned());
+    options = options
+        .database(dsn.database.as_deref().unwrap_or(&user))
+        .username(&user)
+        .password(dsn.password.as_deref().unwrap_or_default());
+    if let Some(capacity) = dsn.statement_cache {
+        options = options.statement_cache_capacity(capacity);
+    }
+    if !dsn.options.is_empty() {
+        options = options.options(dsn.options.iter().map(|(name, value)| (name, value)));
+    }
+    Ok(options)
+}
+
+fn at(options: PgConnectOptions, host: &Host) -> PgConnectOptions {
+    let options = options.port(host.port);
+    if host.is_socket() {
+        options.host("localhost").socket(&host.name)
+    } else if !host.name.is_empty() {
+        options.host(&host.name)
+    } else if Path::new(SOCKETS)
+        .join(format!(".s.PGSQL.{}", host.port))
+        .exists()
+    {
+        options.host("localhost").socket(SOCKETS)
+    } else {
+        options.host("localhost")
+    }
+}
+
+/// The CAs, as the driver takes them.
+fn roots(dsn: &Dsn, tls: &StoreTls) -> Result<Vec<u8>, StoreError> {
+    let (what, path) = match (&dsn.root, &tls.ca_file) {
+        (Some(Root::File(path)), _) => ("sslrootcert", path),
+        (_, Some(path)) => ("store.tls.ca_file", path),
+        _ => return system_roots(),
+    };
+    let pem = text(what, path)?;
+    let mut found = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let added = certificate.map_err(|error| error.to_string());
+        let added = added.and_then(|one| found.add(one).map_err(|error| error.to_string()));
+        added.map_err(|error| {
+            StoreError::Unfit(format!(
+                "{what} {} has something in it that is no CA's certificate: {error}",
+                path.display()
+            ))
+        })?;
+    }
+    if found.is_empty() {
+        return Err(StoreError::Unfit(format!(
+            "{what} {} has no certificate in it: put the CA's there, as PEM",
+            path.display()
+        )));
+    }
+    Ok(pem.into_bytes())
+}
+
+/// Those of the system that are of use; there may be others.
+fn system_roots() -> Result<Vec<u8>, StoreError> {
+    let mut pem = String::new();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        if RootCertStore::empty().add(certificate.clone()).is_ok() {
+            pem.push_str("-----BEGIN CERTIFICATE-----\n");
+            pem.push_str(&STANDARD.encode(&certificate));
+            pem.push_str("\n-----END CERTIFICATE-----\n");
+        }
+    }
+    if pem.is_empty() {
+        return Err(StoreError::Unfit(
+            "the system has no CAs to verify the server by: name the server's (sslrootcert=FILE in store.url, or \
+             store.tls.ca_file)"
+                .into(),
+        ));
+    }
+    Ok(pem.into_bytes())
+}
+
+fn text(what: &str, path: &Path) -> Result<String, StoreError> {
+    std::fs::read_to_string(path).map_err(|error| {
+        StoreError::Unfit(format!("{what} {} cannot be read: {error}", path.display()))
+    })
+}

@@ -1,0 +1,155 @@
+//! Grants for the role that serves: no more than the protocol needs. The role changes no schema and
+//! deletes no mark, since a mark never goes down (a stray `DELETE` would break the first
+//! guarantee).
+
+use std::time::Duration;
+
+use sqlx::{Executor as _, PgConnection};
+
+use super::connect::{Connector, Phase};
+use super::errors::error_of;
+use crate::config::settings::PostgresAddress;
+use crate::store::StoreError;
+
+/// For all of the grants.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tables, and what is done to their rows.
+const GRANTS: [(&str, &str); 7] = [
+    ("namespaces", "SELECT, INSERT, UPDATE"),
+    ("marks", "SELECT, INSERT, UPDATE"),
+    ("epochs", "SELECT, INSERT, UPDATE, DELETE"),
+    ("instances", "SELECT, INSERT, UPDATE, DELETE"),
+    ("templates", "SELECT, INSERT, UPDATE"),
+    ("audit", "SELECT, INSERT"),
+    ("fencepost_migrations", "SELECT"),
+];
+
+/// Grants `role` what `serve` needs, as the owner of the tables; what it was granted by hand besides stays. Doing
+/// it again changes nothing.
+///
+/// # Errors
+///
+/// [`StoreError::Unfit`] where the role does not exist or the tables are somebody else's.
+pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<(), StoreError> {
+    let connector = Connector::new(address.into(), PATIENCE, PATIENCE / 2);
+    let work = async {
+        let mut line = connector.connect(Phase::Start).await?;
+        grant_all(line.bare(), role).await
+    };
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .unwrap_or(Err(StoreError::Timeout(PATIENCE)))
+}
+
+async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), StoreError> {
+    // All rows, to the last: the server reports the first before it is done.
+    let found: Vec<(bool, Option<String>)> = sqlx::query_as(
+        "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1), current_schema()::text",
+    )
+    .bind(role)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(error_of)?;
+    let schema = match found.as_slice() {
+        [(true, Some(schema))] => schema.clone(),
+        [(false, _)] => {
+            return Err(StoreError::Unfit(format!(
+                "--grant-to {role}: there is no such role; make it first: CREATE ROLE {} LOGIN",
+                quoted(role)
+            )));
+        }
+        _ => {
+            return Err(StoreError::Unfit(
+                "--grant-to: the connection has no current schema; look at the role's search_path"
+                    .into(),
+            ));
+        }
+    };
+    let allowed: Vec<bool> = sqlx::query_scalar("SELECT has_schema_privilege($1, $2, 'USAGE')")
+        .bind(role)
+        .bind(&schema)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(error_of)?;
+    let mut statements = Vec::new();
+    // Whoever may use the schema already needs no grant, which might not be this role's to give.
+    if allowed != [true] {
+        statements.push(format!(
+            "GRANT USAGE ON SCHEMA {} TO {}",
+            quoted(&schema),
+            quoted(role)
+        ));
+    }
+    for (table, verbs) in GRANTS {
+        statements.push(format!(
+            "GRANT {verbs} ON TABLE {}.{table} TO {}",
+            quoted(&schema),
+            quoted(role)
+        ));
+    }
+    // A server that has nothing of the kind to give says so in a warning only.
+    for statement in statements {
+        connection
+            .execute(sqlx::AssertSqlSafe(statement.clone()))
+            .await
+            .map_err(|error| StoreError::Unfit(format!("{statement}: {error}")))?;
+    }
+    let (mut tables, mut verbs) = (Vec::new(), Vec::new());
+    for (table, of_table) in GRANTS {
+        for verb in of_table.split(", ") {
+            tables.push(table);
+            verbs.push(verb);
+        }
+    }
+    let missing: Vec<(String, String)> = sqlx::query_as(
+        "SELECT g.name, g.verb FROM unnest($2::text[], $3::text[]) AS g(name, verb) \
+         WHERE NOT has_table_privilege($1, quote_ident($4) || '.' || g.name, g.verb)",
+    )
+    .bind(role)
+    .bind(&tables)
+    .bind(&verbs)
+    .bind(&schema)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(error_of)?;
+    let usable: Vec<bool> = sqlx::query_scalar("SELECT has_schema_privilege($1, $2, 'USAGE')")
+        .bind(role)
+        .bind(&schema)
+        .fetch_all(connection)
+        .await
+        .map_err(error_of)?;
+    if usable != [true] {
+        return Err(StoreError::Unfit(format!(
+            "--grant-to {role}: USAGE of the schema {schema} is not this role's to give; run GRANT USAGE ON SCHEMA \
+             {} TO {} as its owner",
+            quoted(&schema),
+            quoted(role)
+        )));
+    }
+    if let Some((table, verb)) = missing.first() {
+        return Err(StoreError::Unfit(format!(
+            "--grant-to {role}: {verb} on {table} is not this role's to give; run it as the owner of the tables"
+        )));
+    }
+    Ok(())
+}
+
+/// An identifier as SQL has it (`PostgreSQL`, "Lexical Structure", 4.1.1).
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("orders"), "\"orders\"");
+        assert_eq!(
+            quoted("a\"; DROP TABLE marks; --"),
+            "\"a\"\"; DROP TABLE marks; --\""
+        );
+    }
+}

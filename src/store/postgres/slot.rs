@@ -1,0 +1,117 @@
+//! [`Slot`]: a dedicated connection, used by one call at a time, and never again after a doubt.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::Instant;
+
+use super::batch;
+use super::connect::{Connector, Phase};
+use super::errors::error_of;
+use super::warnings::Line;
+use crate::store::StoreError;
+use crate::store::rows::Failure;
+
+/// A connection that has been idle for longer is asked for a sign of life before a statement is
+/// entrusted to it: a server that was restarted then costs a reconnect, and not a refusal.
+const STALE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    connector: Arc<Connector>,
+    /// Whether its connections carry batches: see [`super::batch`].
+    batches: bool,
+    /// The connection while nobody uses it, its number, and since when. Never held across an await.
+    idle: Mutex<Option<(Line, u64, Instant)>>,
+    /// How many connections were made.
+    made: AtomicU64,
+}
+
+/// The use of a slot's connection. Dropped before [`Turn::done`], for whatever reason, it closes
+/// the connection: the socket is closed at once, nothing is cancelled, and what the server was told
+/// may still happen there.
+#[must_use]
+pub(super) struct Turn<'a> {
+    slot: &'a Slot,
+    line: Line,
+    number: u64,
+}
+
+impl Slot {
+    pub(super) fn new(connector: Arc<Connector>) -> Self {
+        Self {
+            connector,
+            batches: false,
+            idle: Mutex::new(None),
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Its connections are readied for batches.
+    pub(super) fn for_batches(self) -> Self {
+        Self {
+            batches: true,
+            ..self
+        }
+    }
+
+    /// Takes the idle connection, or makes one.
+    pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
+        let idle = self.lock().take();
+        if let Some((mut line, number, since)) = idle {
+            let fresh = since.elapsed() < STALE
+                || tokio::time::timeout(self.connector.timeout() / 4, line.bare().ping())
+                    .await
+                    .is_ok_and(|pinged| pinged.is_ok());
+            if fresh {
+                return Ok(Turn {
+                    slot: self,
+                    line,
+                    number,
+                });
+            }
+        }
+        self.fresh(Phase::Running).await
+    }
+
+    /// Makes a new connection, whatever there is.
+    pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
+        let mut line = self.connector.connect(phase).await?;
+        if self.batches {
+            batch::prepare(line.bare()).await.map_err(error_of)?;
+        }
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Turn {
+            slot: self,
+            line,
+            number,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Line, u64, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turn<'_> {
+    /// Names the connection among those of its slot.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Runs work on the connection; see [`Line::run`].
+    pub(super) async fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        self.line.run(work).await
+    }
+
+    /// Gives the connection back. Only after every answer has been read to its end, and none of
+    /// them was an error.
+    pub(super) fn done(self) {
+        *self.slot.lock() = Some((self.line, self.number, Instant::now()));
+    }
+}

@@ -1,0 +1,187 @@
+//! [`Line`]: a connection that hears what the server warns of.
+//!
+//! A commit that waits for its synchronous standby and whose wait somebody ends (`pg_cancel_backend`,
+//! `statement_timeout`) is answered with *success*: it is done on the primary, and all that says that a failover
+//! may lose it is a warning on the wire. Neither its SQLSTATE (01000, that of any warning) nor its text (in the
+//! server's language) names it. So a statement with any warning at all counts as in doubt.
+//!
+//! sqlx gives warnings to `tracing` and to nobody else. So statements run under a subscriber of the line's own, whatever
+//! the process logs or does not log: a subscriber in scope comes before the global one and its filter. It hears nothing
+//! else, and hands nothing on; what it has heard is logged after the statement. Three things of `tracing`'s could make
+//! it deaf, and each is seen to:
+//!
+//! - The greatest level that any living subscriber asks for holds for all: this one asks for warnings.
+//! - Whether anybody is interested is cached per place in the code, by asking the subscribers that are registered when
+//!   the place is first reached. As long as just one is registered, the one *in scope* is asked instead, which may
+//!   be none. So there are always two: [`Anchor`] is the other.
+//! - A release of sqlx may call its target otherwise, and a pooler or a role's `client_min_messages` may keep
+//!   warnings back. So every connection proves that it hears, with a statement that always warns ([`Line::hears`]).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sqlx::PgConnection;
+use tracing::field::{Field, Visit};
+use tracing::instrument::WithSubscriber as _;
+use tracing::level_filters::LevelFilter;
+use tracing::span;
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+
+use super::errors::{error_of, failure_of};
+use crate::store::StoreError;
+use crate::store::rows::Failure;
+
+/// Where sqlx tells of what the server notices.
+const TARGET: &str = "sqlx::postgres::notice";
+
+/// The one warning that is let pass, where the server speaks English: it comes with every write for the last forty
+/// million transactions before Postgres stops by itself, and says nothing of the statement it came with.
+const HARMLESS: &str = "must be vacuumed within";
+
+/// A connection on which nothing is taken for done that the server has warned of.
+#[derive(Debug)]
+pub(super) struct Line {
+    connection: PgConnection,
+    dispatch: Dispatch,
+    heard: Heard,
+}
+
+/// See the module's page. Must live as long as any [`Line`].
+#[derive(Debug)]
+pub(super) struct Anchor(#[allow(dead_code, reason = "it is there to be alive")] Dispatch);
+
+impl Anchor {
+    pub(super) fn new() -> Self {
+        Self(Dispatch::new(Ear(Heard::default())))
+    }
+}
+
+impl Line {
+    pub(super) fn new(connection: PgConnection) -> Self {
+        let heard = Heard::default();
+        Self {
+            connection,
+            dispatch: Dispatch::new(Ear(heard.clone())),
+            heard,
+        }
+    }
+
+    /// Whether a warning of the server's is heard here. Outside a transaction, a ROLLBACK does nothing and warns.
+    pub(super) async fn hears(&mut self) -> Result<bool, StoreError> {
+        let rollback = sqlx::raw_sql("ROLLBACK").execute(&mut self.connection);
+        rollback
+            .with_subscriber(self.dispatch.clone())
+            .await
+            .map_err(error_of)?;
+        Ok(!self.heard.take().is_empty())
+    }
+
+    /// Runs work on the connection. An error, a warning too, leaves it in doubt: drop it.
+    pub(super) async fn run<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let done = work(&mut self.connection)
+            .with_subscriber(self.dispatch.clone())
+            .await;
+        let mut doubt = None;
+        for warning in self.heard.take() {
+            if warning.contains(HARMLESS) {
+                tracing::debug!(%warning, "the server warns");
+            } else {
+                tracing::warn!(%warning, "the server warned; what it was told counts as in doubt");
+                doubt.get_or_insert(warning);
+            }
+        }
+        let done = done.map_err(failure_of)?;
+        match doubt {
+            Some(warning) => Err(StoreError::Warned(warning)),
+            None => Ok(done),
+        }
+    }
+
+    /// The bare connection, for what may warn.
+    pub(super) fn bare(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+}
+
+/// The warnings of one statement. Short sections, never across an await.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, warning: String) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.push(warning);
+    }
+}
+
+/// Hears what sqlx tells of warnings, and of worse.
+struct Ear(Heard);
+
+fn concerns(metadata: &Metadata<'_>) -> bool {
+    metadata.target() == TARGET && *metadata.level() <= Level::WARN
+}
+
+impl Subscriber for Ear {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if concerns(metadata) {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        concerns(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::WARN)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        if concerns(event.metadata()) {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.add(text.0);
+        }
+    }
+
+    // No span is ever enabled here.
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// An event's message.
+struct Text(String);
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.0);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}

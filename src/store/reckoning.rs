@@ -1,0 +1,242 @@
+//! [`Reckoning`]: how long an instance waits for what another one may still do. The one place where
+//! the terms of the dead are added up.
+//!
+//! Three spans pass one after the other, each counted from the end of the one before:
+//!
+//! 1. the *lease*: until it lapses, its owner writes;
+//! 2. *undelivered*: after the last write, the kernel of a process that is stopped or cut off may go
+//!    on delivering what it holds, until its user timeout (`TCP_USER_TIMEOUT`) drops it;
+//! 3. *settle*: after the last byte has arrived, the upstream may work on it.
+//!
+//! Of two instances' terms the larger counts: each knows only its own configuration.
+//!
+//! A store that is not shared is simpler. Its file has one process at a time, and the one before is
+//! known to have ended: the kernel has taken its file lock, and with the same stroke its sockets.
+//! Fenced sockets are closed with a linger of 0, so what they held is dropped then. Only *settle*
+//! is left, and it is counted by the clock of the machine that the dead one ran on.
+//!
+//! That holds for one kernel. A volume may be forced onto another machine while the old one still
+//! runs, so an instance that has another boot on record is waited for as over a shared store: its
+//! lease, what it may deliver after that, and *settle*, by clocks of two machines.
+//!
+//! No margin is added there, and none where an instance settles its own unknown outcomes: only one of
+//! this program's clocks is part of it. `barrier.settle` bounds somebody else's work, so the operator
+//! has measured it and left room. A sidecar's service even counts by the same clock.
+
+use std::time::Duration;
+
+use crate::store::InstanceRow;
+
+/// How much longer a watcher counts than the owner does, as a fraction.
+///
+/// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are slewed along with the time of day, and so are the
+/// jiffies of a kernel's timeouts, near enough. chrony slews by up to 83,333 ppm (`maxslewrate`).
+/// While the owner counts 1 s on a clock that is slewed back, 1 / 0.9167 = 1.091 s pass. A clock that
+/// is slewed forward counts 1.0833 × 1.091 = 1.182 s of that. 6/5 leaves 1.5 % for the clocks
+/// themselves, which are off by some hundred ppm.
+const RATES: (u32, u32) = (6, 5);
+
+/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version 0.1.0,
+/// whose sockets have no user timeout.
+///
+/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The default
+/// of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An upstream that
+/// answers probes with a closed window has no bound (RFC 1122, 4.2.2.17), so that no such instance
+/// may run beside one of this version (`postgres::migrate`).
+const NO_USER_TIMEOUT: Duration = Duration::from_secs(925 + 120);
+
+/// See the module's page.
+#[derive(Clone, Copy, Debug)]
+pub struct Reckoning {
+    lease: Duration,
+    undelivered: Duration,
+    settle: Duration,
+    shared: bool,
+}
+
+impl Reckoning {
+    /// For a store that instances on other machines share; with this instance's own terms.
+    #[must_use]
+    pub fn shared(lease: Duration, undelivered: Duration, settle: Duration) -> Self {
+        Self {
+            lease,
+            undelivered,
+            settle,
+            shared: true,
+        }
+    }
+
+    /// For a store that one process has to itself.
+    #[must_use]
+    pub fn alone(settle: Duration) -> Self {
+        Self {
+            lease: Duration::ZERO,
+            undelivered: Duration::ZERO,
+            settle,
+            shared: false,
+        }
+    }
+
+    /// How long an instance's own exchanges may run on after its lease has lapsed; then it resets them. Not
+    /// longer than `undelivered`: each part that the upstream takes starts the kernel's user timeout again,
+    /// and what arrives later than the watchers reckon with is worked on for longer than they wait. Not
+    /// longer than `settle` either, after which nobody waits for an outcome.
+    #[must_use]
+    pub fn cutoff(&self) -> Duration {
+        if self.shared {
+            self.undelivered.min(self.settle)
+        } else {
+            self.settle
+        }
+    }
+
+    /// How long a counter must stand still before its owner's lease has surely lapsed.
+    #[must_use]
+    pub fn silence(&self, lease: Duration) -> Duration {
+        self.stretched(lease)
+    }
+
+    /// How long the work of this instance is waited for, from when it was learned to be dead.
+    #[must_use]
+    pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
+        // Only an id that nothing but epochs know has no lease.
+        if row.dead && row.lease.is_zero() {
+            self.of_the_unknown()
+        } else if !self.shared && row.elsewhere {
+            self.after_a_move(row)
+        } else if self.shared && row.undelivered.is_zero() {
+            // Whom the schema's upgrade has declared dead may have renewed just before.
+            self.stretched(row.lease) + self.after_death(row.undelivered, row.settle)
+        } else {
+            self.after_death(row.undelivered, row.settle)
+        }
+    }
+
+    /// For one that had the file on another machine, or before a boot, and may still run there. It
+    /// writes until its lease lapses, and resets what runs on after its [`Self::cutoff`].
+    fn after_a_move(&self, row: &InstanceRow) -> Duration {
+        let span = row.lease + row.undelivered.max(row.settle) + self.settle.max(row.settle);
+        span * RATES.0 / RATES.1
+    }
+
+    /// `undelivered` and `settle` are what it has put on record; `undelivered` of zero is none.
+    #[must_use]
+    pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
+        let undelivered = match (self.shared, undelivered) {
+            (false, _) => Duration::ZERO,
+            (true, Duration::ZERO) => NO_USER_TIMEOUT,
+            (true, recorded) => self.undelivered.max(recorded),
+        };
+        self.stretched(undelivered + self.settle.max(settle))
+    }
+
+    /// The same for an id that only epochs know. A failover may have lost the rest of an instance
+    /// that lives, and that goes on for a lease.
+    #[must_use]
+    pub fn of_the_unknown(&self) -> Duration {
+        self.after_loss()
+    }
+
+    /// How long a resource is refused after its marks were lost. A peer whose epochs were lost as well
+    /// may not know it, and write until its lease lapses.
+    #[must_use]
+    pub fn after_loss(&self) -> Duration {
+        self.stretched(self.lease + self.undelivered + self.settle)
+    }
+
+    /// How long a file that has lost commits is waited for, with the terms of [`Self::shared`]. Epochs
+    /// were among them, of a run that may have been on another machine: as after a move.
+    #[must_use]
+    pub fn after_lost_commits(&self) -> Duration {
+        self.stretched(self.lease + self.undelivered.max(self.settle) + self.settle)
+    }
+
+    fn stretched(&self, span: Duration) -> Duration {
+        if self.shared {
+            span * RATES.0 / RATES.1
+        } else {
+            span
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::InstanceId;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_larger_of_each_term_counts_one_after_the_other() {
+        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        assert_eq!(own.cutoff(), 10 * SEC);
+        assert_eq!(own.silence(10 * SEC), 12 * SEC);
+        assert_eq!(own.after_death(5 * SEC, 5 * SEC), 48 * SEC);
+        assert_eq!(own.after_death(20 * SEC, 5 * SEC), 60 * SEC);
+        assert_eq!(own.after_death(5 * SEC, 40 * SEC), 60 * SEC);
+        assert_eq!(own.of_the_unknown(), 54 * SEC);
+        assert_eq!(own.after_loss(), 54 * SEC);
+        assert_eq!(own.after_lost_commits(), 78 * SEC);
+    }
+
+    #[test]
+    fn an_instance_without_a_user_timeout_is_waited_for_until_its_kernel_gives_up() {
+        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
+        let longest = Duration::from_millis(924_600) + 120 * SEC;
+        assert!(own.after_death(Duration::ZERO, 5 * SEC) >= (longest + 30 * SEC) * 6 / 5);
+        let alone = Reckoning::alone(30 * SEC);
+        assert_eq!(alone.after_death(Duration::ZERO, 5 * SEC), 30 * SEC);
+    }
+
+    #[test]
+    fn alone_only_settle_is_left() {
+        let own = Reckoning::alone(30 * SEC);
+        assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
+        assert_eq!(own.after_death(10 * SEC, 40 * SEC), 40 * SEC);
+        assert_eq!(own.of_the_unknown(), 30 * SEC);
+        assert_eq!(own.after_loss(), 30 * SEC);
+    }
+
+    #[test]
+    fn an_instance_of_another_boot_may_still_run() {
+        let own = Reckoning::alone(30 * SEC);
+        let mut row = InstanceRow {
+            id: InstanceId::from_bits(1),
+            renewals: 7,
+            lease: 5 * SEC,
+            settle: 20 * SEC,
+            undelivered: 10 * SEC,
+            routes: String::new(),
+            dead: true,
+            elsewhere: false,
+        };
+        assert_eq!(own.after_death_of(&row), 30 * SEC);
+        row.elsewhere = true;
+        assert_eq!(own.after_death_of(&row), 66 * SEC);
+        row.undelivered = 40 * SEC;
+        assert_eq!(own.after_death_of(&row), 90 * SEC);
+        // Over a shared store that is so anyway.
+        let shared = Reckoning::shared(SEC, SEC, SEC);
+        assert_eq!(shared.after_death_of(&row), 72 * SEC);
+        // One of version 0.1.0 may have renewed just before it was declared dead.
+        row.undelivered = Duration::ZERO;
+        assert_eq!(
+            shared.after_death_of(&row),
+            shared.after_death(Duration::ZERO, row.settle) + 6 * SEC
+        );
+    }
+
+    /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.
+    #[test]
+    fn clocks_that_are_slewed_apart_shorten_no_wait() {
+        let (slow, fast) = (1.0 - 0.083_333_4, 1.0 + 0.083_333_4);
+        for span in [SEC, 5 * SEC, 10 * SEC] {
+            let own = Reckoning::shared(span, span, span);
+            let passed = own.silence(span).as_secs_f64() / fast;
+            assert!(passed >= span.as_secs_f64() / slow, "{passed}");
+            let passed = own.after_death(span, span).as_secs_f64() / fast;
+            assert!(passed >= 2.0 * span.as_secs_f64() / slow, "{passed}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! [`RouteRecord`]: the route table that this instance serves, beside the one on record and those of
+//! the other instances.
+//!
+//! The table on record is the one that every instance of the namespace may serve: a table that gives
+//! a request another key, or stops fencing it, is refused. It is compared *after* the instance is on
+//! record and *before* its lease begins. An operator's replacement of the table
+//! ([`MarkStore::replace_routes`]) takes a namespace without instances, and excludes joins meanwhile.
+//! So an instance either is seen by it, or sees the new table.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use prometheus::IntGauge;
+
+use crate::config::{Finding, RouteTable};
+use crate::store::{InstanceId, InstanceRow, MarkStore, RecordedRoutes, StoreError};
+
+/// How often others may record a table between a look and a write of this instance.
+const TRIES: usize = 10;
+/// How many findings a refusal names.
+const SHOWN: usize = 3;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct RouteRecord {
+    served: RwLock<Arc<Served>>,
+    /// The living instances with another table, as of the last look.
+    others: RwLock<Vec<InstanceId>>,
+    /// How many those are.
+    mismatch: IntGauge,
+}
+
+/// The table that is served.
+#[derive(Debug)]
+struct Served {
+    table: RouteTable,
+    digest: String,
+}
+
+impl RouteRecord {
+    #[must_use]
+    pub fn new(table: RouteTable, mismatch: IntGauge) -> Self {
+        Self {
+            served: RwLock::new(Arc::new(Served::new(table))),
+            others: RwLock::default(),
+            mismatch,
+        }
+    }
+
+    /// The digest of the table that is served.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        self.served().digest.clone()
+    }
+
+    /// Checks and records the table that is served, as [`record`] does. For an instance that begins: its lease may
+    /// run only after this.
+    pub async fn confirm(&self, store: &dyn MarkStore) -> Result<Vec<Finding>, StoreError> {
+        record(store, &self.served().table).await
+    }
+
+    /// Checks a table that is to be served: against the one on record, and against the one that is
+    /// served, whose record a failover may have lost. [`Self::record`] and [`Self::serve`] are to
+    /// follow. Returns how it differs from the one that is served.
+    pub async fn check(
+        &self,
+        store: &dyn MarkStore,
+        table: &RouteTable,
+    ) -> Result<Vec<Finding>, StoreError> {
+        let findings = self.served().table.changes_to(table);
+        refuse_losses(&findings)?;
+        refuse_losses(&compare(&store.routes().await?, table)?)?;
+        Ok(findings)
+    }
+
+    /// Puts a table on record that is to be served.
+    pub async fn record(
+        &self,
+        store: &dyn MarkStore,
+        table: &RouteTable,
+    ) -> Result<Vec<Finding>, StoreError> {
+        record(store, table).await
+    }
+
+    /// The table that is served from now on.
+    pub fn serve(&self, table: RouteTable) {
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        *served = Arc::new(Served::new(table));
+    }
+
+    /// The living instances that serve another table, as of the last look.
+    #[must_use]
+    pub fn others(&self) -> Vec<InstanceId> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.clone()
+    }
+
+    /// Takes in one read of the instances. One without a digest is of a version that records none.
+    pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow]) {
+        let digest = self.digest();
+        let differs =
+            |row: &&InstanceRow| !row.dead && !row.routes.is_empty() && row.routes != digest;
+        let differing = rows.iter().filter(|row| row.id != *me).filter(differs);
+        let mut now: Vec<InstanceId> = differing.map(|row| row.id.clone()).collect();
+        now.sort();
+        self.mismatch
+            .set(i64::try_from(now.len()).unwrap_or(i64::MAX));
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        for other in now.iter().filter(|id| !others.contains(id)) {
+            tracing::warn!(instance = %me, %other,
+                "two live instances of the namespace have different route tables: until all have the \
+                 same one, a route that is new counts for nothing, since the others do not fence it");
+        }
+        if now.is_empty() && !others.is_empty() {
+            tracing::info!(instance = %me, "all live instances have the same route table again");
+        }
+        *others = now;
+    }
+
+    fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Served {
+    fn new(table: RouteTable) -> Self {
+        Self {
+            digest: table.digest(),
+            table,
+        }
+    }
+}
+
+/// How a table differs from the one on record.
+pub fn compare(recorded: &RecordedRoutes, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
+    let Some(document) = &recorded.document else {
+        return Ok(table.changes_from_templates(&recorded.templates));
+    };
+    match RouteTable::from_document(document) {
+        Ok(old) => Ok(old.changes_to(table)),
+        Err(error) => Err(StoreError::Unfit(format!(
+            "the route table in the store cannot be compared with the configuration's ({error}): run \
+             the fencepost that has recorded it, or a newer one"
+        ))),
+    }
+}
+
+/// Refuses a table that gives a request another key than the one on record, or stops fencing it; and
+/// puts any other table on record in its place. Returns the differences.
+pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
+    let document = table.to_document();
+    for _ in 0..TRIES {
+        let recorded = store.routes().await?;
+        let findings = compare(&recorded, table)?;
+        refuse_losses(&findings)?;
+        let known = recorded.document.as_deref();
+        if known == Some(&*document) || store.record_routes(known, &document).await? {
+            return Ok(findings);
+        }
+    }
+    Err(StoreError::Statement(
+        "other instances record route tables all the time".to_owned(),
+    ))
+}
+
+fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
+    let mut losses = findings
+        .iter()
+        .filter(|finding| finding.change.is_loss())
+        .peekable();
+    if losses.peek().is_none() {
+        return Ok(());
+    }
+    let mut message = String::from(
+        "the routes would let older tokens pass, since requests get another key than the one on record, \
+         or are no longer fenced:",
+    );
+    for loss in losses.by_ref().take(SHOWN) {
+        let _ = write!(message, "\n  {loss}");
+    }
+    let more = losses.count();
+    if more > 0 {
+        let _ = write!(message, "\n  and {more} more");
+    }
+    message.push_str(
+        "\nif that is meant, stop every proxy of the namespace, and run `fencepost migrate \
+         --accept-new-keys` with the new configuration before they start",
+    );
+    Err(StoreError::Unfit(message))
+}

@@ -1,0 +1,360 @@
+//! Helpers that both stores share: rows turned into the types of [`super::store`], the range of
+//! keys that a prefix spans, and the verdict on a schema's version.
+
+use std::time::Duration;
+
+use sqlx::SqlSafeStr;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+
+use crate::routing::{ResourceKey, Token};
+use crate::store::{
+    Ask, AuditRow, Cursor, EpochRow, Found, InstanceId, InstanceRow, MarkRow, OwnRow, StoreError,
+};
+
+/// The table in which the migrator keeps its accounts: not sqlx's default name, since a database
+/// may be shared with another program that uses sqlx.
+const MIGRATIONS_TABLE: &str = "fencepost_migrations";
+
+/// `(version, description, SQL)`. Not `sqlx::migrate!`, for whose sake both drivers would be compiled a second
+/// time, for the compiler.
+pub(super) fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
+    let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
+        let sql = sql.into_sql_str();
+        Migration::new(
+            version,
+            description.into(),
+            MigrationType::Simple,
+            sql,
+            false,
+        )
+    };
+    let mut migrator = Migrator::with_migrations(steps.iter().map(migration).collect());
+    migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
+    migrator
+}
+
+/// Why work inside a store failed, before the engine's own codes have been looked at.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Sql(sqlx::Error),
+    Store(StoreError),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// `(resource, instance, opening, token)`.
+pub(super) type EpochColumns = (String, String, i64, i64);
+
+pub(super) fn epoch(
+    (resource, instance, opening, token): EpochColumns,
+) -> Result<EpochRow, StoreError> {
+    Ok(EpochRow {
+        resource: key(&resource)?,
+        instance: InstanceId::from_row(&instance),
+        opening,
+        token: number(token)?,
+    })
+}
+
+/// `(resource, instance, opening, token, mark)`.
+pub(super) type OwnColumns = (String, String, i64, i64, Option<i64>);
+
+pub(super) fn own(
+    (resource, instance, opening, token, mark): OwnColumns,
+) -> Result<OwnRow, StoreError> {
+    let row = epoch((resource, instance, opening, token))?;
+    Ok((row, mark.map(number).transpose()?))
+}
+
+/// What sorts before everything behind this place: no key is empty.
+pub(super) fn start(after: Option<&Cursor>) -> (&str, i64) {
+    after.map_or(("", i64::MIN), |(resource, opening)| {
+        (resource.as_str(), *opening)
+    })
+}
+
+/// `(resource, token, spent, era, since_ms)`.
+pub(super) type MarkColumns = (String, i64, bool, i64, i64);
+
+pub(super) fn mark(
+    (resource, token, spent, era, since_ms): MarkColumns,
+) -> Result<MarkRow, StoreError> {
+    Ok(MarkRow {
+        resource: key(&resource)?,
+        token: number(token)?,
+        spent,
+        era,
+        since_ms,
+    })
+}
+
+/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, elsewhere)`.
+pub(super) type InstanceColumns = (String, i64, i64, i64, i64, String, bool, bool);
+
+pub(super) fn instance(
+    (id, renewals, lease, settle, undelivered, routes, dead, elsewhere): InstanceColumns,
+) -> Result<InstanceRow, StoreError> {
+    let span = |ms: i64| {
+        u64::try_from(ms)
+            .map(Duration::from_millis)
+            .map_err(|_| odd(&format!("the instance {id} has a span of {ms} ms")))
+    };
+    Ok(InstanceRow {
+        id: InstanceId::from_row(&id),
+        renewals,
+        lease: span(lease)?,
+        settle: span(settle)?,
+        undelivered: span(undelivered)?,
+        routes,
+        dead,
+        elsewhere,
+    })
+}
+
+/// `(resource, action, before, after, reason, actor, at_ms)`.
+pub(super) type AuditColumns = (
+    String,
+    String,
+    Option<i64>,
+    Option<i64>,
+    String,
+    String,
+    i64,
+);
+
+pub(super) fn audit(
+    (resource, action, before, after, reason, actor, at_ms): AuditColumns,
+) -> Result<AuditRow, StoreError> {
+    Ok(AuditRow {
+        resource: key(&resource)?,
+        action,
+        before: before.map(number).transpose()?,
+        after: after.map(number).transpose()?,
+        reason,
+        actor,
+        at_ms,
+    })
+}
+
+pub(super) fn key(text: &str) -> Result<ResourceKey, StoreError> {
+    ResourceKey::new(text).map_err(|error| odd(&format!("the resource {text:?}: {error}")))
+}
+
+pub(super) fn number(token: i64) -> Result<Token, StoreError> {
+    Token::new(token).ok_or_else(|| odd(&format!("the token {token}")))
+}
+
+/// The least mark that an ask takes effect at, as the statement takes it: above 0.
+pub(super) fn least(ask: &Ask) -> Option<i64> {
+    ask.needs.least.map(Token::get).filter(|least| *least > 0)
+}
+
+/// The mark before a statement, out of the column that also brings in what it has to be: below 0
+/// there was none.
+pub(super) fn before(previous: Option<i64>) -> Result<Option<Token>, StoreError> {
+    previous
+        .filter(|previous| *previous >= 0)
+        .map(number)
+        .transpose()
+}
+
+/// What an ask without a row has found: there is no mark, and it was to make none.
+pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
+    if ask.needs.present {
+        Ok(Found {
+            before: None,
+            era: 0,
+            spent_by: None,
+            given_back: 0,
+        })
+    } else {
+        Err(StoreError::Statement(format!(
+            "no answer for {}",
+            ask.resource
+        )))
+    }
+}
+
+/// A row that no version of this program writes.
+fn odd(what: &str) -> StoreError {
+    StoreError::Statement(format!("a row holds what fencepost never wrote: {what}"))
+}
+
+/// Whole milliseconds, rounded up: a span that somebody waits for must not get shorter on its way
+/// through the store.
+pub(super) fn millis(span: Duration) -> i64 {
+    let ms = span.as_nanos().div_ceil(1_000_000);
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// The keys that start with a prefix and sort after another key, as a range.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Inclusive.
+    pub from: String,
+    /// Exclusive.
+    pub after: Option<String>,
+    /// Exclusive; `None`: to the end.
+    pub until: Option<String>,
+}
+
+/// The range for [`crate::store::MarkStore::list`]; `None` where no key can be in it.
+///
+/// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres` refuses
+/// NUL in any text); a key sorts after `"a\0…"` exactly if it sorts after `"a"`.
+pub(super) fn span(prefix: &str, after: Option<&str>) -> Option<Span> {
+    if prefix.contains('\0') {
+        return None;
+    }
+    Some(Span {
+        from: prefix.to_owned(),
+        after: after.map(|after| after.split('\0').next().unwrap_or_default().to_owned()),
+        until: successor(prefix),
+    })
+}
+
+/// The least text that sorts after everything that starts with `prefix`. The byte order of UTF-8 is
+/// the order of its code points, so the last one that has a successor is raised.
+fn successor(prefix: &str) -> Option<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        let next = match last {
+            // The surrogates are not code points of any text.
+            '\u{D7FF}' => Some('\u{E000}'),
+            other => char::from_u32(u32::from(other) + 1),
+        };
+        if let Some(next) = next {
+            text.push(next);
+            return Some(text);
+        }
+    }
+    None
+}
+
+/// What the migrator's accounts say about the schema.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Schema {
+    Current,
+    /// Migrations of this program have not been applied.
+    Behind,
+}
+
+/// `(version, checksum, success)` of each migration applied.
+pub(super) type Applied = (i64, Vec<u8>, bool);
+
+/// Compares what was applied with what this program knows.
+///
+/// # Errors
+///
+/// [`StoreError::Unfit`] where the schema is newer than this program, differs from what it knows,
+/// or was left half migrated.
+pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<Schema, StoreError> {
+    for (version, checksum, success) in applied {
+        if !success {
+            return Err(StoreError::Unfit(format!(
+                "migration {version} of the store's schema was left half done: restore the \
+                 database, or finish it by hand and set `success` in {MIGRATIONS_TABLE}"
+            )));
+        }
+        match migrator.iter().find(|known| known.version == *version) {
+            None => {
+                return Err(StoreError::Unfit(format!(
+                    "the store's schema (version {version}) is newer than this fencepost: run the \
+                     newer program"
+                )));
+            }
+            Some(known) if known.checksum != *checksum => {
+                return Err(StoreError::Unfit(format!(
+                    "migration {version} of the store's schema is not the one that this fencepost \
+                     knows: was the database made by another build?"
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    let all = migrator.iter().all(|known| {
+        applied
+            .iter()
+            .any(|(version, ..)| *version == known.version)
+    });
+    Ok(if all { Schema::Current } else { Schema::Behind })
+}
+
+/// The refusal of a schema that is behind, where the program was told not to migrate.
+pub(super) fn schema_behind() -> StoreError {
+    StoreError::Unfit(
+        "the store's schema is missing or behind this fencepost, and store.migrate is off: run \
+         `fencepost migrate` first"
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_successor_of_a_prefix_is_the_least_text_behind_all_that_start_with_it() {
+        assert_eq!(successor(""), None);
+        assert_eq!(successor("a"), Some("b".to_owned()));
+        assert_eq!(successor("order:"), Some("order;".to_owned()));
+        assert_eq!(successor("a\u{10FFFF}"), Some("b".to_owned()));
+        assert_eq!(successor("\u{10FFFF}"), None);
+        assert_eq!(successor("\u{D7FF}"), Some("\u{E000}".to_owned()));
+        assert_eq!(successor("\u{7F}"), Some("\u{80}".to_owned()));
+    }
+
+    #[test]
+    fn every_migration_on_disk_is_built_in() {
+        let stores = [
+            ("postgres", super::super::postgres::migrator()),
+            ("sqlite", super::super::sqlite::migrator()),
+        ];
+        for (store, migrator) in stores {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations");
+            let files = std::fs::read_dir(folder.join(store)).expect("it is a folder");
+            let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+            files.sort();
+            let built_in: Vec<_> = migrator
+                .iter()
+                .map(|one| {
+                    (
+                        format!("{:04}_{}.sql", one.version, one.description),
+                        one.sql.as_str(),
+                    )
+                })
+                .collect();
+            assert_eq!(built_in.len(), files.len(), "{store}: {files:?}");
+            for ((name, sql), file) in built_in.iter().zip(&files) {
+                assert!(file.ends_with(name), "{name}: {file:?}");
+                assert_eq!(*sql, std::fs::read_to_string(file).expect("text"));
+            }
+        }
+    }
+
+    #[test]
+    fn nul_never_reaches_an_engine() {
+        assert_eq!(span("a\0", None), None);
+        let span = span("", Some("a\0b")).expect("an empty prefix spans everything");
+        assert_eq!(span.after.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn spans_of_time_are_rounded_up() {
+        assert_eq!(millis(Duration::from_micros(1)), 1);
+        assert_eq!(millis(Duration::from_millis(30)), 30);
+        assert_eq!(millis(Duration::MAX), i64::MAX);
+    }
+}

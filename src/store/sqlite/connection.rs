@@ -1,0 +1,317 @@
+//! [`Held`]: the connection to the file, with the settings on which durability rests.
+//!
+//! `SQLite` itself would copy the log into the file now and then, and keep a failure to itself. So
+//! that is done here ([`Held::tidy`]), where a failure closes the connection. A copy that stopped
+//! early, since somebody reads an older state (a backup, say), is synced here as well: `SQLite`
+//! syncs only when it has copied everything, and would not copy these pages again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+
+use super::file::{FileLock, blocking};
+use super::{count, error_of, log, statements};
+use crate::store::StoreError;
+use crate::store::rows::Failure;
+
+/// The first version without a defect in which a write-ahead log that is reset while it is written
+/// could lose commits (<https://sqlite.org/wal.html>, section 11).
+const OLDEST: (u32, u32, u32) = (3, 51, 3);
+
+/// How long to wait for a program that looks into the file, such as the `sqlite3` shell.
+pub(super) const BUSY: Duration = Duration::from_millis(500);
+
+/// How much of the file is kept in memory, in KiB with the sign that says so; 2 MiB unless set. The
+/// tree of 300,000 open epochs has about this size. With fewer pages in memory, each batch reads
+/// those again that it writes.
+const CACHE: &str = "-16384";
+
+/// So many frames of the log are copied into the file at once: `SQLite`'s own default.
+const MOST_FRAMES: i64 = 1000;
+
+/// A connection and the lock of its file, which must outlive it: `SQLite`'s worker thread may
+/// still be at work when the handle to it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    connection: Option<SqliteConnection>,
+    lock: Arc<FileLock>,
+    /// How many frames the log had at the latest look, and how many of them the file had.
+    seen: (i64, i64),
+    /// The file has, and has on the disk, all that was committed by the latest copy of the log; no
+    /// heartbeat was written since.
+    pub(super) whole: bool,
+    /// The connection has what batches are written by.
+    batches: bool,
+}
+
+impl Held {
+    /// Connects, and sees to it that the settings on which durability rests have taken effect.
+    pub(super) async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
+        let file = Arc::clone(lock);
+        blocking(move || {
+            file.check()?;
+            // Only while no connection of this process has it, whose locks would go.
+            if file.connections.load(Ordering::Acquire) == 0 {
+                count::fits_its_log(&file)?;
+                log::write_again(&file)?;
+            }
+            Ok(())
+        })
+        .await?;
+        let unfit = |error: sqlx::Error| {
+            StoreError::Unfit(format!(
+                "{} cannot be opened as a SQLite database: {error}",
+                lock.path().display()
+            ))
+        };
+        lock.connections.fetch_add(1, Ordering::AcqRel);
+        let connection = SqliteConnectOptions::new()
+            .filename(lock.path())
+            .create_if_missing(false)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            // fsync on Apple's systems does not reach the disk without these.
+            .pragma("fullfsync", "on")
+            .pragma("checkpoint_fullfsync", "on")
+            .pragma("wal_autocheckpoint", "0")
+            .pragma("cache_size", CACHE)
+            // There may be no directory that can be written but the file's own.
+            .pragma("temp_store", "memory")
+            .foreign_keys(false)
+            .busy_timeout(BUSY)
+            .disable_statement_logging()
+            .connect()
+            .await
+            .inspect_err(|_| {
+                lock.connections.fetch_sub(1, Ordering::AcqRel);
+            })
+            .map_err(unfit)?;
+        let mut held = Self {
+            connection: Some(connection),
+            lock: Arc::clone(lock),
+            seen: (0, 0),
+            whole: false,
+            batches: false,
+        };
+        match held.prove().await {
+            Ok(()) => {
+                lock.reader.allow().await;
+                Ok(held)
+            }
+            Err(error) => {
+                held.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn prove(&mut self) -> Result<(), StoreError> {
+        let lock = Arc::clone(&self.lock);
+        let unfit = |error: sqlx::Error| {
+            StoreError::Unfit(format!(
+                "{} cannot be opened as a SQLite database: {error}",
+                lock.path().display()
+            ))
+        };
+        let (version, journal, synchronous): (String, String, i64) = sqlx::query_as(
+            "SELECT sqlite_version(), journal_mode, synchronous \
+             FROM pragma_journal_mode, pragma_synchronous",
+        )
+        .fetch_one(self.get()?)
+        .await
+        .map_err(unfit)?;
+        let parts: Vec<u32> = version.split('.').flat_map(str::parse).collect();
+        let number = |at: usize| parts.get(at).copied().unwrap_or(0);
+        if (number(0), number(1), number(2)) < OLDEST {
+            return Err(StoreError::Unfit(format!(
+                "SQLite {version} is too old to be trusted with marks: build with 3.51.3 or newer"
+            )));
+        }
+        if journal != "wal" || synchronous != 2 {
+            return Err(StoreError::Unfit(format!(
+                "{} is in journal mode {journal} with synchronous={synchronous} instead of wal and \
+                 2: put it on a local file system that supports shared memory",
+                lock.path().display()
+            )));
+        }
+        // From the first read on the log is open. With this it has a name that survives a crash.
+        sqlx::raw_sql("SELECT count(*) FROM sqlite_schema")
+            .execute(self.get()?)
+            .await
+            .map_err(unfit)?;
+        let file = Arc::clone(&lock);
+        blocking(move || {
+            file.opened()?;
+            file.sync_directory()
+                .map_err(|error| failed_sync(&file, &error))
+        })
+        .await?;
+        let file = Arc::clone(&lock);
+        let mut handle = self.get()?.lock_handle().await.map_err(unfit)?;
+        // In the transaction, as the last thing before it is written.
+        handle.set_commit_hook(move || file.check().is_ok());
+        drop(handle);
+        self.copy_log(0).await
+    }
+
+    pub(super) fn get(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        self.connection
+            .as_mut()
+            .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
+    }
+
+    /// Has the connection take batches.
+    pub(super) async fn take_batches(&mut self) -> Result<(), Failure> {
+        if !self.batches {
+            sqlx::raw_sql(statements::PREPARE)
+                .execute(self.get()?)
+                .await?;
+            self.batches = true;
+        }
+        Ok(())
+    }
+
+    /// Copies the log into the file, if there is enough of it. Says whether it was copied, maybe by
+    /// another program: then the log has begun from its start. `found`: how long it is, if that is known.
+    pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<bool, StoreError> {
+        let before = self.seen;
+        let found = match found {
+            None => self.checkpoint("noop").await?,
+            some => some,
+        };
+        let Some((log, copied)) = found else {
+            return Ok(false);
+        };
+        self.seen = (log, copied);
+        if log - copied < MOST_FRAMES {
+            return Ok(log < before.0 || copied > before.1);
+        }
+        self.copy_log(copied).await?;
+        Ok(true)
+    }
+
+    /// Copies as much of the log into the file as it can; so many frames are there already.
+    async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
+        self.whole = false;
+        let Some((log, copied)) = self.checkpoint("passive").await? else {
+            return Ok(());
+        };
+        if before < copied && copied < log {
+            let file = Arc::clone(&self.lock);
+            blocking(move || {
+                file.file()
+                    .sync_all()
+                    .map_err(|error| failed_sync(&file, &error))
+            })
+            .await?;
+        }
+        self.whole = copied == log;
+        Ok(())
+    }
+
+    /// How many frames the log has, and how many of them the file has as well; `None` while another
+    /// program copies it.
+    async fn checkpoint(&mut self, mode: &str) -> Result<Option<(i64, i64)>, StoreError> {
+        let pragma = sqlx::AssertSqlSafe(format!("PRAGMA wal_checkpoint({mode})"));
+        let (busy, log, copied): (bool, i64, i64) = sqlx::query_as(pragma)
+            .fetch_one(self.get()?)
+            .await
+            .map_err(|error| error_of(error.into()))?;
+        if busy || log < 0 {
+            return Ok(None);
+        }
+        self.seen = (log, copied);
+        Ok(Some(self.seen))
+    }
+
+    /// Closes the connection, or leaves it where that could harm another store.
+    pub(super) async fn close(mut self) {
+        // Where the look fails the store is not lost: SQLite can delete nothing there either.
+        let _ = self.lock.check_aside().await;
+        if self.lock.lost().is_some() {
+            self.abandon().await;
+            return;
+        }
+        // It goes first: the log is put away by the last connection, and that has to be this one.
+        self.lock.reader.shut().await;
+        self.lock.closing();
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        match connection.close().await {
+            Ok(()) => {
+                self.lock.connections.fetch_sub(1, Ordering::AcqRel);
+            }
+            Err(error) => tracing::debug!(%error, "closing the SQLite connection"),
+        }
+    }
+
+    /// Leaves a file that is not in its place any more. Commits that only the log has are copied
+    /// into it, wherever it is. The connection is never closed: closing deletes the log *by its
+    /// name*, under which another process may have its own by now.
+    async fn abandon(&mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        // Fails where no transaction is open.
+        let _ = sqlx::raw_sql("ROLLBACK").execute(&mut connection).await;
+        let copied = sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)")
+            .execute(&mut connection)
+            .await;
+        if let Err(error) = copied {
+            tracing::error!(%error, "the latest marks are only in the log, which could not be copied into the file");
+        }
+        leave(connection, &self.lock);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let lock = Arc::clone(&self.lock);
+        // A thread, since there may be no runtime left. If none can be had, the process is ending
+        // anyway, and its locks end with it.
+        let _ = std::thread::Builder::new()
+            .name("sqlite-close".to_owned())
+            .spawn(move || {
+                let _ = lock.check();
+                if lock.lost().is_some() {
+                    leave(connection, &lock);
+                    return;
+                }
+                let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else {
+                    return;
+                };
+                runtime.block_on(async {
+                    lock.reader.shut().await;
+                    lock.closing();
+                    if connection.close().await.is_ok() {
+                        lock.connections.fetch_sub(1, Ordering::AcqRel);
+                    }
+                });
+            });
+    }
+}
+
+/// Whether so much of a log is not in the file yet that it is copied now.
+pub(super) fn is_long((log, copied): (i64, i64)) -> bool {
+    log - copied >= MOST_FRAMES
+}
+
+/// Keeps the connection and the lock of its file for as long as the process lives.
+fn leave(connection: SqliteConnection, lock: &Arc<FileLock>) {
+    std::mem::forget(connection);
+    std::mem::forget(Arc::clone(lock));
+}
+
+fn failed_sync(lock: &FileLock, error: &std::io::Error) -> StoreError {
+    StoreError::Connection(format!(
+        "{} could not be put on the disk: {error}",
+        lock.path().display()
+    ))
+}

@@ -1,0 +1,369 @@
+//! [`FileLock`]: one process per database file, held for the whole life of the store.
+//!
+//! It is an `flock`, on a descriptor of its own that is opened before `SQLite` opens the file. A
+//! frozen holder keeps it; a dead one has lost it.
+//!
+//! The lock is on the file, and a second process comes by the *path*. So the lock alone keeps
+//! nobody out once the file was moved, replaced or deleted. [`FileLock::check`] looks whether the
+//! path still leads to the locked file, by the links that it was configured with too, and whether
+//! the log beside it is still the one that `SQLite` has open. A store that was lost once stays lost for the rest of the run: a file that
+//! comes back is the same file, but meanwhile another process may have served under its path.
+//!
+//! `SQLite` itself uses POSIX locks, which a process loses for a file as soon as it closes *any*
+//! descriptor of it. So no other descriptor of the file is ever opened here while `SQLite` has it:
+//! a second store on the same file within one process is refused by a look at the list below,
+//! before anything is opened, and the looks go by name and open nothing.
+
+use std::collections::HashSet;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::path;
+use super::reads::Reader;
+use crate::config::settings::Create;
+use crate::store::StoreError;
+
+/// Device and inode: what a file is, whatever it is called.
+type FileId = (u64, u64);
+
+/// What `SQLite` keeps beside the file: its write-ahead log, and the index of that.
+const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
+
+/// The files that this process has open as stores. Short sections, no await within.
+static OPEN: Mutex<Option<HashSet<FileId>>> = Mutex::new(None);
+
+/// The lock on one database file. Dropped: free for another process.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct FileLock {
+    /// Absolute and without links, so that neither a change of directory nor `SQLite`'s `file:`
+    /// syntax can make it mean another file.
+    path: PathBuf,
+    /// By which it was found, and by which another process would come: absolute, maybe by links.
+    configured: PathBuf,
+    id: FileId,
+    file: File,
+    /// The companions while a connection has them open. Held during a look, so that a connection
+    /// which is closed, and deletes them, is not taken for somebody who does.
+    companions: Mutex<Option<[FileId; 2]>>,
+    /// Why this store is unfit for the rest of the run.
+    lost: OnceLock<String>,
+    /// How many connections of this process may have the file open.
+    pub(super) connections: AtomicUsize,
+    /// The connection for people's reads.
+    pub(super) reader: Reader,
+}
+
+impl FileLock {
+    /// Locks the file, and makes it first where it is not there and `create` allows it. Blocks on
+    /// the file system.
+    pub(super) fn take(path: &Path, create: Create) -> Result<Self, StoreError> {
+        let configured = path::absolute(path)?;
+        // Between opening and locking, the file may have been replaced; then the lock is on
+        // nothing that a name leads to.
+        for _ in 0..10 {
+            let path = path::resolve(&configured, create)?;
+            let companions = COMPANIONS.map(|suffix| beside(&path, suffix));
+            path::is_kept_from_others(&path, &companions)?;
+            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = open.get_or_insert_default();
+            match std::fs::metadata(&path) {
+                Ok(metadata) if open.contains(&file_id(&metadata)) => return Err(in_use(&path)),
+                Ok(metadata) if metadata.is_dir() => {
+                    return Err(StoreError::Unfit(format!(
+                        "{} is a directory: name a file in it",
+                        path.display()
+                    )));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => may_be_made(&path, create)?,
+                Err(error) => return Err(cannot_open(&path, &error)),
+            }
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(create == Create::IfMissing)
+                // SQLite gives its companions the same.
+                .mode(0o600)
+                .truncate(false)
+                .open(&path);
+            let file = match opened {
+                Err(error) if create == Create::Never && error.kind() == ErrorKind::NotFound => {
+                    continue;
+                }
+                opened => opened.map_err(|error| cannot_open(&path, &error))?,
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(in_use(&path)),
+                Err(TryLockError::Error(error)) => {
+                    return Err(StoreError::Unfit(format!(
+                        "{} cannot be locked ({error}): put it on a local file system",
+                        path.display()
+                    )));
+                }
+            }
+            let metadata = file
+                .metadata()
+                .map_err(|error| cannot_open(&path, &error))?;
+            let id = file_id(&metadata);
+            let leads_there =
+                |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
+            if leads_there(&path) && leads_there(&configured) {
+                // Another user's may have come in between.
+                path::is_ours(&path, &companions)?;
+                if metadata.len() == 0 {
+                    may_be_made(&path, create)?;
+                }
+                path::has_one_name(&path, &metadata)?;
+                path::is_mounted_with_its_log(&path, &file)?;
+                let lock = Self {
+                    path,
+                    configured,
+                    id,
+                    file,
+                    companions: Mutex::default(),
+                    lost: OnceLock::new(),
+                    connections: AtomicUsize::new(0),
+                    reader: Reader::default(),
+                };
+                lock.sync_directory()
+                    .map_err(|error| cannot_open(&lock.path, &error))?;
+                open.insert(id);
+                return Ok(lock);
+            }
+        }
+        Err(StoreError::Unfit(format!(
+            "{} is being replaced over and over: stop what does it",
+            configured.display()
+        )))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that is locked.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The write-ahead log.
+    pub(super) fn log(&self) -> PathBuf {
+        beside(&self.path, COMPANIONS[0])
+    }
+
+    /// A name that was just made survives a crash only once its directory is synced.
+    pub(super) fn sync_directory(&self) -> io::Result<()> {
+        self.path
+            .parent()
+            .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    }
+
+    /// A connection has the companions open: from now on they are looked at, too. Blocks on the
+    /// file system.
+    pub(super) fn opened(&self) -> Result<(), StoreError> {
+        let mut companions = self.companions();
+        let mut ids = [(0, 0); 2];
+        for (id, suffix) in ids.iter_mut().zip(COMPANIONS) {
+            let name = beside(&self.path, suffix);
+            *id = id_at(&name)
+                .map_err(|error| cannot_look(&name, &error))?
+                .ok_or_else(|| {
+                    StoreError::Connection(format!(
+                        "{} was removed while it was opened",
+                        name.display()
+                    ))
+                })?;
+        }
+        *companions = Some(ids);
+        Ok(())
+    }
+
+    /// The connection is about to be closed, and may delete its companions.
+    pub(super) fn closing(&self) {
+        *self.companions() = None;
+    }
+
+    /// Why the store is unfit for the rest of the run, if it is.
+    pub(super) fn lost(&self) -> Option<StoreError> {
+        self.lost.get().map(|why| StoreError::Unfit(why.clone()))
+    }
+
+    /// Whether the path still leads to the file that is locked, and the log beside it is the one
+    /// that is written. Blocks on the file system, and opens nothing.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        if let Some(error) = self.lost() {
+            return Err(error);
+        }
+        let Some(what) = self.look()? else {
+            return Ok(());
+        };
+        let why = self.lost.get_or_init(|| {
+            format!(
+                "{what} while fencepost had it open: nothing fenced is forwarded until fencepost \
+                 is started again on the right file"
+            )
+        });
+        Err(StoreError::Unfit(why.clone()))
+    }
+
+    /// [`Self::check`], off the threads that serve requests.
+    pub(super) async fn check_aside(self: &Arc<Self>) -> Result<(), StoreError> {
+        let lock = Arc::clone(self);
+        blocking(move || lock.check()).await
+    }
+
+    /// What has become of the file or its companions; `None`: they are in their places.
+    fn look(&self) -> Result<Option<String>, StoreError> {
+        let found = id_at(&self.path).map_err(|error| cannot_look(&self.path, &error))?;
+        if found != Some(self.id) {
+            let links = self.file.metadata().map_or(0, |metadata| metadata.nlink());
+            let what = match (links, found) {
+                (0, None) => "was deleted",
+                (0, Some(_)) => "was replaced by another file",
+                (_, None) => "was moved away",
+                (_, Some(_)) => "was moved away, and another file is in its place,",
+            };
+            return Ok(Some(format!("{} {what}", self.path.display())));
+        }
+        if self.configured != self.path {
+            let found = id_through(&self.configured)
+                .map_err(|error| cannot_look(&self.configured, &error))?;
+            if found != Some(self.id) {
+                return Ok(Some(format!(
+                    "{}, by which {} was opened, was made to lead elsewhere",
+                    self.configured.display(),
+                    self.path.display()
+                )));
+            }
+        }
+        let companions = self.companions();
+        for (id, suffix) in companions.iter().flatten().zip(COMPANIONS) {
+            let name = beside(&self.path, suffix);
+            let found = id_at(&name).map_err(|error| cannot_look(&name, &error))?;
+            if found != Some(*id) {
+                let what = if found.is_some() {
+                    "replaced"
+                } else {
+                    "moved or deleted"
+                };
+                return Ok(Some(format!("{} was {what}", name.display())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn companions(&self) -> MutexGuard<'_, Option<[FileId; 2]>> {
+        self.companions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open.as_mut() {
+            open.remove(&self.id);
+        }
+    }
+}
+
+/// Runs work that blocks on the file system where it holds no request up.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| StoreError::Connection(error.to_string()))?
+}
+
+/// Whether a store may be made where there is none, or an empty file.
+fn may_be_made(path: &Path, create: Create) -> Result<(), StoreError> {
+    if create == Create::Never {
+        return Err(not_there(path, "is not there, or empty"));
+    }
+    for suffix in COMPANIONS {
+        let name = beside(path, suffix);
+        if id_at(&name)
+            .map_err(|error| cannot_look(&name, &error))?
+            .is_some()
+        {
+            return Err(StoreError::Unfit(format!(
+                "{} is not there, or empty, but its {} is: the store was moved or deleted, and the \
+                 latest marks may be in what it left. Put the file back beside it. Where its marks \
+                 are not needed any more, delete what ends in -wal and -shm as well",
+                path.display(),
+                name.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The refusal to make a store where `store.create` is `never`.
+pub(super) fn not_there(path: &Path, what: &str) -> StoreError {
+    StoreError::Unfit(format!(
+        "{} {what}, and store.create is `never`: is the right volume mounted at the right place? A \
+         new store, without any marks, is made by `fencepost migrate`, or with `store.create: \
+         if-missing`",
+        path.display()
+    ))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn file_id(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+/// What is at a path; a symbolic link is not followed, since the companions of what it leads to
+/// lie elsewhere.
+fn id_at(path: &Path) -> io::Result<Option<FileId>> {
+    id_of(std::fs::symlink_metadata(path))
+}
+
+/// What a path leads to.
+fn id_through(path: &Path) -> io::Result<Option<FileId>> {
+    id_of(std::fs::metadata(path))
+}
+
+fn id_of(found: io::Result<Metadata>) -> io::Result<Option<FileId>> {
+    match found {
+        Ok(metadata) => Ok(Some(file_id(&metadata))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn in_use(path: &Path) -> StoreError {
+    StoreError::Unfit(format!(
+        "{} is in use by another fencepost: one process per file; stop the other one (a frozen \
+         one keeps the file), or let several share a Postgres",
+        path.display()
+    ))
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Unfit(format!(
+        "{} cannot be opened ({error}): fencepost must be able to read and write it, and to make \
+         files next to it",
+        path.display()
+    ))
+}
+
+/// Whether it is in its place is not known: that is no reason to give it up.
+pub(super) fn cannot_look(path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Connection(format!("{} cannot be looked at: {error}", path.display()))
+}

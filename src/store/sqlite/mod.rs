@@ -1,0 +1,373 @@
+//! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second one that only
+//! reads, for people ([`reads`]).
+//!
+//! Each call's work takes turns at the connection, and runs in a task of its own at the latest when its
+//! caller leaves or is told [`StoreError::Timeout`]. So nobody abandons a transaction half way: the work
+//! runs to its end, and until then nobody else is at the connection. Work whose caller has left
+//! before its turn came is not begun. After any error the connection is closed, and the next call
+//! opens a new one.
+//!
+//! Durability is `SQLite`'s own: a write-ahead log with `synchronous=FULL`, so that every commit
+//! has been fsynced when it returns. Since nobody else can have the file ([`file`]), every other
+//! instance recorded in it is dead.
+
+mod calls;
+mod connection;
+mod count;
+mod file;
+mod life;
+mod log;
+mod operators;
+mod own;
+mod path;
+mod reads;
+mod session;
+mod statements;
+mod unbroken;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use sqlx::SqliteConnection;
+use sqlx::migrate::{MigrateError, Migrator};
+use tokio::sync::{Mutex, oneshot};
+
+use self::connection::Held;
+pub use self::count::{LostMarks, lost_marks};
+use self::file::FileLock;
+use self::session::{Beat, Known, Session};
+use super::rows::{self, Applied, Failure, Schema};
+use crate::boot_clock::BootClock;
+use crate::config::settings::Create;
+use crate::store::StoreError;
+
+/// Marks in an embedded database.
+#[derive(Debug)]
+pub struct SqliteStore {
+    timeout: Duration,
+    /// Held across awaits, by the tasks that do the work and by nobody else.
+    session: Arc<Mutex<Session>>,
+    known: Arc<Known>,
+    /// For the looks that do not wait for a turn; gone once the store was closed.
+    lock: Weak<FileLock>,
+    opened: Opened,
+}
+
+/// What a start found.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub path: PathBuf,
+    /// There was no store in the file, and there may have been no file.
+    pub created: bool,
+    /// The marks of the namespace.
+    pub marks: u64,
+    /// When one of them last rose or was overridden, in milliseconds since the Unix epoch.
+    pub latest_ms: Option<i64>,
+}
+
+impl SqliteStore {
+    /// Opens the file (made if it is not there), locks it, and brings its schema up to date or
+    /// checks that it is. `timeout` bounds each call.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unfit`] where the file cannot be made or written, is no database, is in use, or has a
+    /// schema that this program cannot serve.
+    pub async fn open(
+        path: impl AsRef<Path>,
+        timeout: Duration,
+        migrate: bool,
+        namespace: &str,
+    ) -> Result<Self, StoreError> {
+        Self::open_or_refuse(path, timeout, migrate, namespace, Create::IfMissing).await
+    }
+
+    /// As [`Self::open`]; `create` says whether a store that is not there is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`], and where there is no store and none may be made.
+    pub async fn open_or_refuse(
+        path: impl AsRef<Path>,
+        timeout: Duration,
+        migrate: bool,
+        namespace: &str,
+        create: Create,
+    ) -> Result<Self, StoreError> {
+        let path: PathBuf = path.as_ref().to_owned();
+        let lock = file::blocking(move || FileLock::take(&path, create)).await?;
+        let lock = Arc::new(lock);
+        let mut held = Held::open(&lock).await?;
+        let opened = match start(&mut held, &lock, migrate, namespace, create).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                held.close().await;
+                return Err(error);
+            }
+        };
+        let noted = Arc::clone(&lock);
+        let base = file::blocking(move || Ok(count::noted_base(&noted))).await?;
+        Ok(Self {
+            timeout,
+            known: Arc::new(Known {
+                namespace: namespace.into(),
+                boot: boot().into(),
+                clock: BootClock::boottime(),
+                proven: AtomicU64::new(0),
+                marks: AtomicU64::new(opened.marks),
+                uncommitted: AtomicU64::new(0),
+                miscounted: AtomicBool::new(false),
+            }),
+            lock: Arc::downgrade(&lock),
+            session: Arc::new(Mutex::new(Session {
+                lock: Some(lock),
+                connection: Some(held),
+                instance: None,
+                beat: Duration::ZERO,
+                base,
+                late: Duration::MAX,
+            })),
+            opened,
+        })
+    }
+
+    /// What the start found.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Ends the work at hand, closes the file and gives up its lock. Calls after this fail. (A store
+    /// that is dropped does the same in the background.)
+    pub async fn close(&self) {
+        let mut session = self.session.lock().await;
+        if let Some(held) = session.connection.take() {
+            held.close().await;
+        }
+        session.lock = None;
+    }
+
+    /// Heartbeats are late from now on when this lease says so.
+    async fn expect_beats(&self, lease: Duration) {
+        let pause = crate::store::renewal_pause(lease);
+        self.session.lock().await.late = pause + pause / 4;
+    }
+
+    /// Runs work that only reads, or is one statement.
+    async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        self.turn(None, work).await
+    }
+
+    /// Runs work in one transaction that holds the write lock from its start.
+    async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        self.turn(Some(Beat::None), work).await
+    }
+
+    /// Runs work when its turn has come; in a transaction if there is a [`Beat`].
+    async fn turn<T, F>(&self, beat: Option<Beat>, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let session = Arc::clone(&self.session);
+        let known = Arc::clone(&self.known);
+        tokio::spawn(async move {
+            let mut session = session.lock().await;
+            // A caller that has left was told to conclude nothing, so this need not be begun.
+            if !answer.is_closed() {
+                let writes = beat.is_some();
+                let done = session.run(&known, beat, work).await;
+                let tidy = writes && done.is_ok();
+                // Nobody to tell is no error: the work is done all the same.
+                let _ = answer.send(done);
+                if tidy {
+                    session.tidy().await;
+                }
+            }
+        });
+        self.answer(answered).await
+    }
+
+    /// Runs work that only reads, and by which nothing is decided, over the connection for such.
+    async fn look<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+            + Send
+            + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let lock = self.lock.upgrade();
+        let lock = lock.ok_or_else(|| StoreError::Connection("the store was closed".to_owned()))?;
+        if !lock.reader.is_allowed() {
+            // After an error: the next call opens the file again.
+            self.read(|_, _| Box::pin(async { Ok(()) })).await?;
+        }
+        let known = Arc::clone(&self.known);
+        tokio::spawn(async move {
+            let done = reads::read(&lock, &known.namespace, &answer, work).await;
+            // Nobody to tell is no error.
+            let _ = answer.send(done);
+        });
+        self.answer(answered).await
+    }
+
+    async fn answer<T>(
+        &self,
+        answered: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.timeout, answered).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreError::Connection(
+                "the work was dropped before it ended".to_owned(),
+            )),
+            Err(_) => Err(StoreError::Timeout(self.timeout)),
+        }
+    }
+}
+
+/// Brings the schema of a file up to date, for `fencepost migrate`. Makes the file if it is not
+/// there, and says what it found.
+///
+/// # Errors
+///
+/// As [`SqliteStore::open`].
+pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
+    let store = SqliteStore::open(path, Duration::MAX, true, "").await?;
+    store.close().await;
+    Ok(store.opened.clone())
+}
+
+/// Brings the schema up to date or checks that it is, and counts.
+async fn start(
+    held: &mut Held,
+    lock: &FileLock,
+    migrate: bool,
+    namespace: &str,
+    create: Create,
+) -> Result<Opened, StoreError> {
+    let connection = held.get()?;
+    count::check(connection, lock).await?;
+    let created = !has_schema(connection).await?;
+    if created && create == Create::Never {
+        return Err(file::not_there(lock.path(), "holds no store"));
+    }
+    prepare_schema(connection, migrate).await?;
+    count::name(connection).await.map_err(error_of)?;
+    let (marks, latest_ms) = operators::count(connection, namespace)
+        .await
+        .map_err(error_of)?;
+    Ok(Opened {
+        path: lock.path().to_owned(),
+        created,
+        marks,
+        latest_ms,
+    })
+}
+
+/// Names this run of the machine's kernel; empty where it has no name.
+fn boot() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    name.unwrap_or_default().trim().to_owned()
+}
+
+pub(super) fn migrator() -> Migrator {
+    rows::migrator(&[
+        (
+            1,
+            "marks",
+            include_str!("../migrations/sqlite/0001_marks.sql"),
+        ),
+        (
+            2,
+            "terms",
+            include_str!("../migrations/sqlite/0002_terms.sql"),
+        ),
+        (
+            3,
+            "route_table",
+            include_str!("../migrations/sqlite/0003_route_table.sql"),
+        ),
+        (
+            4,
+            "boot",
+            include_str!("../migrations/sqlite/0004_boot.sql"),
+        ),
+        (
+            5,
+            "epochs",
+            include_str!("../migrations/sqlite/0005_epochs.sql"),
+        ),
+    ])
+}
+
+/// Whether there has ever been a store in the file.
+async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
+    let known: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'fencepost_migrations'",
+    )
+    .fetch_one(connection)
+    .await
+    .map_err(|error| error_of(error.into()))?;
+    Ok(known > 0)
+}
+
+async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
+    if !has_schema(&mut *connection).await? {
+        return Ok(Schema::Behind);
+    }
+    let applied: Vec<Applied> =
+        sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
+            .fetch_all(connection)
+            .await
+            .map_err(|error| error_of(error.into()))?;
+    rows::judge_schema(&migrator(), &applied)
+}
+
+async fn prepare_schema(
+    connection: &mut SqliteConnection,
+    migrate: bool,
+) -> Result<(), StoreError> {
+    if schema(connection).await? == Schema::Current {
+        return Ok(());
+    }
+    if !migrate {
+        return Err(rows::schema_behind());
+    }
+    // `run` is the same, but its future cannot be sent between threads.
+    migrator()
+        .run_direct(None, connection, false)
+        .await
+        .map_err(|error| match error {
+            MigrateError::Execute(error) => error_of(error.into()),
+            other => StoreError::Unfit(format!(
+                "the schema could not be brought up to date: {other}"
+            )),
+        })
+}
+
+fn error_of(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Store(error) => error,
+        Failure::Sql(sqlx::Error::Database(error)) => StoreError::Statement(error.to_string()),
+        Failure::Sql(error) => StoreError::Connection(error.to_string()),
+    }
+}

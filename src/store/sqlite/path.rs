@@ -1,0 +1,250 @@
+//! The way to the database file: links that lead to it, and what makes a file unfit for a store
+//! before it is opened.
+
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+
+use crate::config::settings::Create;
+use crate::store::StoreError;
+
+/// As many links as Linux follows.
+const MOST_LINKS: u32 = 40;
+
+/// The path as it was configured, from the root.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+    std::path::absolute(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => no_file(path),
+        _ => StoreError::Unfit(format!("{}: {error}", path.display())),
+    })
+}
+
+/// Where the file is, or is to be made: through all symbolic links, so that its companions lie
+/// where `SQLite` looks.
+pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError> {
+    if let Ok(found) = path.canonicalize() {
+        return Ok(found);
+    }
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let name = path.file_name().ok_or_else(|| no_file(&path))?;
+        let parent = directory(path.parent().unwrap_or(Path::new("/")), create)?;
+        path = parent.join(name);
+        match fs::read_link(&path) {
+            Ok(target) => path = parent.join(target),
+            // No link, or nothing at all. What is wrong otherwise shows when it is opened.
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(StoreError::Unfit(format!(
+        "{} leads from link to link without an end",
+        path.display()
+    )))
+}
+
+fn directory(path: &Path, create: Create) -> Result<PathBuf, StoreError> {
+    path.canonicalize().map_err(|error| {
+        StoreError::Unfit(match error.kind() {
+            io::ErrorKind::NotFound if create == Create::Never => format!(
+                "the directory {} for the store does not exist, and store.create is `never`: is \
+                 the volume of the marks mounted?",
+                path.display()
+            ),
+            io::ErrorKind::NotFound => format!(
+                "the directory {} for the store does not exist: create it",
+                path.display()
+            ),
+            _ => format!("the directory {}: {error}", path.display()),
+        })
+    })
+}
+
+fn no_file(path: &Path) -> StoreError {
+    StoreError::Unfit(format!(
+        "{:?} names no file: write sqlite:<file>",
+        path.display()
+    ))
+}
+
+/// The log goes by the name of the file. Under another name of it the latest commits would be
+/// missed.
+pub(super) fn has_one_name(path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
+    let links = metadata.nlink();
+    if links <= 1 {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} has {links} names (hard links): what was committed last may be in a log beside another \
+         one of them. Keep the name that fencepost uses, and delete the others",
+        path.display()
+    )))
+}
+
+/// The log lies beside the file. Where only the file is mounted, the log is on what is mounted
+/// there otherwise: often a container's own layer, which goes with the container.
+pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), StoreError> {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let mounted_alone = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+        Ok(found) if found.stx_attributes_mask.contains(root) => {
+            found.stx_attributes.contains(root)
+        }
+        // Before Linux 5.8, or behind a filter of system calls.
+        _ => fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, path)),
+    };
+    if !mounted_alone {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} is mounted by itself, without its directory (`docker -v` or `subPath` with a file): the \
+         log beside it, which has the latest marks, would go with the container. Mount a directory, \
+         with the file in it",
+        path.display()
+    )))
+}
+
+/// Whether another user can put another file in its place, or its log's, or change it.
+///
+/// Containers get volumes with such directories, which only they see. So one that is mounted is told of; one that
+/// is part of a larger file system is refused.
+pub(super) fn is_kept_from_others(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
+    let (parent, directory) = directory_of(path)?;
+    let mounted = is_mount_root(parent);
+    if others_may_write(&directory) && !is_sticky(&directory) {
+        let what = format!("the directory {}", parent.display());
+        let harm = "put another store in this one's place";
+        open_to_others(&what, &directory, harm, mounted)?;
+    }
+    is_ours(path, companions)?;
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let what = path.display().to_string();
+    if others_may_write(&file) {
+        open_to_others(&what, &file, "change marks", mounted)?;
+    } else if file.mode() & 0o004 != 0 {
+        tracing::warn!(
+            "{what} has mode {:04o}: every user can read keys and marks. Take it away: chmod o-r",
+            file.mode() & 0o7777
+        );
+    }
+    Ok(())
+}
+
+/// In a directory such as /tmp every user can make files, and only change their own: whether what is there is ours.
+pub(super) fn is_ours(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
+    let (_, directory) = directory_of(path)?;
+    if others_may_write(&directory) && is_sticky(&directory) {
+        belongs_to_us(path)?;
+        companions.iter().try_for_each(|name| belongs_to_us(name))?;
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> Result<(&Path, Metadata), StoreError> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let metadata = fs::metadata(parent).map_err(|error| {
+        StoreError::Unfit(format!("the directory {}: {error}", parent.display()))
+    })?;
+    Ok((parent, metadata))
+}
+
+fn others_may_write(metadata: &Metadata) -> bool {
+    metadata.mode() & 0o002 != 0
+}
+
+fn is_sticky(directory: &Metadata) -> bool {
+    directory.mode() & 0o1000 != 0
+}
+
+fn open_to_others(
+    what: &str,
+    metadata: &Metadata,
+    harm: &str,
+    mounted: bool,
+) -> Result<(), StoreError> {
+    let mode = metadata.mode() & 0o7777;
+    if mounted {
+        tracing::warn!(
+            "{what} has mode {mode:04o}: whatever else the volume is mounted in can {harm}"
+        );
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{what} has mode {mode:04o}: every user can {harm}. Take it away: chmod o-w. Where that changes nothing, the \
+         file system has no modes of its own (a drive of Windows under WSL, CIFS, FAT): put the store on one that \
+         has, or mount this one just there, with modes that keep others out (file_mode=0600,dir_mode=0700, or \
+         umask=077)"
+    )))
+}
+
+fn belongs_to_us(path: &Path) -> Result<(), StoreError> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if [0, rustix::process::geteuid().as_raw()].contains(&found.uid()) {
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{} belongs to another user (uid {}), in a directory where every user can make files: it may have any \
+         marks in it. Put the store in a directory of its own",
+        path.display(),
+        found.uid()
+    )))
+}
+
+/// Whether something is mounted just there. In doubt not.
+fn is_mount_root(directory: &Path) -> bool {
+    let root = StatxAttributes::MOUNT_ROOT;
+    let found = statx(
+        rustix::fs::CWD,
+        directory,
+        AtFlags::empty(),
+        StatxFlags::empty(),
+    );
+    match found {
+        Ok(found) if found.stx_attributes_mask.contains(root) => {
+            found.stx_attributes.contains(root)
+        }
+        _ => {
+            fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, directory))
+        }
+    }
+}
+
+/// Whether the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
+fn is_mount_point(mounts: &[u8], path: &Path) -> bool {
+    let mut name = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => name.extend(format!("\\{byte:03o}").bytes()),
+            _ => name.push(byte),
+        }
+    }
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_found_in_the_kernels_list() {
+        let mounts = b"22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            30 22 0:5 / /data rw - tmpfs tmpfs rw\n\
+            31 30 8:1 /home/a/b.db /data/my\\040marks.db rw master:1 - ext4 /dev/sda1 rw\n";
+        for (path, mounted) in [
+            ("/data/my marks.db", true),
+            ("/data", true),
+            ("/data/my", false),
+            ("/data/marks.db", false),
+            ("/home/a/b.db", false),
+        ] {
+            assert_eq!(is_mount_point(mounts, Path::new(path)), mounted, "{path}");
+        }
+    }
+}
