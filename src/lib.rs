@@ -2,24 +2,26 @@
 //!
 //! The request path, in the order in which a request meets it:
 //!
-//! 1. [`server`]: the accept loop of the data port.
+//! 1. [`server`]: accepts connections on the data port.
 //! 2. [`proxy`]: the story of one request, [`proxy::Proxy::handle`]; its phases are files beside it:
 //!    classify → body → admit → forward → respond.
-//! 3. [`fence`]: pure rules: tokens, checked paths, routes, resource keys.
-//! 4. [`fencing`]: decides about tokens, behind one face: [`fencing::Fencing`].
-//! 5. [`marks`]: what is durable, what this instance remembers of it, and for how long it may trust that:
-//!    store (`sqlite`, `postgres`), epoch table, lane, lease, watch, keeper.
-//! 6. [`barrier`]: waits until no older epoch is in flight, and gives the permit to forward.
+//! 3. [`routing`]: pure rules: tokens, checked paths, routes, resource keys.
+//! 4. [`fencing`]: decides about tokens, behind one face: [`fencing::Fencing`]. Behind it stand the
+//!    barrier, the epochs in memory, the group-commit writer, the lease, the failure detector and
+//!    the membership.
+//! 5. [`store`]: what is durable: the store's trait, `sqlite`, `postgres`.
 //!
-//! Below it all: [`wire`], HTTP/1 syntax to the letter: [`server`] follows every connection with it, so that
-//! nothing badly framed gets as far as `proxy`.
+//! Below it all: [`wire`], the syntax of HTTP/1 and HTTP/2 to the letter: [`server`] reads every
+//! connection with it, so that badly framed requests never reach `proxy`.
 //!
-//! Beside it: [`admin`] (probes, metrics, marks for people), [`config`], [`metrics`], [`rejections`],
-//! [`throttle`] (what is logged only now and then), [`printable`] (text from strangers, for people),
-//! `counts` (what each holder has), `worker` (which core's runtime a thread is), [`cli`], [`demo`]; and [`app`], the one place that wires them.
+//! Beside it: [`admin`] (probes, metrics, marks for operators), [`config`], [`metrics`],
+//! [`rejections`], [`throttle`] (limits how often a log line is written), [`printable`] (makes text
+//! from clients safe to print), `counts` (how many of something each holder has), `worker` (the
+//! core whose runtime a thread runs), [`boot_clock`] (the clock of leases), [`cli`], [`demo`]; and
+//! [`app`], the one place that wires them.
 //!
-//! Imports go one way: `fence`, `wire`, `throttle`, `config` ← `marks`, `barrier`, `metrics` ← `fencing` ← `proxy`, `admin` ← `server`,
-//! `app` ← `cli`, `main`.
+//! Imports go one way: `routing`, `wire`, `config` ← `store`, `metrics` ← `fencing` ← `proxy`,
+//! `admin` ← `server`, `app` ← `cli`, `main`.
 
 pub mod admin;
 pub mod app;
