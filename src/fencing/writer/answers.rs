@@ -7,7 +7,7 @@
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-use super::{Answer, WriterError};
+use super::request::{Answer, WriterError};
 
 type Result = std::result::Result<Answer, WriterError>;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::batch::{self, Load};
 use super::closes::Riders;
-use super::task::Writer;
-use super::{Command, Waiter};
+use super::command::WriterCommand;
+use super::state::Writer;
+use super::waiter::Waiter;
 use crate::routing::ResourceKey;
 use crate::store::Notification;
 
@@ -44,7 +45,7 @@ impl Writer {
             };
             let outcome = batch::send(&store, &meters, load, era, by).await;
             if let Some(tx) = tx.upgrade() {
-                let _ = tx.send(Command::Aside(Box::new(outcome)));
+                let _ = tx.send(WriterCommand::Aside(Box::new(outcome)));
             }
         });
     }

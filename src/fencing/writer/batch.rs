@@ -4,10 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::closes::Riders;
-use super::{Meters, Waiter, Want};
+use super::meters::Meters;
+use super::request::Want;
+use super::waiter::Waiter;
 use crate::fencing::epochs::Spend;
-use crate::fencing::growth::{Full, Origin};
+use crate::fencing::growth::{Full, Growth, Origin};
 use crate::fencing::lease::Identity;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::{Ask, Batch, Batched, EpochRow, Era, Found, MarkStore, Opening, StoreError};
@@ -232,6 +236,16 @@ async fn advance(
         ))),
         other => other,
     }
+}
+
+/// Takes a place for a resource of which nobody here knows whether it has a mark. Operators need
+/// none.
+pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<Room, Full> {
+    let Some(caller) = &waiter.caller else {
+        return Ok(Room::Free);
+    };
+    growth.take(caller.origin, Instant::now())?;
+    Ok(Room::Taken(caller.origin))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::task::TICK;
+use super::bounds::TICK;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{EpochRow, InstanceId, Opening};
 
@@ -39,22 +39,22 @@ const MOST_DOUBTFUL: usize = 8192;
 
 /// What is known of a row besides its key.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct ClosableRow {
     token: Token,
     /// Whether it is on record at all is not known.
     doubtful: bool,
 }
 
-type Place = (ResourceKey, InstanceId, Opening);
+type RowKey = (ResourceKey, InstanceId, Opening);
 
 /// See the module's page.
 #[derive(Debug)]
 pub(super) struct Closes {
-    wanted: BTreeMap<Place, Waiting>,
-    others: BTreeMap<Place, Waiting>,
+    wanted: BTreeMap<RowKey, ClosableRow>,
+    others: BTreeMap<RowKey, ClosableRow>,
     doubtful: usize,
     /// Where the last chunk of the others ended.
-    after: Option<Place>,
+    after: Option<RowKey>,
     /// Nothing goes before this moment, wanted or not: the last deletion has failed.
     failed: Option<Instant>,
     /// The others do not go before this moment.
@@ -105,12 +105,12 @@ impl Closes {
         if wanted {
             let before = self.others.remove(&place);
             self.forget(before);
-            self.wanted.insert(place, Waiting { token, doubtful });
+            self.wanted.insert(place, ClosableRow { token, doubtful });
         } else if !self.wanted.contains_key(&place) {
             if self.others.is_empty() {
                 self.gather(now);
             }
-            let before = self.others.insert(place, Waiting { token, doubtful });
+            let before = self.others.insert(place, ClosableRow { token, doubtful });
             self.forget(before);
         }
     }
@@ -120,13 +120,13 @@ impl Closes {
         let (place, token) = place(row);
         if self.doubtful < MOST_DOUBTFUL && !self.wanted.contains_key(&place) {
             let doubtful = true;
-            let before = self.others.insert(place, Waiting { token, doubtful });
+            let before = self.others.insert(place, ClosableRow { token, doubtful });
             self.forget(before);
             self.doubtful += 1;
         }
     }
 
-    fn forget(&mut self, gone: Option<Waiting>) {
+    fn forget(&mut self, gone: Option<ClosableRow>) {
         if gone.is_some_and(|gone| gone.doubtful) {
             self.doubtful -= 1;
         }
@@ -248,15 +248,23 @@ impl Closes {
     }
 }
 
-fn place(row: EpochRow) -> (Place, Token) {
+fn place(row: EpochRow) -> (RowKey, Token) {
     ((row.resource, row.instance, row.opening), row.token)
 }
 
-fn row((place, waiting): (&Place, &Waiting)) -> EpochRow {
+fn row((place, waiting): (&RowKey, &ClosableRow)) -> EpochRow {
     EpochRow {
         resource: place.0.clone(),
         instance: place.1.clone(),
         opening: place.2,
         token: waiting.token,
     }
+}
+
+/// Rows in the order of their keys, each once.
+pub(in crate::fencing) fn keys_of(rows: &[EpochRow]) -> Vec<ResourceKey> {
+    let mut keys: Vec<ResourceKey> = rows.iter().map(|row| row.resource.clone()).collect();
+    keys.sort();
+    keys.dedup();
+    keys
 }

@@ -2,12 +2,11 @@
 //! other requests may wait with it: older tokens, newer ones that are not believed yet, and new
 //! resources without room.
 
-use tokio::time::Instant;
-
-use super::batch::{Group, Room};
-use super::task::Writer;
-use super::{Answer, Waiter, Want, WriterError};
-use crate::fencing::growth::{Full, Growth};
+use super::batch::{Group, Room, room_for};
+use super::request::{Answer, Want, WriterError};
+use super::state::Writer;
+use super::waiter::Waiter;
+use crate::fencing::growth::Full;
 use crate::routing::{self, Decision, Token};
 use crate::store::{Ask, Found, StoreError};
 
@@ -42,16 +41,6 @@ pub(super) fn judge(waiter: &Waiter, asked: Token, mark: Option<Token>, room: Ro
         (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }
-}
-
-/// Takes a place for a resource of which nobody here knows whether it has a mark. Operators need
-/// none.
-pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<Room, Full> {
-    let Some(caller) = &waiter.caller else {
-        return Ok(Room::Free);
-    };
-    growth.take(caller.origin, Instant::now())?;
-    Ok(Room::Taken(caller.origin))
 }
 
 impl Writer {

@@ -13,14 +13,17 @@
 //! are judged by the writer, between two statements of its own ([`Writer::disown`], [`Writer::miss`]).
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::task::Writer;
-use super::{Command, Meters};
+use super::closes::keys_of;
+use super::command::WriterCommand;
+use super::meters::Meters;
+use super::state::Writer;
+use super::wishes::Desk;
 use crate::fencing::epochs::EpochTable;
 use crate::fencing::lease::Lease;
 use crate::routing::{ResourceKey, stale_by};
@@ -30,8 +33,6 @@ use crate::store::{Cursor, EpochRow, Era, MarkStore, OwnRow, StoreError};
 const PAGE: u32 = 1024;
 /// The most resources that one statement asks about.
 const MOST_HINTS: usize = 1024;
-/// The most resources that wait to be asked about. Beyond them everything is walked through.
-const MOST_WAITING: usize = 8192;
 /// From one walk's begin to the next one's, while notifications may be lost.
 const QUICK: Duration = Duration::from_secs(1);
 /// The same while they all arrive.
@@ -46,89 +47,13 @@ const AFTER_FALSE: Duration = Duration::from_millis(50);
 /// After a failed statement.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// What is asked of the walker.
-#[derive(Debug, Default)]
-struct Wishes {
-    hints: HashSet<ResourceKey>,
-    /// A walk through all rows, soon.
-    walk: bool,
-    /// A check that what is open here is on record, soon.
-    check: bool,
-    /// Whether every notification arrives; `None`: nobody listens for any.
-    whole: Option<bool>,
-}
-
-#[derive(Debug)]
-struct Desk {
-    /// Whether other instances can raise marks, too.
-    shared: bool,
-    /// Short sections, never across an await.
-    wishes: Mutex<Wishes>,
-    bell: Notify,
-}
-
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, Wishes> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wish(&self, f: impl FnOnce(&mut Wishes)) {
-        f(&mut self.lock());
-        self.bell.notify_one();
-    }
-}
-
-/// Asks the walker for something. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(super) struct OwnHandle(Arc<Desk>);
-
-impl OwnHandle {
-    pub(super) fn new(shared: bool) -> Self {
-        Self(Arc::new(Desk {
-            shared,
-            wishes: Mutex::default(),
-            bell: Notify::new(),
-        }))
-    }
-
-    pub(super) fn poll(&self) {
-        self.0.wish(|wishes| wishes.walk |= self.0.shared);
-    }
-
-    pub(super) fn reconcile(&self) {
-        self.0
-            .wish(|wishes| (wishes.check, wishes.walk) = (true, true));
-    }
-
-    pub(super) fn hint(&self, key: ResourceKey) {
-        self.0.wish(|wishes| {
-            if wishes.hints.len() < MOST_WAITING {
-                wishes.hints.insert(key);
-            } else {
-                wishes.walk = true;
-            }
-        });
-    }
-
-    pub(super) fn listening(&self, whole: bool) {
-        if !self.0.shared {
-            return;
-        }
-        self.0.wish(|wishes| {
-            // What was missed until now is looked for once more.
-            wishes.walk |= wishes.whole != Some(whole);
-            wishes.whole = Some(whole);
-        });
-    }
-}
-
-/// The walker. [`Own::run`] is its task.
-pub(super) struct Own {
+/// The walker. [`OwnRows::run`] is its task.
+pub(super) struct OwnRows {
     store: Arc<dyn MarkStore>,
     epoch_table: Arc<EpochTable>,
     lease: Arc<Lease>,
     meters: Meters,
-    tx: mpsc::WeakUnboundedSender<Command>,
+    tx: mpsc::WeakUnboundedSender<WriterCommand>,
     desk: Arc<Desk>,
     /// Hints are not looked into before this moment.
     hints_from: Instant,
@@ -157,7 +82,7 @@ struct Walk {
     next: Instant,
 }
 
-impl Own {
+impl OwnRows {
     pub(super) fn new(writer: &Writer) -> Self {
         Self {
             store: Arc::clone(&writer.store),
@@ -184,12 +109,12 @@ impl Own {
                 self.check(shard).await
             } else {
                 match self.next_page() {
-                    Due::Now => self.page().await.map(drop),
-                    Due::At(at) => {
+                    NextPage::Now => self.page().await.map(drop),
+                    NextPage::At(at) => {
                         self.wait(Some(at)).await;
                         continue;
                     }
-                    Due::Never => {
+                    NextPage::Never => {
                         self.wait(None).await;
                         continue;
                     }
@@ -248,7 +173,7 @@ impl Own {
         Some(0)
     }
 
-    fn next_page(&mut self) -> Due {
+    fn next_page(&mut self) -> NextPage {
         let mut wishes = self.desk.lock();
         if let Some(walk) = &mut self.walk {
             // Whatever made it urgent began before, and may need rows that lie behind the walk: another one follows.
@@ -256,7 +181,7 @@ impl Own {
             if !walk.slow {
                 walk.next = walk.next.min(Instant::now() + RETRY);
             }
-            return Due::of(walk.next);
+            return NextPage::of(walk.next);
         }
         let due = if wishes.walk {
             self.began + BETWEEN
@@ -264,11 +189,11 @@ impl Own {
             match wishes.whole {
                 Some(true) => self.began + SLOW,
                 Some(false) => self.began + QUICK,
-                None => return Due::Never,
+                None => return NextPage::Never,
             }
         };
-        if let Due::At(at) = Due::of(due) {
-            return Due::At(at);
+        if let NextPage::At(at) = NextPage::of(due) {
+            return NextPage::At(at);
         }
         self.began = Instant::now();
         let asked = std::mem::take(&mut wishes.walk);
@@ -277,7 +202,7 @@ impl Own {
             slow: !asked && wishes.whole == Some(true),
             next: self.began,
         });
-        Due::Now
+        NextPage::Now
     }
 
     /// Somebody says that newer tokens wait for these resources.
@@ -336,7 +261,7 @@ impl Own {
         if unclaimed.is_empty() {
             return Ok(any);
         }
-        self.judge(|judged| Command::Unclaimed(unclaimed, judged))
+        self.judge(|judged| WriterCommand::Unclaimed(unclaimed, judged))
             .await?;
         Ok(true)
     }
@@ -349,7 +274,7 @@ impl Own {
         // Before the read: what is registered by now has been committed before.
         let open = self.epoch_table.open_rows(shard, by.generation);
         for rows in open.chunks(MOST_HINTS) {
-            let keys: Vec<ResourceKey> = super::keys_of(rows);
+            let keys: Vec<ResourceKey> = keys_of(rows);
             let found = self.store.own_of(&by.instance, &keys).await;
             let found: HashSet<EpochRow> = found
                 .map_err(Left::Store)?
@@ -361,7 +286,7 @@ impl Own {
             let missing: Vec<EpochRow> = missing.cloned().collect();
             if !missing.is_empty() {
                 let generation = by.generation;
-                self.judge(|judged| Command::Missing(missing, generation, judged))
+                self.judge(|judged| WriterCommand::Missing(missing, generation, judged))
                     .await?;
             }
         }
@@ -378,7 +303,7 @@ impl Own {
     /// Has rows judged by the writer, and waits for that: no more is read than it keeps up with.
     async fn judge(
         &self,
-        command: impl FnOnce(oneshot::Sender<()>) -> Command,
+        command: impl FnOnce(oneshot::Sender<()>) -> WriterCommand,
     ) -> Result<(), Left> {
         let (judged, done) = oneshot::channel();
         let tx = self.tx.upgrade().ok_or(Left::Writer)?;
@@ -396,13 +321,13 @@ enum Left {
 }
 
 /// When something is to be done.
-enum Due {
+enum NextPage {
     Now,
     At(Instant),
     Never,
 }
 
-impl Due {
+impl NextPage {
     fn of(at: Instant) -> Self {
         if at <= Instant::now() {
             Self::Now

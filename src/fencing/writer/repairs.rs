@@ -10,14 +10,12 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::task::{TROUBLE, Writer};
+use super::bounds::{MOST_REPAIRS, TROUBLE};
+use super::state::Writer;
 use crate::fencing::epochs::Spend;
 use crate::fencing::lease::Identity;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::{Ask, EpochRow, Era, StoreError};
-
-/// The most resources that are repaired together, before requests have a turn again.
-pub(super) const MOST_REPAIRS: usize = 256;
 
 /// A resource to repair, with its mark as it was known before anything was sent.
 type Loss = (ResourceKey, Option<(Token, Era)>);

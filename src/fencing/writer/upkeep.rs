@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::task::{TICK, Writer};
+use super::bounds::TICK;
+use super::state::Writer;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Cursor, EpochRow, Opening, StoreError};
 
