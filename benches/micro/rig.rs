@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost::boot_clock::BootClock;
 use fencepost::fencing::barrier::Barrier;
-use fencepost::fencing::epochs::{EpochTable, Room};
+use fencepost::fencing::epochs::{EpochTable, RequestLimits};
 use fencepost::fencing::failure_detector::FailureDetector;
 use fencepost::fencing::growth::{Growth, Rates};
 use fencepost::fencing::lease::Lease;
@@ -135,7 +135,7 @@ async fn start(folder: &TempDir) -> (WriterHandle, Barrier) {
     let era = store.join(&instance, &Terms::default()).await;
     epoch_table.adopt(era.expect("joined"));
     lease.renewed(sent);
-    let room = Room {
+    let room = RequestLimits {
         queue: 1024,
         share: 1024,
         waiting: 1024,

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, Entered, EpochTable, Full, Room, Ticket};
+use crate::fencing::epochs::{Ending, Entered, EpochTable, NoRoom, RequestLimits, Ticket};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::lease::{Lease, PermitTerms};
 use crate::routing::{ResourceKey, Token};
@@ -21,7 +21,7 @@ use crate::store::InstanceId;
 
 /// Why there is no permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum BarrierRefusal {
     /// A newer mark is known: the token is stale.
     Superseded { mark: Token },
     /// The epoch is not open here (any more): admit the request again.
@@ -43,12 +43,12 @@ pub enum Refusal {
     Barred { retry_after: Duration },
 }
 
-impl Refusal {
-    fn full(full: Full) -> Self {
+impl BarrierRefusal {
+    fn full(full: NoRoom) -> Self {
         match full {
-            Full::Queue => Self::QueueFull,
-            Full::Share => Self::ShareTaken,
-            Full::Waiting => Self::CrowdFull,
+            NoRoom::Queue => Self::QueueFull,
+            NoRoom::Share => Self::ShareTaken,
+            NoRoom::Waiting => Self::CrowdFull,
         }
     }
 }
@@ -59,7 +59,7 @@ pub struct Barrier {
     epoch_table: Arc<EpochTable>,
     lease: Arc<Lease>,
     detector: Arc<FailureDetector>,
-    room: Room,
+    room: RequestLimits,
     /// How many wait, at all resources.
     crowd: Arc<AtomicUsize>,
 }
@@ -76,7 +76,7 @@ impl Barrier {
         epoch_table: Arc<EpochTable>,
         lease: Arc<Lease>,
         detector: Arc<FailureDetector>,
-        room: Room,
+        room: RequestLimits,
     ) -> Self {
         Self {
             epoch_table,
@@ -93,8 +93,8 @@ impl Barrier {
         key: &ResourceKey,
         token: Token,
         deadline: Instant,
-    ) -> Result<Permit, Refusal> {
-        let mut place: Option<Place> = None;
+    ) -> Result<Permit, BarrierRefusal> {
+        let mut place: Option<QueuePlace> = None;
         loop {
             // Made before the look: a bell that rings after it is not missed.
             let rung = place
@@ -111,24 +111,26 @@ impl Barrier {
                     };
                     // A request that has waited was counted before it did.
                     if place.is_none() && held > self.room.share {
-                        return Err(Refusal::ShareTaken);
+                        return Err(BarrierRefusal::ShareTaken);
                     }
                     return Ok(permit);
                 }
-                (Entered::Superseded(mark), _) => return Err(Refusal::Superseded { mark }),
-                (Entered::NotOpen, _) => return Err(Refusal::NotOpen),
-                (Entered::Barred(retry_after), _) => return Err(Refusal::Barred { retry_after }),
+                (Entered::Superseded(mark), _) => return Err(BarrierRefusal::Superseded { mark }),
+                (Entered::NotOpen, _) => return Err(BarrierRefusal::NotOpen),
+                (Entered::Barred(retry_after), _) => {
+                    return Err(BarrierRefusal::Barred { retry_after });
+                }
                 (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
-                place = Some(self.wait_at(key, token).map_err(Refusal::full)?);
+                place = Some(self.wait_at(key, token).map_err(BarrierRefusal::full)?);
                 continue;
             };
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() || known_left.is_some_and(|known| known > left) {
                 // The time is up, or waiting on is pointless: what is left is known to be longer.
-                return Err(Refusal::OlderInFlight {
+                return Err(BarrierRefusal::OlderInFlight {
                     retry_after: known_left.unwrap_or(TRY_AGAIN),
                     settling: known_left.is_some(),
                 });
@@ -142,10 +144,10 @@ impl Barrier {
         }
     }
 
-    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<Place, Full> {
-        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(Full::Waiting)?;
+    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, NoRoom> {
+        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(NoRoom::Waiting)?;
         let bell = self.epoch_table.queue(key, token, self.room)?;
-        Ok(Place {
+        Ok(QueuePlace {
             epoch_table: Arc::clone(&self.epoch_table),
             key: key.clone(),
             token,
@@ -159,10 +161,10 @@ impl Barrier {
         &self,
         key: &ResourceKey,
         token: Token,
-    ) -> Result<(Entered, Arc<CancellationToken>), Refusal> {
+    ) -> Result<(Entered, Arc<CancellationToken>), BarrierRefusal> {
         let PermitTerms { generation, cutoff } = self.lease.terms();
         if !self.lease.holds(generation) || cutoff.is_cancelled() {
-            return Err(Refusal::Lapsed);
+            return Err(BarrierRefusal::Lapsed);
         }
         let now = self.lease.clock().now();
         let left = |id: &InstanceId| self.detector.settles_in(id, now);
@@ -172,7 +174,7 @@ impl Barrier {
 }
 
 /// A place in a resource's queue; given up on drop.
-struct Place {
+struct QueuePlace {
     epoch_table: Arc<EpochTable>,
     key: ResourceKey,
     token: Token,
@@ -198,7 +200,7 @@ impl Drop for InCrowd {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.epoch_table.unqueue(&self.key, self.token);
     }

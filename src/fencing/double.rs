@@ -11,7 +11,7 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Int
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::epochs::{EpochTable, Room};
+use super::epochs::{EpochTable, RequestLimits};
 use super::failure_detector::FailureDetector;
 use super::growth::{Growth, Rates};
 use super::lease::Lease;
@@ -29,7 +29,7 @@ use crate::store::{
 };
 
 /// Room for all that a test has.
-pub const ROOM: Room = Room {
+pub const ROOM: RequestLimits = RequestLimits {
     queue: 9,
     share: usize::MAX,
     waiting: usize::MAX,

@@ -29,11 +29,11 @@ struct Seen {
 pub struct FailureDetector {
     reckoning: Reckoning,
     /// Short sections, never across an await.
-    table: Mutex<Table>,
+    table: Mutex<WatchedInstances>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct WatchedInstances {
     instances: HashMap<InstanceId, Seen>,
     /// Over which connection they were read last.
     connection: u64,
@@ -173,12 +173,12 @@ impl FailureDetector {
         entry.is_some_and(|entry| entry.dead_since.is_some())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, WatchedInstances> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl WatchedInstances {
     /// Every count starts again with the next read.
     fn interrupt(&mut self) {
         for entry in self.instances.values_mut() {

@@ -67,14 +67,14 @@ fn most(rate: u32) -> f64 {
 
 /// One client's.
 #[derive(Debug)]
-struct Own {
+struct OriginQuota {
     bucket: Option<Bucket>,
     /// Places taken lately: half of them are forgotten after seven seconds.
     lately: f64,
     at: Instant,
 }
 
-impl Own {
+impl OriginQuota {
     const fn new(now: Instant) -> Self {
         Self {
             bucket: None,
@@ -95,12 +95,12 @@ impl Own {
 struct Buckets {
     rates: Rates,
     all: Option<Bucket>,
-    each: HashMap<Origin, Own>,
+    each: HashMap<Origin, OriginQuota>,
 }
 
 impl Buckets {
     /// A client's, where any limit is looked at.
-    fn own(&mut self, origin: Origin, now: Instant) -> &mut Own {
+    fn own(&mut self, origin: Origin, now: Instant) -> &mut OriginQuota {
         if self.each.len() >= MOST_ORIGINS && !self.each.contains_key(&origin) {
             let rate = self.rates.each;
             self.each.retain(|_, own| {
@@ -114,7 +114,9 @@ impl Buckets {
                 self.each.clear();
             }
         }
-        self.each.entry(origin).or_insert_with(|| Own::new(now))
+        self.each
+            .entry(origin)
+            .or_insert_with(|| OriginQuota::new(now))
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Lease {
     /// The number of the next renewal. Never used twice in this process, whatever became of the statement.
     renewals: AtomicI64,
     /// Short sections, never across an await.
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     /// Each worker's copy of what a permit is given under.
     terms: PerWorker<PermitTerms>,
 }
@@ -78,7 +78,7 @@ impl PermitTerms {
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     identity: Identity,
     /// Of earlier generations, what is still to be cut, and when.
     earlier: Vec<(Duration, CancellationToken)>,
@@ -107,7 +107,7 @@ impl Lease {
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
             terms: PerWorker::new(|| PermitTerms::of(&identity)),
-            state: Mutex::new(State {
+            state: Mutex::new(LeaseState {
                 identity,
                 earlier: Vec::new(),
             }),
@@ -202,7 +202,7 @@ impl Lease {
         self.renewals.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,7 +247,7 @@ impl Lease {
 
     /// As [`Self::cut_overdue`], of this generation. The end is read under the lock: a renewal that comes meanwhile
     /// begins something new, which is not to be cut.
-    fn cut_current(&self, state: &State, now: Duration) -> Duration {
+    fn cut_current(&self, state: &LeaseState, now: Duration) -> Duration {
         let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
         let due = ends.saturating_add(self.cutoff);
         if state.identity.cutoff.is_cancelled() || ends.is_zero() {

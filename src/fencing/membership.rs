@@ -20,6 +20,7 @@ use hints::Hints;
 
 mod burials;
 mod hints;
+mod notifications;
 mod spendings;
 
 /// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.

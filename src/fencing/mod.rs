@@ -34,7 +34,7 @@ pub use self::refused::{Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::fencing::barrier::{Barrier, Permit};
-use crate::fencing::epochs::{EpochTable, Look, Room};
+use crate::fencing::epochs::{EpochTable, Look, RequestLimits};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::{Growth, Rates};
 use crate::fencing::lease::Lease;
@@ -128,7 +128,7 @@ impl Fencing {
             growth: Arc::clone(&growth),
             drained,
         });
-        let room = Room {
+        let room = RequestLimits {
             queue: settings.barrier.queue,
             share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
             waiting: settings.limits.waiting(),
@@ -198,7 +198,7 @@ impl Fencing {
             return match entered {
                 Ok(permit) => Ok(Admitted { permit, advanced }),
                 // Closed in between: ask again.
-                Err(barrier::Refusal::NotOpen) => continue,
+                Err(barrier::BarrierRefusal::NotOpen) => continue,
                 Err(refusal) => Err(self.noted(refusal.into())),
             };
         }

@@ -92,24 +92,24 @@ impl From<WriterError> for Refused {
     }
 }
 
-impl From<barrier::Refusal> for Refused {
-    fn from(refusal: barrier::Refusal) -> Self {
+impl From<barrier::BarrierRefusal> for Refused {
+    fn from(refusal: barrier::BarrierRefusal) -> Self {
         match refusal {
-            barrier::Refusal::Superseded { mark } => Self::stale(mark, DecidedBy::Barrier),
-            barrier::Refusal::OlderInFlight {
+            barrier::BarrierRefusal::Superseded { mark } => Self::stale(mark, DecidedBy::Barrier),
+            barrier::BarrierRefusal::OlderInFlight {
                 retry_after,
                 settling,
             } => Self::OlderInFlight {
                 retry_after,
                 settling,
             },
-            barrier::Refusal::QueueFull => Self::QueueFull,
-            barrier::Refusal::ShareTaken => Self::ShareTaken,
-            barrier::Refusal::CrowdFull => Self::CrowdFull,
-            barrier::Refusal::Lapsed | barrier::Refusal::NotOpen => {
+            barrier::BarrierRefusal::QueueFull => Self::QueueFull,
+            barrier::BarrierRefusal::ShareTaken => Self::ShareTaken,
+            barrier::BarrierRefusal::CrowdFull => Self::CrowdFull,
+            barrier::BarrierRefusal::Lapsed | barrier::BarrierRefusal::NotOpen => {
                 Self::unavailable(Undecided::Lapsed)
             }
-            barrier::Refusal::Barred { retry_after } => Self::repairing(retry_after),
+            barrier::BarrierRefusal::Barred { retry_after } => Self::repairing(retry_after),
         }
     }
 }

@@ -22,7 +22,7 @@ struct One {
 async fn instance(store: &Arc<Double>, id: u128) -> One {
     let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
     let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
-    let room = Room { queue: 2, ..ROOM };
+    let room = RequestLimits { queue: 2, ..ROOM };
     let barrier = Barrier::new(epoch_table, lease, Arc::clone(&rig.detector), room);
     One {
         store: Arc::clone(store),
@@ -42,7 +42,7 @@ impl One {
         asked.await.expect("an answer")
     }
 
-    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refusal> {
+    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, BarrierRefusal> {
         let deadline = Instant::now() + WAIT;
         self.barrier
             .enter(&key(resource), token(number), deadline)
@@ -82,7 +82,7 @@ async fn a_newer_token_waits_for_the_older_one_and_then_passes() {
     assert_eq!(began.elapsed(), Duration::ZERO, "woken, not timed out");
     assert_eq!(
         one.enter("a", 5).await.err(),
-        Some(Refusal::Superseded { mark: token(6) })
+        Some(BarrierRefusal::Superseded { mark: token(6) })
     );
 }
 
@@ -96,7 +96,7 @@ async fn who_is_superseded_while_it_waits_gets_no_permit() {
     one.open("a", 7).await;
     assert_eq!(
         six.await.err(),
-        Some(Refusal::Superseded { mark: token(7) })
+        Some(BarrierRefusal::Superseded { mark: token(7) })
     );
     drop(five);
     assert!(one.enter("a", 7).await.is_ok());
@@ -114,7 +114,7 @@ async fn waits_no_longer_than_its_deadline_and_gives_up_its_place() {
     let settling = false;
     assert_eq!(
         refused,
-        Some(Refusal::OlderInFlight {
+        Some(BarrierRefusal::OlderInFlight {
             retry_after,
             settling
         })
@@ -130,7 +130,10 @@ async fn only_so_many_wait_at_one_resource() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("a", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::QueueFull));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(BarrierRefusal::QueueFull)
+    );
     drop(first);
     let mut third = Box::pin(one.enter("a", 6));
     assert!(pending(&mut third).await, "the place is free again");
@@ -139,17 +142,23 @@ async fn only_so_many_wait_at_one_resource() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_more() {
     let mut one = alone().await;
-    one.barrier.room = Room { share: 3, ..ROOM };
+    one.barrier.room = RequestLimits { share: 3, ..ROOM };
     let five = one.admit("a", 5).await;
     let sending = one.enter("a", 5).await.expect("the second").begin();
     let third = one.enter("a", 5).await.expect("the third");
-    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::ShareTaken));
+    assert_eq!(
+        one.enter("a", 5).await.err(),
+        Some(BarrierRefusal::ShareTaken)
+    );
     drop(one.admit("b", 1).await);
     // The crowd with 5 does not keep the holder of 6 out, and its crowd has no more room than that.
     one.open("a", 6).await;
     let mut six = Box::pin(one.enter("a", 6));
     assert!(pending(&mut six).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::ShareTaken));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(BarrierRefusal::ShareTaken)
+    );
     drop(five);
     sending.settled();
     let mut second = Box::pin(one.enter("a", 6));
@@ -161,7 +170,7 @@ async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_
 #[tokio::test(start_paused = true)]
 async fn only_so_many_wait_at_all_resources_together() {
     let mut one = alone().await;
-    one.barrier.room = Room { waiting: 2, ..ROOM };
+    one.barrier.room = RequestLimits { waiting: 2, ..ROOM };
     let _held = (one.admit("a", 5).await, one.admit("b", 5).await);
     for resource in ["a", "b"] {
         one.open(resource, 6).await;
@@ -169,7 +178,10 @@ async fn only_so_many_wait_at_all_resources_together() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("b", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refusal::CrowdFull));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(BarrierRefusal::CrowdFull)
+    );
     // What need not wait is not concerned.
     drop(one.admit("c", 1).await);
     drop(second);
@@ -193,7 +205,7 @@ async fn a_crowd_that_is_superseded_does_not_turn_the_newest_away() {
     for six in crowd {
         assert_eq!(
             six.await.err(),
-            Some(Refusal::Superseded { mark: token(7) })
+            Some(BarrierRefusal::Superseded { mark: token(7) })
         );
     }
     drop(five);
@@ -217,7 +229,7 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     );
     assert!(matches!(
         refused,
-        Some(Refusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
+        Some(BarrierRefusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
     ));
     tokio::time::sleep(SETTLE.saturating_sub(Duration::from_secs(1))).await;
     // Nobody renews it in this test.
@@ -243,13 +255,13 @@ async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
     let one = alone().await;
     drop(one.admit("a", 5).await);
     tokio::time::sleep(TERM).await;
-    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::Lapsed));
+    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::Lapsed));
     let now = one.rig.lease.clock().now();
     one.rig.lease.renewed(now);
     let permit = one.enter("a", 5).await.expect("the same id has revived");
     let id = crate::store::InstanceId::from_bits(9);
     let old = one.rig.lease.rejoined(id, now);
-    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::NotOpen));
     let sending = permit.begin();
     assert!(!one.rig.lease.holds(sending.generation()));
     old.cutoff.cancel();
@@ -314,13 +326,13 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
     let refused = loop {
         let refused = two.enter("a", 6).await;
         match refused {
-            Err(Refusal::OlderInFlight { settling: true, .. }) => break refused.err(),
-            Err(Refusal::OlderInFlight { .. }) => {}
+            Err(BarrierRefusal::OlderInFlight { settling: true, .. }) => break refused.err(),
+            Err(BarrierRefusal::OlderInFlight { .. }) => {}
             other => panic!("{:?}", other.err()),
         }
     };
     assert!(
-        matches!(refused, Some(Refusal::OlderInFlight { retry_after, .. })
+        matches!(refused, Some(BarrierRefusal::OlderInFlight { retry_after, .. })
         if retry_after > SETTLE && retry_after <= DEATH)
     );
     assert!(began.elapsed() >= SILENCE, "alive for its lease");
@@ -372,14 +384,14 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     one.store.until("own_of", 1).await;
     one.store.until("reopen", 1).await;
     let refused = one.enter("a", 5).await.err();
-    assert_eq!(refused, Some(Refusal::Barred { retry_after: LOSS }));
+    assert_eq!(refused, Some(BarrierRefusal::Barred { retry_after: LOSS }));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(one.store.mark_of(&key("a")), Some(5));
     assert_eq!(one.store.open(&key("a")).len(), 1);
     tokio::time::sleep(LOSS).await;
     one.rig.lease.renewed(one.rig.lease.clock().now());
     // The epoch from before gives no permit; one that is opened anew does.
-    assert_eq!(one.enter("a", 5).await.err(), Some(Refusal::NotOpen));
+    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::NotOpen));
     drop(one.admit("a", 5).await);
     assert!(one.store.check().await.is_ok());
 }

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Drained;
+use super::verdicts::Drained;
 use crate::routing::{Decision, Token, judge, stale_by};
 use crate::store::{EpochRow, Era, InstanceId, Opening};
 
 #[derive(Clone, Debug)]
-pub(super) struct Unknown {
+pub(super) struct UnknownPermit {
     pub(super) number: u64,
     pub(super) until: Instant,
 }
@@ -24,7 +24,7 @@ pub(super) struct OwnEpoch {
     pub(super) row: EpochRow,
     pub(super) generation: u64,
     pub(super) permits: usize,
-    pub(super) unknown: Vec<Unknown>,
+    pub(super) unknown: Vec<UnknownPermit>,
     /// Asked to close: never gives another permit.
     pub(super) closing: bool,
     /// Another instance waits for it.
@@ -50,7 +50,7 @@ pub(super) enum Bar {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct EpochEntry {
     pub(super) known: Option<Token>,
     /// The era in which that was last learned: an override in a later one outdoes it.
     pub(super) known_in: Era,
@@ -62,7 +62,7 @@ pub(super) struct Entry {
     pub(super) bar: Option<Bar>,
 }
 
-impl Entry {
+impl EpochEntry {
     pub(super) fn idle(&self) -> bool {
         self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
     }

@@ -21,12 +21,12 @@ use lru::LruCache;
 use prometheus::IntGauge;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::routing::{ResourceKey, Token, stale_by};
-use crate::store::{EpochRow, Era, InstanceId, Opening};
-use entry::{Entry, Unknown};
+use crate::store::{Era, InstanceId};
+use entry::{EpochEntry, UnknownPermit};
 pub use spent::Spend;
+pub use verdicts::*;
 
 mod entry;
 mod learned;
@@ -34,6 +34,7 @@ mod spent;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod verdicts;
 
 /// So many that each, of a million resources, holds a few thousand: what walks through one under its lock holds
 /// requests up for less than a millisecond.
@@ -43,145 +44,15 @@ const SHARDS: usize = 256;
 /// request that opened it must get to the barrier first.
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
 
-/// An epoch row whose work is over: to be deleted from the store.
-#[derive(Debug)]
-pub struct Drained {
-    pub row: EpochRow,
-    /// Another instance waits for it.
-    pub wanted: bool,
-}
-
-/// What a look from memory says about a request.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Below a mark that is known here.
-    Stale(Token),
-    /// The epoch is open: no trip to the store is needed.
-    Open,
-    /// Memory cannot tell.
-    Ask,
-    /// Marks of this resource were lost and are being repaired.
-    Barred(Duration),
-}
-
-/// What the critical section of the barrier says.
-#[derive(Debug)]
-pub enum Entered {
-    Permit(Ticket),
-    /// A newer mark is known.
-    Superseded(Token),
-    /// The epoch is not open here (any more): ask the store.
-    NotOpen,
-    Barred(Duration),
-    /// Older work is out. `known_left` is set when all of it has a known end.
-    Wait {
-        known_left: Option<Duration>,
-    },
-}
-
-/// What a look at the epochs of others has found.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Looked {
-    /// The older ones that somebody here waits for, with the token that waits.
-    Left(Vec<(EpochRow, Token)>),
-    /// An epoch that is open here is not among the rows: the store has lost it, so that others may have been
-    /// lost too, and nothing is concluded from their absence.
-    Lost,
-}
-
-/// What a hint at a newer mark is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// No epoch that is open here.
-    NoEpoch,
-    /// Epochs that were asked to close already.
-    Known,
-    /// An epoch that is to close if the hint is true.
-    Look,
-}
-
-/// The result of ceding a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ceded {
-    /// The mark was above it.
-    Deleted,
-    /// The mark was not, and it is as it was.
-    Kept,
-    /// It may be deleted or not: it gives no permit any more, and is closed like any other.
-    Unknown,
-}
-
-/// Names one given permit.
-#[derive(Debug)]
-pub struct Ticket {
-    pub opening: Opening,
-    pub instance: InstanceId,
-    pub generation: u64,
-    /// Cancelled once a newer token is known.
-    pub superseded: Arc<CancellationToken>,
-    /// How many requests of the resource have a permit or wait for one, this one included.
-    pub held: usize,
-}
-
-/// How many requests resources may have here at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Waiting with the newest token.
-    pub queue: usize,
-    /// Waiting or with a permit, whatever the token. One more may wait with a token newer than any
-    /// that waits: a crowd with an older one must not keep the newest holder out.
-    pub share: usize,
-    /// Waiting at all resources together: so many crowds leave places to what need not wait.
-    pub waiting: usize,
-}
-
-/// What there is no room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// [`Room::queue`].
-    Queue,
-    /// [`Room::share`].
-    Share,
-    /// [`Room::waiting`].
-    Waiting,
-}
-
-/// How a permit ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Nothing was sent, or the whole response has arrived.
-    Settled,
-    /// A byte may have been sent and no whole response came back.
-    Unknown,
-}
-
 struct Shard {
     /// Resources with an epoch, a waiter or a bar.
-    active: HashMap<ResourceKey, Entry>,
+    active: HashMap<ResourceKey, EpochEntry>,
     /// Those of them at which somebody waits: few, and looked through often.
     waited: HashSet<ResourceKey>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
     /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
     spends: LruCache<ResourceKey, Spend>,
-}
-
-/// One unknown outcome, for people.
-#[derive(Clone, Debug)]
-pub struct UnknownOutcome {
-    /// Names it in a resolve.
-    pub number: u64,
-    pub token: Token,
-    pub instance: InstanceId,
-    pub settles_in: Duration,
-}
-
-/// What is going on at one resource here, for people.
-#[derive(Clone, Debug, Default)]
-pub struct Activity {
-    pub in_flight: usize,
-    pub waiting: usize,
-    pub unknown: Vec<UnknownOutcome>,
 }
 
 /// See the module's page.
@@ -337,21 +208,26 @@ impl EpochTable {
 
     /// One more waits at this resource: the bell that rings there on every change. Waiters with older
     /// tokens than the newest are superseded, and on their way out: they do not count against
-    /// [`Room::queue`].
+    /// [`RequestLimits::queue`].
     ///
     /// # Errors
     /// Where there is no room.
-    pub fn queue(&self, key: &ResourceKey, token: Token, room: Room) -> Result<Arc<Notify>, Full> {
+    pub fn queue(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        room: RequestLimits,
+    ) -> Result<Arc<Notify>, NoRoom> {
         self.with(key, |entry, _| {
             let (newest, count) = entry
                 .newest
                 .filter(|(newest, _)| *newest >= token)
                 .unwrap_or((token, 0));
             if count >= room.queue {
-                return Err(Full::Queue);
+                return Err(NoRoom::Queue);
             }
             if count > 0 && entry.held() >= room.share {
-                return Err(Full::Share);
+                return Err(NoRoom::Share);
             }
             entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;
@@ -385,7 +261,7 @@ impl EpochTable {
             if ending == Ending::Unknown {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let until = Instant::now() + self.settle;
-                epoch.unknown.push(Unknown { number, until });
+                epoch.unknown.push(UnknownPermit { number, until });
                 self.unknown_outcomes.inc();
                 unknown = Some((number, until));
             }
@@ -428,7 +304,11 @@ impl EpochTable {
 
     // --- plumbing ---
 
-    fn with<R>(&self, key: &ResourceKey, f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R) -> R {
+    fn with<R>(
+        &self,
+        key: &ResourceKey,
+        f: impl FnOnce(&mut EpochEntry, &mut Vec<Drained>) -> R,
+    ) -> R {
         let mut shard = self.shard(key);
         self.within(&mut shard, key, f)
     }
@@ -439,14 +319,14 @@ impl EpochTable {
         &self,
         shard: &mut Shard,
         key: &ResourceKey,
-        f: impl FnOnce(&mut Entry, &mut Vec<Drained>) -> R,
+        f: impl FnOnce(&mut EpochEntry, &mut Vec<Drained>) -> R,
     ) -> R {
         if !shard.active.contains_key(key) {
             let remembered = shard.remembered.pop(key);
-            let entry = Entry {
+            let entry = EpochEntry {
                 known: remembered.map(|(known, _)| known),
                 known_in: remembered.map_or(0, |(_, era)| era),
-                ..Entry::default()
+                ..EpochEntry::default()
             };
             shard.active.insert(key.clone(), entry);
             self.active.fetch_add(1, Ordering::Relaxed);
@@ -480,7 +360,7 @@ impl EpochTable {
     }
 
     /// Runs `f` on each entry of a shard. It may drain epochs, and not change who waits.
-    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&mut Entry, &mut Vec<Drained>)) {
+    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&mut EpochEntry, &mut Vec<Drained>)) {
         let Shard {
             active, remembered, ..
         } = shard;
@@ -500,7 +380,7 @@ impl EpochTable {
         self.hand_over(drained);
     }
 
-    fn every(&self, mut f: impl FnMut(&mut Entry, &mut Vec<Drained>)) {
+    fn every(&self, mut f: impl FnMut(&mut EpochEntry, &mut Vec<Drained>)) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             self.each(&mut shard, &mut f);

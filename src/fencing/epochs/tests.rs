@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::fencing::double::{ROOM, SETTLE, key, token};
+use crate::store::{EpochRow, Opening};
 
 const IDLE: Duration = Duration::from_mins(1);
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{Bar, Entry, OwnEpoch};
-use super::{Activity, CROWDED_IDLE, EpochTable, SHARDS, UnknownOutcome};
+use super::entry::{Bar, EpochEntry, OwnEpoch};
+use super::{CROWDED_IDLE, EpochTable, ResourceActivity, SHARDS, UnknownOutcome};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, InstanceId, Opening};
 
@@ -47,7 +47,7 @@ impl EpochTable {
     }
 
     /// Those at which somebody waits and `f` holds.
-    fn waited(&self, f: impl Fn(&Entry) -> bool) -> Vec<ResourceKey> {
+    fn waited(&self, f: impl Fn(&EpochEntry) -> bool) -> Vec<ResourceKey> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -250,13 +250,13 @@ impl EpochTable {
 
     /// What goes on at one resource here.
     #[must_use]
-    pub fn activity(&self, key: &ResourceKey) -> Activity {
+    pub fn activity(&self, key: &ResourceKey) -> ResourceActivity {
         let shard = self.shard(key);
         let Some(entry) = shard.active.get(key) else {
-            return Activity::default();
+            return ResourceActivity::default();
         };
         let now = Instant::now();
-        Activity {
+        ResourceActivity {
             in_flight: entry.epochs.iter().map(|epoch| epoch.permits).sum(),
             waiting: entry.waiting,
             unknown: entry

@@ -1,54 +1,39 @@
-//! Handles notifications as hints. Any login of the database can send one, so the membership task believes
-//! none of them: each makes it look at the store.
-//!
-//! A hint that a newer token is durable leads to one read of that mark, over a connection that
-//! neither the writer nor the lease waits for. The same statement deletes the epoch if it is not used. Hints that come meanwhile share the next read. After a
-//! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
-//! number of reads. A hint that an older epoch was closed leads to one more look of the writer's. After a
-//! look that did not help there is a pause, too.
+//! [`Hints`]: the resources that notifications have named, until they are looked at.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::Membership;
-use crate::fencing::epochs::{Ceded, Hint};
 use crate::routing::ResourceKey;
-use crate::store::{EpochRow, Era, Heard, InstanceId, MarkRow, Notification};
 
 /// The most marks that one read asks for, and the most hints that wait for it.
-const MOST: usize = 1024;
-/// After a read in which no hint proved true.
-const PAUSE: Duration = Duration::from_millis(50);
-/// After a look at what was closed that found it in the way still.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+pub(super) const MOST: usize = 1024;
 
 /// The rows to look at.
 #[derive(Default)]
 pub(super) struct Hints {
     /// Resources whose mark is to be read.
-    newer: Waiting,
+    pub(super) newer: HintQueue,
     /// Resources of which an older epoch was closed.
-    closed: Waiting,
+    pub(super) closed: HintQueue,
     /// The same, where nobody waits for one yet: the answer that says so may still be under way to the writer.
-    early: Waiting,
+    pub(super) early: HintQueue,
     /// It may be another server that answers now.
-    server: Notify,
+    pub(super) server: Notify,
 }
 
 /// Resources that hints were given of.
 #[derive(Default)]
-struct Waiting {
+pub(super) struct HintQueue {
     /// Short sections, never across an await.
     waiting: Mutex<HashSet<ResourceKey>>,
     bell: Notify,
 }
 
-impl Waiting {
+impl HintQueue {
     /// `false`: too many wait already.
-    fn add(&self, key: ResourceKey) -> bool {
+    pub(super) fn add(&self, key: ResourceKey) -> bool {
         let mut waiting = self.lock();
         if waiting.len() >= MOST && !waiting.contains(&key) {
             return false;
@@ -60,7 +45,7 @@ impl Waiting {
     }
 
     /// All that wait, once there are any.
-    async fn next(&self) -> Vec<ResourceKey> {
+    pub(super) async fn next(&self) -> Vec<ResourceKey> {
         loop {
             let taken = std::mem::take(&mut *self.lock());
             if !taken.is_empty() {
@@ -70,7 +55,7 @@ impl Waiting {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,162 +69,5 @@ impl Hints {
     /// Waits for [`Self::change_server`].
     pub(super) async fn server_changed(&self) {
         self.server.notified().await;
-    }
-}
-
-impl Membership {
-    /// Hears notifications.
-    pub(super) async fn news(&self, hints: &Hints) {
-        let Some(mut heard) = self.store.listen() else {
-            return;
-        };
-        self.writer.listening(false);
-        while let Some(item) = heard.recv().await {
-            match item {
-                Heard::Notification(Notification::Newer {
-                    resource,
-                    token,
-                    owner,
-                    ..
-                }) => match self.epoch_table.hinted(&resource, token) {
-                    Hint::Known => {}
-                    // Another one's epoch is meant.
-                    Hint::NoEpoch
-                        if owner.as_ref().is_some_and(|owner| *owner != self.own_id()) => {}
-                    // An opening whose answer was lost, perhaps: only the store knows it.
-                    Hint::NoEpoch => self.writer.hint(resource),
-                    Hint::Look if hints.newer.add(resource) => {}
-                    Hint::Look => self.writer.poll(),
-                },
-                Heard::Whole(whole) => self.writer.listening(whole),
-                Heard::Notification(Notification::Closed { resource }) => {
-                    if self.epoch_table.waits_for_others(&resource) {
-                        // Beyond the most, the upkeep has them looked at where somebody waits.
-                        hints.closed.add(resource);
-                    } else {
-                        hints.early.add(resource);
-                    }
-                }
-                Heard::Resumed => {
-                    // It may be another server that answers now, one that was behind, and no call need have failed.
-                    self.writer.reconcile();
-                    self.writer.poll();
-                    hints.change_server();
-                    for key in self.epoch_table.waiting_for_others() {
-                        self.writer.look(key);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Reads the marks that hints were given of.
-    pub(super) async fn follow(&self, hints: &Hints) {
-        loop {
-            let mut ceding = Vec::new();
-            let mut keys = hints.newer.next().await;
-            keys.retain(|key| {
-                let rows = self.epoch_table.cede(key);
-                let none = rows.is_empty();
-                ceding.extend(rows);
-                none
-            });
-            let mut more = !ceding.is_empty() && self.cede(&ceding).await;
-            more |= !keys.is_empty() && self.read_marks(&keys).await;
-            if !more {
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
-
-    /// Has the store delete the rows of epochs that nobody uses here, where the mark is above them. `false`: none
-    /// was, or nobody can tell.
-    async fn cede(&self, rows: &[EpochRow]) -> bool {
-        // As in `read_marks`.
-        let era = self.epoch_table.era();
-        let connections = self.store.connections();
-        let marks = match self.store.cede(rows).await {
-            Ok(marks) => marks,
-            Err(error) => {
-                self.meters.failed(&error);
-                tracing::debug!(%error, "epochs that a notification hints at could not be closed yet");
-                for row in rows {
-                    self.epoch_table.ceded(row, Ceded::Unknown);
-                }
-                self.writer.poll();
-                return false;
-            }
-        };
-        self.meters.answered();
-        // After a new connection the rows on record are compared with those in memory, without these: an
-        // answer from before it no longer says that a row stands.
-        let steady = self.store.connections() == connections;
-        let mut more = false;
-        for row in rows {
-            let mut marks = marks.iter().filter(|mark| mark.resource == row.resource);
-            let deleted = marks.any(|mark| mark.token > row.token);
-            more |= deleted;
-            let fate = match (deleted, steady) {
-                (true, _) => Ceded::Deleted,
-                (false, true) => Ceded::Kept,
-                (false, false) => Ceded::Unknown,
-            };
-            self.epoch_table.ceded(row, fate);
-        }
-        self.learn(marks, era) || more
-    }
-
-    /// Has the writer look at what was closed.
-    pub(super) async fn closings(&self, hints: &Hints) {
-        loop {
-            if !self.writer.closed(hints.closed.next().await).await {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
-        }
-    }
-
-    /// Has the writer find out whether somebody waits by now for what was closed.
-    pub(super) async fn early_closings(&self, hints: &Hints) {
-        loop {
-            if !self.writer.closed(hints.early.next().await).await {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
-        }
-    }
-
-    fn own_id(&self) -> InstanceId {
-        self.lease.identity().instance
-    }
-
-    /// Learns these marks from the store. `false`: none of them says more than was known, or nobody can tell.
-    async fn read_marks(&self, keys: &[ResourceKey]) -> bool {
-        // Before the read: a mark of an era that is over by the answer is not learned.
-        let era = self.epoch_table.era();
-        let rows = match self.store.marks(keys).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.meters.failed(&error);
-                tracing::debug!(%error, "the marks that a notification hints at could not be read");
-                self.writer.poll();
-                return false;
-            }
-        };
-        self.meters.answered();
-        self.learn(rows, era)
-    }
-
-    /// These marks are durable, and were read in this era or a later one. Returns whether any closes an epoch here.
-    fn learn(&self, rows: Vec<MarkRow>, era: Era) -> bool {
-        let mut more = false;
-        for row in rows {
-            if row.era > era {
-                // Overridden, and not known here yet.
-                self.epoch_table.adopt(row.era);
-                self.writer.poll();
-            } else {
-                more |= self.epoch_table.learn(&row.resource, row.token, era, true);
-            }
-        }
-        more
     }
 }

@@ -12,13 +12,13 @@ use super::request::{Answer, WriterError};
 type Result = std::result::Result<Answer, WriterError>;
 
 /// Answers one who waits.
-pub(super) struct Reply {
+pub(super) struct WaiterReply {
     tx: oneshot::Sender<Result>,
     /// The runtime that it waits on.
     runtime: Option<Handle>,
 }
 
-impl Reply {
+impl WaiterReply {
     pub(super) fn new(tx: oneshot::Sender<Result>) -> Self {
         let runtime = Handle::try_current().ok();
         Self { tx, runtime }
@@ -47,7 +47,7 @@ struct Bundle {
 }
 
 impl Answers {
-    pub(super) fn push(&mut self, reply: Reply, answer: Result) {
+    pub(super) fn push(&mut self, reply: WaiterReply, answer: Result) {
         let Some(runtime) = reply.runtime else {
             let _ = reply.tx.send(answer);
             return;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::batch::{self, Load};
+use super::batch::{self, BatchLoad};
 use super::closes::Riders;
 use super::command::WriterCommand;
 use super::state::Writer;
@@ -38,7 +38,7 @@ impl Writer {
         let room = Arc::clone(&self.aside_room);
         tokio::spawn(async move {
             let _place = room.acquire_owned().await;
-            let load = Load {
+            let load = BatchLoad {
                 groups,
                 riders: Riders::default(),
                 looks: Vec::new(),

@@ -25,12 +25,12 @@ pub(super) struct Group {
     /// The token known here to be spent before the statement was sent.
     pub spent: Option<Spend>,
     /// Whether a mark may be made if there is none.
-    pub room: Room,
+    pub room: MarkRoom,
 }
 
 /// A place for a new resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum MarkRoom {
     /// It needs none.
     Free,
     /// It has one, of this client's.
@@ -46,7 +46,7 @@ pub(super) enum Room {
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
     known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
-    mut room: impl FnMut(&Waiter) -> Result<Room, Full>,
+    mut room: impl FnMut(&Waiter) -> Result<MarkRoom, Full>,
     mut next_opening: impl FnMut() -> Opening,
 ) -> Vec<Group> {
     let mut by_key: BTreeMap<ResourceKey, Vec<Waiter>> = BTreeMap::new();
@@ -60,7 +60,7 @@ pub(super) fn fold(
         let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
         let all = waiters.iter().map(|waiter| waiter.token);
         let (believed, room) = match mark {
-            Some(_) => (believed.map(|one| one.token).max(), Room::Free),
+            Some(_) => (believed.map(|one| one.token).max(), MarkRoom::Free),
             None => highest_with_room(believed, &mut room),
         };
         let Some(token) = believed.or(all.max()) else {
@@ -75,7 +75,7 @@ pub(super) fn fold(
         let top = waiters.iter().filter(|waiter| waiter.token == token);
         let needs = top.map(Waiter::needs).reduce(Needs::or);
         let mut needs = needs.unwrap_or_default();
-        needs.present |= matches!(room, Room::Full(_));
+        needs.present |= matches!(room, MarkRoom::Full(_));
         groups.push(Group {
             ask: Ask {
                 resource,
@@ -97,22 +97,22 @@ pub(super) fn fold(
 /// the highest of all.
 fn highest_with_room<'a>(
     waiters: impl Iterator<Item = &'a Waiter>,
-    room: &mut impl FnMut(&Waiter) -> Result<Room, Full>,
-) -> (Option<Token>, Room) {
+    room: &mut impl FnMut(&Waiter) -> Result<MarkRoom, Full>,
+) -> (Option<Token>, MarkRoom) {
     let mut waiters: Vec<&Waiter> = waiters.collect();
     waiters.sort_by_key(|waiter| Reverse(waiter.token));
-    let mut refused = Room::Free;
+    let mut refused = MarkRoom::Free;
     for waiter in &waiters {
         match room(waiter) {
             Ok(room) => return (Some(waiter.token), room),
-            Err(full) => refused = Room::Full(full),
+            Err(full) => refused = MarkRoom::Full(full),
         }
     }
     (waiters.first().map(|waiter| waiter.token), refused)
 }
 
 /// What one turn sends.
-pub(super) struct Load {
+pub(super) struct BatchLoad {
     pub groups: Vec<Group>,
     /// Drained epochs that go in the same transaction; there are none without a group.
     pub riders: Riders,
@@ -142,11 +142,11 @@ pub(super) struct Outcome {
 pub(super) async fn send(
     store: &Arc<dyn MarkStore>,
     meters: &Meters,
-    load: Load,
+    load: BatchLoad,
     era: Era,
     by: Identity,
 ) -> Outcome {
-    let Load {
+    let BatchLoad {
         groups,
         riders,
         looks,
@@ -240,19 +240,19 @@ async fn advance(
 
 /// Takes a place for a resource of which nobody here knows whether it has a mark. Operators need
 /// none.
-pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<Room, Full> {
+pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<MarkRoom, Full> {
     let Some(caller) = &waiter.caller else {
-        return Ok(Room::Free);
+        return Ok(MarkRoom::Free);
     };
     growth.take(caller.origin, Instant::now())?;
-    Ok(Room::Taken(caller.origin))
+    Ok(MarkRoom::Taken(caller.origin))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fencing::writer::Caller;
-    use crate::fencing::writer::answers::Reply;
+    use crate::fencing::writer::answers::WaiterReply;
     use tokio::sync::oneshot;
 
     fn waiter(token: i64, want: Want) -> Waiter {
@@ -260,7 +260,7 @@ mod tests {
             token: Token::new(token).expect("a token"),
             want,
             caller: None,
-            reply: Reply::new(oneshot::channel().0),
+            reply: WaiterReply::new(oneshot::channel().0),
             tries: 0,
         }
     }
@@ -283,7 +283,7 @@ mod tests {
                 (key("c"), waiter(8, Want::Raise)),
             ],
             |_| None,
-            |_| Ok(Room::Free),
+            |_| Ok(MarkRoom::Free),
             || {
                 opening += 1;
                 opening
@@ -335,7 +335,7 @@ mod tests {
             let known = known.map(|mark| (Token::new(mark).expect("a token"), 0));
             let waiting = waiting.iter();
             let waiting = waiting.map(|&(number, least)| (key("a"), bounded(number, least)));
-            let groups = fold(waiting, |_| known, |_| Ok(Room::Free), || 1);
+            let groups = fold(waiting, |_| known, |_| Ok(MarkRoom::Free), || 1);
             let ask = &groups[0].ask;
             (ask.token.get(), ask.needs.present, groups[0].waiters.len())
         };

@@ -262,7 +262,7 @@ fn row((place, waiting): (&RowKey, &ClosableRow)) -> EpochRow {
 }
 
 /// Rows in the order of their keys, each once.
-pub(in crate::fencing) fn keys_of(rows: &[EpochRow]) -> Vec<ResourceKey> {
+pub(crate) fn keys_of(rows: &[EpochRow]) -> Vec<ResourceKey> {
     let mut keys: Vec<ResourceKey> = rows.iter().map(|row| row.resource.clone()).collect();
     keys.sort();
     keys.dedup();

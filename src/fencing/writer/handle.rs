@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::answers::Reply;
+use super::answers::WaiterReply;
 use super::command::WriterCommand;
 use super::request::{Answer, Caller, Want, WriterError};
 use super::waiter::Waiter;
@@ -41,7 +41,7 @@ impl WriterHandle {
             token,
             want,
             caller,
-            reply: Reply::new(reply),
+            reply: WaiterReply::new(reply),
             tries: 0,
         };
         let stopped = || WriterError::other("connection", "the proxy is stopping");

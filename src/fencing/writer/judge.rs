@@ -2,7 +2,7 @@
 //! other requests may wait with it: older tokens, newer ones that are not believed yet, and new
 //! resources without room.
 
-use super::batch::{Group, Room, room_for};
+use super::batch::{Group, MarkRoom, room_for};
 use super::request::{Answer, Want, WriterError};
 use super::state::Writer;
 use super::waiter::Waiter;
@@ -32,12 +32,17 @@ pub(super) fn mark_after(group: &Group, found: &Found) -> Option<Token> {
 }
 
 /// `mark`: see [`mark_after`].
-pub(super) fn judge(waiter: &Waiter, asked: Token, mark: Option<Token>, room: Room) -> Judgement {
+pub(super) fn judge(
+    waiter: &Waiter,
+    asked: Token,
+    mark: Option<Token>,
+    room: MarkRoom,
+) -> Judgement {
     let believed = waiter.needs().met_by(mark);
     match (routing::judge(mark, waiter.token), room) {
         (Decision::Stale { mark }, _) => Judgement::Stale(mark),
         _ if !believed => Judgement::Implausible(mark),
-        (_, Room::Full(full)) if mark.is_none() => Judgement::Full(full),
+        (_, MarkRoom::Full(full)) if mark.is_none() => Judgement::Full(full),
         (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }
@@ -49,7 +54,7 @@ impl Writer {
         &mut self,
         ask: &Ask,
         waiters: Vec<Waiter>,
-        (found, mark, room): (&Found, Option<Token>, Room),
+        (found, mark, room): (&Found, Option<Token>, MarkRoom),
         doubt: Option<&WriterError>,
     ) {
         let mut advanced = found.before < mark;
@@ -96,7 +101,7 @@ impl Writer {
                 Ok(found) => found.get(index).is_some_and(|found| found.before.is_none()),
                 Err(_) => false,
             };
-            if let Room::Taken(origin) = group.room
+            if let MarkRoom::Taken(origin) = group.room
                 && !made
             {
                 self.growth.give_back(origin);
@@ -109,11 +114,11 @@ impl Writer {
     fn is_refused(&self, waiter: &Waiter) -> Option<Full> {
         match room_for(&self.growth, waiter) {
             Err(full) => Some(full),
-            Ok(Room::Taken(origin)) => {
+            Ok(MarkRoom::Taken(origin)) => {
                 self.growth.give_back(origin);
                 None
             }
-            Ok(Room::Free | Room::Full(_)) => None,
+            Ok(MarkRoom::Free | MarkRoom::Full(_)) => None,
         }
     }
 }

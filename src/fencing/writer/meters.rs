@@ -37,7 +37,7 @@ impl Trouble {
 }
 
 impl Meters {
-    pub(in crate::fencing) fn failed(&self, error: &StoreError) {
+    pub(crate) fn failed(&self, error: &StoreError) {
         self.errors.with_label_values(&[error.kind()]).inc();
         if !matches!(error, StoreError::LockTimeout(_)) {
             self.up.set(0);
@@ -45,7 +45,7 @@ impl Meters {
         }
     }
 
-    pub(in crate::fencing) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         if self.up.get() != 1 {
             *self.trouble.of() = None;
             self.up.set(1);

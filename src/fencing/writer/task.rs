@@ -1,11 +1,10 @@
 //! The writer's own task: gather, send, enter the answers in the epoch table, answer, clean up.
 
-
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::batch::{self, Group, Load};
+use super::batch::{self, BatchLoad, Group};
 use super::bounds::TICK;
 use super::command::WriterCommand;
 use super::own::OwnRows;
@@ -116,7 +115,7 @@ impl Writer {
             self.drain_some();
             let riders = self.closes.riders(groups.len(), now);
             self.closes.asked(now);
-            let load = Load {
+            let load = BatchLoad {
                 groups,
                 riders,
                 looks,

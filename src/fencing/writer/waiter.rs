@@ -1,6 +1,6 @@
 //! [`Waiter`]: a request that waits for the writer's answer.
 
-use super::answers::Reply;
+use super::answers::WaiterReply;
 use super::request::{Caller, Want};
 use crate::routing::{Needs, Token};
 
@@ -10,7 +10,7 @@ pub(super) struct Waiter {
     pub want: Want,
     /// `None`: no bounds hold.
     pub caller: Option<Caller>,
-    pub reply: Reply,
+    pub reply: WaiterReply,
     /// How often an era has sent it back.
     pub tries: u8,
 }

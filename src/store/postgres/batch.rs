@@ -381,10 +381,10 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// `(token, previous, era, spent_by, given_back)`.
-type Advanced = (i64, Option<i64>, i64, Option<String>, i64);
+type AdvancedColumns = (i64, Option<i64>, i64, Option<String>, i64);
 
 fn found(batch: Batch<'_>, answers: &[PgRow]) -> Result<Vec<Found>, Failure> {
-    let mut by_key: HashMap<&str, Advanced> = HashMap::with_capacity(answers.len());
+    let mut by_key: HashMap<&str, AdvancedColumns> = HashMap::with_capacity(answers.len());
     for row in answers {
         // Without one, no row was made or found.
         if let Some(resource) = row.try_get::<Option<&str>, _>(0)? {

@@ -74,7 +74,7 @@ pub(super) struct Connector {
 
 /// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
 /// whether the startup options have taken effect, and the database's encoding.
-type Proof = (String, Option<String>, Option<String>, bool, bool, String);
+type SessionProof = (String, Option<String>, Option<String>, bool, bool, String);
 
 impl Connector {
     /// `timeout` bounds the connecting (over all hosts); rows are waited for half as long, so that
@@ -228,7 +228,7 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
         }
     })?;
     set_up(&mut connection).await?;
-    let mut rows: Vec<Proof> = sqlx::query_as(
+    let mut rows: Vec<SessionProof> = sqlx::query_as(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
          current_setting('full_page_writes', true), \
          pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \

@@ -10,10 +10,10 @@ pub(super) const PIECE: u64 = 100_000;
 
 /// How far the counting has come.
 #[derive(Debug, Default)]
-pub(super) struct Counting(Mutex<State>);
+pub(super) struct Counting(Mutex<CountState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct CountState {
     /// The last key that was counted.
     after: Option<String>,
     so_far: u64,
@@ -45,7 +45,7 @@ impl Counting {
         self.with(|state| state.whole)
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut CountState) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

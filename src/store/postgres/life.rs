@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use sqlx::PgConnection;
 
-use super::operators::{all, only};
+use super::fetch::{all, only};
 use super::statements::texts;
 use crate::routing::ResourceKey;
 use crate::store::rows::{self, Failure, InstanceColumns, start};

@@ -15,6 +15,7 @@ mod batch;
 mod connect;
 mod count;
 mod errors;
+mod fetch;
 mod life;
 mod notifications;
 mod operators;
@@ -39,7 +40,7 @@ use self::connect::{Connector, Phase};
 use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
-use self::slot::Slot;
+use self::slot::ConnectionSlot;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::{PostgresAddress, Secret};
 use crate::routing::{ResourceKey, Token};
@@ -64,12 +65,12 @@ pub struct PostgresStore {
     address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
-    writer: Slot,
+    writer: ConnectionSlot,
     /// How many batches were sent.
     batches: AtomicU64,
-    heartbeat: Slot,
-    reader: Slot,
-    people: Slot,
+    heartbeat: ConnectionSlot,
+    reader: ConnectionSlot,
+    people: ConnectionSlot,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
     count: Counting,
@@ -87,7 +88,7 @@ impl PostgresStore {
     ) -> Self {
         let address = address.into();
         let connector = Arc::new(Connector::new(address.clone(), timeout, timeout / 2));
-        let slot = || Slot::new(Arc::clone(&connector));
+        let slot = || ConnectionSlot::new(Arc::clone(&connector));
         Self {
             namespace: namespace.into(),
             channel: notifications::channel(namespace),
@@ -143,7 +144,7 @@ impl PostgresStore {
     /// that fails, is warned of or takes too long, closes the connection.
     async fn on<T>(
         &self,
-        slot: &Slot,
+        slot: &ConnectionSlot,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         self.bounded(async {

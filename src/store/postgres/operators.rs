@@ -3,6 +3,7 @@
 use sqlx::PgConnection;
 
 use super::count::PIECE;
+use super::fetch::{all, only};
 use super::life;
 use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, AuditColumns, EpochColumns, Failure, MarkColumns, Span};
@@ -304,23 +305,4 @@ pub(super) async fn replace_routes(
 async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), Failure> {
     sqlx::raw_sql(statement).execute(connection).await?;
     Ok(())
-}
-
-/// The one row of a statement that always returns one.
-pub(super) fn only<T>(rows: Vec<T>) -> Result<T, Failure> {
-    let mut rows = rows.into_iter();
-    match (rows.next(), rows.next()) {
-        (Some(row), None) => Ok(row),
-        _ => Err(StoreError::Statement("not the one row that was asked for".to_owned()).into()),
-    }
-}
-
-pub(super) fn all<R, T>(
-    rows: Vec<R>,
-    turn: impl Fn(R) -> Result<T, StoreError>,
-) -> Result<Vec<T>, Failure> {
-    rows.into_iter()
-        .map(turn)
-        .collect::<Result<_, _>>()
-        .map_err(Failure::from)
 }

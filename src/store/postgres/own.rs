@@ -7,7 +7,7 @@
 
 use sqlx::PgConnection;
 
-use super::operators::all;
+use super::fetch::all;
 use super::statements::texts;
 use crate::routing::ResourceKey;
 use crate::store::rows::{self, Failure, OwnColumns, start};

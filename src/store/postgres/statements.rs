@@ -105,7 +105,7 @@ pub(super) async fn epochs(
     .bind(texts(resources.iter().map(ResourceKey::as_str)))
     .fetch_all(connection)
     .await?;
-    super::operators::all(rows, rows::epoch)
+    super::fetch::all(rows, rows::epoch)
 }
 
 /// By key, and in key order, as whoever buries this instance does.
@@ -215,7 +215,7 @@ pub(super) async fn cede(
     .bind(channel)
     .fetch_all(connection)
     .await?;
-    super::operators::all(rows, rows::mark)
+    super::fetch::all(rows, rows::mark)
 }
 
 pub(super) async fn reopen(

@@ -44,7 +44,7 @@ const HARMLESS: &str = "must be vacuumed within";
 pub(super) struct Line {
     connection: PgConnection,
     dispatch: Dispatch,
-    heard: Heard,
+    heard: HeardWarnings,
 }
 
 /// See the module's page. Must live as long as any [`Line`].
@@ -53,13 +53,13 @@ pub(super) struct Anchor(#[allow(dead_code, reason = "it is there to be alive")]
 
 impl Anchor {
     pub(super) fn new() -> Self {
-        Self(Dispatch::new(Ear(Heard::default())))
+        Self(Dispatch::new(Ear(HeardWarnings::default())))
     }
 }
 
 impl Line {
     pub(super) fn new(connection: PgConnection) -> Self {
-        let heard = Heard::default();
+        let heard = HeardWarnings::default();
         Self {
             connection,
             dispatch: Dispatch::new(Ear(heard.clone())),
@@ -109,9 +109,9 @@ impl Line {
 
 /// The warnings of one statement. Short sections, never across an await.
 #[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Vec<String>>>);
+struct HeardWarnings(Arc<Mutex<Vec<String>>>);
 
-impl Heard {
+impl HeardWarnings {
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -123,7 +123,7 @@ impl Heard {
 }
 
 /// Hears what sqlx tells of warnings, and of worse.
-struct Ear(Heard);
+struct Ear(HeardWarnings);
 
 fn concerns(metadata: &Metadata<'_>) -> bool {
     metadata.target() == TARGET && *metadata.level() <= Level::WARN
@@ -148,7 +148,7 @@ impl Subscriber for Ear {
 
     fn event(&self, event: &Event<'_>) {
         if concerns(event.metadata()) {
-            let mut text = Text(String::new());
+            let mut text = WarningText(String::new());
             event.record(&mut text);
             self.0.add(text.0);
         }
@@ -170,9 +170,9 @@ impl Subscriber for Ear {
 }
 
 /// An event's message.
-struct Text(String);
+struct WarningText(String);
 
-impl Visit for Text {
+impl Visit for WarningText {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             value.clone_into(&mut self.0);

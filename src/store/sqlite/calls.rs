@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::statements::{Load, epochs_json};
+use super::statements::{BatchJson, epochs_json};
 use super::unbroken::Unbroken;
 use super::{Beat, SqliteStore, connection, life, operators, own, statements};
 use crate::routing::{ResourceKey, Token};
@@ -29,7 +29,7 @@ impl MarkStore for SqliteStore {
     }
 
     async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
-        let load = Load::new(batch);
+        let load = BatchJson::new(batch);
         let (session, known) = (Arc::clone(&self.session), Arc::clone(&self.known));
         // As every other call, but in the task of its caller.
         let work = Unbroken::new(|begun| async move {

@@ -1,7 +1,7 @@
-//! [`Held`]: the connection to the file, with the settings on which durability rests.
+//! [`HeldConnection`]: the connection to the file, with the settings on which durability rests.
 //!
 //! `SQLite` itself would copy the log into the file now and then, and keep a failure to itself. So
-//! that is done here ([`Held::tidy`]), where a failure closes the connection. A copy that stopped
+//! that is done here ([`HeldConnection::tidy`]), where a failure closes the connection. A copy that stopped
 //! early, since somebody reads an older state (a backup, say), is synced here as well: `SQLite`
 //! syncs only when it has copied everything, and would not copy these pages again.
 
@@ -12,8 +12,9 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
+use super::fetch::error_of;
 use super::file::{FileLock, blocking};
-use super::{count, error_of, log, statements};
+use super::{count, log, statements};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -35,7 +36,7 @@ const MOST_FRAMES: i64 = 1000;
 /// A connection and the lock of its file, which must outlive it: `SQLite`'s worker thread may
 /// still be at work when the handle to it is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldConnection {
     connection: Option<SqliteConnection>,
     lock: Arc<FileLock>,
     /// How many frames the log had at the latest look, and how many of them the file had.
@@ -47,7 +48,7 @@ pub(super) struct Held {
     batches: bool,
 }
 
-impl Held {
+impl HeldConnection {
     /// Connects, and sees to it that the settings on which durability rests have taken effect.
     pub(super) async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
         let file = Arc::clone(lock);
@@ -268,7 +269,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldConnection {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else {
             return;

@@ -25,21 +25,16 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
-use std::sync::Arc;
 
-use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr};
-use rustix::io::Errno;
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
-use super::connection::Held;
-use super::error_of;
-use super::file::{FileLock, blocking, cannot_look};
-use crate::config::settings::Create;
+use super::fetch::error_of;
+use super::file::{FileLock, cannot_look};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
-const ATTRIBUTE: &str = "user.fencepost.heartbeats";
+pub(super) const ATTRIBUTE: &str = "user.fencepost.heartbeats";
 
 /// Where `SQLite` keeps the two numbers (<https://sqlite.org/fileformat2.html>, section 1.3), and how
 /// much of the file has them.
@@ -160,7 +155,7 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
 }
 
 /// What the database has, and what is noted, if that is more or of another store.
-async fn missing(
+pub(super) async fn missing(
     connection: &mut SqliteConnection,
     lock: &FileLock,
 ) -> Result<Option<(Heartbeats, Heartbeats)>, StoreError> {
@@ -197,49 +192,4 @@ pub(super) async fn check(
         noted.count,
         lock.log().display(),
     )))
-}
-
-/// A file that has lost commits, and its lock: nobody serves it meanwhile.
-#[derive(Debug)]
-#[must_use]
-pub struct LostMarks(Arc<FileLock>);
-
-/// Looks whether a file has lost commits, for `fencepost migrate`. An empty file may have lost all
-/// of them, so one is made where there is none, as by [`migrate`](super::migrate).
-///
-/// # Errors
-///
-/// As [`SqliteStore::open`](super::SqliteStore::open).
-pub async fn lost_marks(path: impl AsRef<Path>) -> Result<Option<LostMarks>, StoreError> {
-    let path = path.as_ref().to_owned();
-    let lock = blocking(move || FileLock::take(&path, Create::IfMissing)).await?;
-    let lock = Arc::new(lock);
-    let mut held = Held::open(&lock).await?;
-    let missing = match held.get() {
-        Ok(connection) => missing(connection, &lock).await,
-        Err(error) => Err(error),
-    };
-    held.close().await;
-    Ok(missing?.map(|_| LostMarks(lock)))
-}
-
-impl LostMarks {
-    /// Takes the file as it is. Without a note it is not judged; the next heartbeat makes one.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Unfit`] where the note cannot be removed, or the file is not in its place.
-    pub async fn accept(self) -> Result<(), StoreError> {
-        blocking(move || {
-            self.0.check()?;
-            match fremovexattr(self.0.file(), ATTRIBUTE) {
-                Ok(()) | Err(Errno::NODATA) => Ok(()),
-                Err(error) => Err(StoreError::Unfit(format!(
-                    "{} keeps its attribute {ATTRIBUTE} ({error}), for which a start refuses it",
-                    self.0.path().display()
-                ))),
-            }
-        })
-        .await
-    }
 }

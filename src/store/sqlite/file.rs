@@ -19,22 +19,23 @@ use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use sqlx::SqliteConnection;
+
 use super::path;
-use super::reads::Reader;
 use crate::config::settings::Create;
 use crate::store::StoreError;
 
 /// Device and inode: what a file is, whatever it is called.
-type FileId = (u64, u64);
+type InodeId = (u64, u64);
 
 /// What `SQLite` keeps beside the file: its write-ahead log, and the index of that.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
 /// The files that this process has open as stores. Short sections, no await within.
-static OPEN: Mutex<Option<HashSet<FileId>>> = Mutex::new(None);
+static OPEN: Mutex<Option<HashSet<InodeId>>> = Mutex::new(None);
 
 /// The lock on one database file. Dropped: free for another process.
 #[derive(Debug)]
@@ -45,18 +46,41 @@ pub(super) struct FileLock {
     path: PathBuf,
     /// By which it was found, and by which another process would come: absolute, maybe by links.
     configured: PathBuf,
-    id: FileId,
+    id: InodeId,
     file: File,
     /// The companions while a connection has them open. Held during a look, so that a connection
     /// which is closed, and deletes them, is not taken for somebody who does.
-    companions: Mutex<Option<[FileId; 2]>>,
+    companions: Mutex<Option<[InodeId; 2]>>,
     /// Why this store is unfit for the rest of the run.
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
     pub(super) connections: AtomicUsize,
     /// The connection for people's reads.
-    pub(super) reader: Reader,
+    pub(super) reader: FileReader,
 }
+
+/// The connection for people's reads. Part of the file's lock, which outlives every connection.
+#[derive(Debug, Default)]
+pub(super) struct FileReader {
+    /// Held across awaits, by the read at hand and by whoever shuts the reader. `None`: to be opened
+    /// by the next read.
+    pub(super) turn: tokio::sync::Mutex<Option<ReadConnection>>,
+    /// The other connection is open. Set by who has the turn.
+    pub(super) allowed: AtomicBool,
+    /// A read that runs is to end at once.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+/// A connection that is counted with the others of its file.
+#[derive(Debug)]
+pub(super) struct ReadConnection {
+    pub(super) connection: SqliteConnection,
+    pub(super) _counted: CountedConnection,
+}
+
+/// One of [`FileLock::connections`].
+#[derive(Debug)]
+pub(super) struct CountedConnection(pub(super) Arc<FileLock>);
 
 impl FileLock {
     /// Locks the file, and makes it first where it is not there and `create` allows it. Blocks on
@@ -129,7 +153,7 @@ impl FileLock {
                     companions: Mutex::default(),
                     lost: OnceLock::new(),
                     connections: AtomicUsize::new(0),
-                    reader: Reader::default(),
+                    reader: FileReader::default(),
                 };
                 lock.sync_directory()
                     .map_err(|error| cannot_open(&lock.path, &error))?;
@@ -258,7 +282,7 @@ impl FileLock {
         Ok(None)
     }
 
-    fn companions(&self) -> MutexGuard<'_, Option<[FileId; 2]>> {
+    fn companions(&self) -> MutexGuard<'_, Option<[InodeId; 2]>> {
         self.companions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -322,22 +346,22 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn file_id(metadata: &Metadata) -> FileId {
+fn file_id(metadata: &Metadata) -> InodeId {
     (metadata.dev(), metadata.ino())
 }
 
 /// What is at a path; a symbolic link is not followed, since the companions of what it leads to
 /// lie elsewhere.
-fn id_at(path: &Path) -> io::Result<Option<FileId>> {
+fn id_at(path: &Path) -> io::Result<Option<InodeId>> {
     id_of(std::fs::symlink_metadata(path))
 }
 
 /// What a path leads to.
-fn id_through(path: &Path) -> io::Result<Option<FileId>> {
+fn id_through(path: &Path) -> io::Result<Option<InodeId>> {
     id_of(std::fs::metadata(path))
 }
 
-fn id_of(found: io::Result<Metadata>) -> io::Result<Option<FileId>> {
+fn id_of(found: io::Result<Metadata>) -> io::Result<Option<InodeId>> {
     match found {
         Ok(metadata) => Ok(Some(file_id(&metadata))),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sqlx::SqliteConnection;
 
-use super::operators::all;
+use super::fetch::all;
 use super::statements::owners;
 use crate::store::rows::{self, Failure, InstanceColumns, start};
 use crate::store::{Burial, Cursor, Era, InstanceId, InstanceRow, Renewal, StoreError, Terms};

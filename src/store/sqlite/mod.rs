@@ -14,9 +14,11 @@
 mod calls;
 mod connection;
 mod count;
+mod fetch;
 mod file;
 mod life;
 mod log;
+mod lost;
 mod operators;
 mod own;
 mod path;
@@ -35,9 +37,10 @@ use sqlx::SqliteConnection;
 use sqlx::migrate::{MigrateError, Migrator};
 use tokio::sync::{Mutex, oneshot};
 
-use self::connection::Held;
-pub use self::count::{LostMarks, lost_marks};
+use self::connection::HeldConnection;
+use self::fetch::error_of;
 use self::file::FileLock;
+pub use self::lost::{LostMarks, lost_marks};
 use self::session::{Beat, Known, Session};
 use super::rows::{self, Applied, Failure, Schema};
 use crate::boot_clock::BootClock;
@@ -100,7 +103,7 @@ impl SqliteStore {
         let path: PathBuf = path.as_ref().to_owned();
         let lock = file::blocking(move || FileLock::take(&path, create)).await?;
         let lock = Arc::new(lock);
-        let mut held = Held::open(&lock).await?;
+        let mut held = HeldConnection::open(&lock).await?;
         let opened = match start(&mut held, &lock, migrate, namespace, create).await {
             Ok(opened) => opened,
             Err(error) => {
@@ -258,7 +261,7 @@ pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
 
 /// Brings the schema up to date or checks that it is, and counts.
 async fn start(
-    held: &mut Held,
+    held: &mut HeldConnection,
     lock: &FileLock,
     migrate: bool,
     namespace: &str,
@@ -362,12 +365,4 @@ async fn prepare_schema(
                 "the schema could not be brought up to date: {other}"
             )),
         })
-}
-
-fn error_of(failure: Failure) -> StoreError {
-    match failure {
-        Failure::Store(error) => error,
-        Failure::Sql(sqlx::Error::Database(error)) => StoreError::Statement(error.to_string()),
-        Failure::Sql(error) => StoreError::Connection(error.to_string()),
-    }
 }

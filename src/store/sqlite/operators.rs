@@ -3,10 +3,11 @@
 use serde_json::json;
 use sqlx::SqliteConnection;
 
+use super::fetch::all;
 use super::{life, schema, statements};
 use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, AuditColumns, Failure, MarkColumns, Schema, Span};
-use crate::store::{AuditRow, Era, InstanceRow, MarkRow, Override, RecordedRoutes, StoreError};
+use crate::store::{AuditRow, Era, InstanceRow, MarkRow, Override, RecordedRoutes};
 
 const AUDIT: &str = "
     INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at)
@@ -249,14 +250,4 @@ pub(super) async fn replace_routes(
         .await?;
     }
     Ok(present)
-}
-
-pub(super) fn all<R, T>(
-    rows: Vec<R>,
-    turn: impl Fn(R) -> Result<T, StoreError>,
-) -> Result<Vec<T>, Failure> {
-    rows.into_iter()
-        .map(turn)
-        .collect::<Result<_, _>>()
-        .map_err(Failure::from)
 }

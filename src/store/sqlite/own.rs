@@ -4,7 +4,7 @@
 use serde_json::Value;
 use sqlx::SqliteConnection;
 
-use super::operators::all;
+use super::fetch::all;
 use crate::store::rows::{self, Failure, OwnColumns, start};
 use crate::store::{Cursor, InstanceId, OwnRow};
 

@@ -1,53 +1,30 @@
-//! [`Reader`]: a second connection to the file, for what people ask. It only reads, so what they
+//! [`FileReader`]: a second connection to the file, for what people ask. It only reads, so what they
 //! ask holds up no request: with one connection, a list of marks would take its turn among the
 //! commits.
 //!
 //! Nothing that is read here decides anything. There is one such connection, and one read at a time
-//! on it. It is opened by the first read, and only while [`Held`](super::connection::Held) has the
-//! file: what `Held` does about the log when it opens and closes rests on its being the first and
+//! on it. It is opened by the first read, and only while [`HeldConnection`](super::connection::HeldConnection) has the
+//! file: what `HeldConnection` does about the log when it opens and closes rests on its being the first and
 //! the last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 
 use super::connection::BUSY;
-use super::error_of;
-use super::file::FileLock;
+use super::fetch::error_of;
+use super::file::{CountedConnection, FileLock, FileReader, ReadConnection};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
 /// After how many of `SQLite`'s instructions a read looks whether it is to end.
 const INSTRUCTIONS: i32 = 1000;
 
-/// The connection for people's reads. Part of the file's lock, which outlives every connection.
-#[derive(Debug, Default)]
-pub(super) struct Reader {
-    /// Held across awaits, by the read at hand and by whoever shuts the reader. `None`: to be opened
-    /// by the next read.
-    turn: Mutex<Option<Reading>>,
-    /// The other connection is open. Set by who has the turn.
-    allowed: AtomicBool,
-    /// A read that runs is to end at once.
-    stop: Arc<AtomicBool>,
-}
-
-/// A connection that is counted with the others of its file.
-#[derive(Debug)]
-struct Reading {
-    connection: SqliteConnection,
-    _counted: Counted,
-}
-
-/// One of [`FileLock::connections`].
-#[derive(Debug)]
-struct Counted(Arc<FileLock>);
-
-impl Reader {
+impl FileReader {
     /// Reads are answered from now on.
     pub(super) async fn allow(&self) {
         let _turn = self.turn.lock().await;
@@ -91,7 +68,7 @@ where
     // Taken out while in use, and only put back after success.
     let mut reading = match turn.take() {
         Some(reading) => reading,
-        None => Reading::open(lock).await?,
+        None => ReadConnection::open(lock).await?,
     };
     match work(&mut reading.connection, namespace).await {
         Ok(done) => {
@@ -111,10 +88,10 @@ where
     }
 }
 
-impl Reading {
+impl ReadConnection {
     async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
         let failed = |error: sqlx::Error| error_of(error.into());
-        let counted = Counted::new(lock);
+        let counted = CountedConnection::new(lock);
         let connection = SqliteConnectOptions::new()
             .filename(lock.path())
             .create_if_missing(false)
@@ -155,14 +132,14 @@ impl Reading {
     }
 }
 
-impl Counted {
+impl CountedConnection {
     fn new(lock: &Arc<FileLock>) -> Self {
         lock.connections.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(lock))
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
 
-use super::connection::Held;
+use super::connection::HeldConnection;
+use super::fetch::error_of;
 use super::file::{FileLock, blocking};
-use super::statements::{self, Load};
-use super::{count, error_of, life};
+use super::statements::{self, BatchJson};
+use super::{count, life};
 use crate::boot_clock::BootClock;
 use crate::store::rows::Failure;
 use crate::store::{Batched, InstanceId, StoreError};
@@ -40,7 +41,7 @@ pub(super) struct Session {
     /// `None`: the store was closed.
     pub(super) lock: Option<Arc<FileLock>>,
     /// `None`: to be opened by the next call.
-    pub(super) connection: Option<Held>,
+    pub(super) connection: Option<HeldConnection>,
     /// Whose heartbeats are written: who renewed last.
     pub(super) instance: Option<InstanceId>,
     /// When the latest heartbeat began, by the clock.
@@ -63,7 +64,7 @@ pub(super) enum Beat {
 }
 
 /// A heartbeat that was written.
-struct Proof {
+struct WrittenBeat {
     /// By the clock.
     began: Duration,
     /// The count of the database with it.
@@ -111,7 +112,7 @@ impl Session {
 
     /// Takes the connection, or makes one. It is only put back after success: whatever else happens, a
     /// panic included, closes it.
-    async fn take(&mut self) -> Result<(Arc<FileLock>, Held), StoreError> {
+    async fn take(&mut self) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
         let Some(lock) = self.lock.clone() else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
         };
@@ -127,7 +128,7 @@ impl Session {
         } else {
             // As after each copy of the log: see `count`.
             self.beat = Duration::ZERO;
-            Held::open(&lock).await?
+            HeldConnection::open(&lock).await?
         };
         Ok((lock, held))
     }
@@ -137,7 +138,7 @@ impl Session {
         &mut self,
         known: &Known,
         lock: &FileLock,
-        held: Held,
+        held: HeldConnection,
         done: Result<T, Failure>,
     ) -> Result<T, StoreError> {
         match done {
@@ -158,7 +159,7 @@ impl Session {
     pub(super) async fn batch(
         &mut self,
         known: &Arc<Known>,
-        load: Load,
+        load: BatchJson,
     ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
         let (lock, mut held) = self.take().await?;
         if let Err(failure) = held.take_batches().await {
@@ -191,7 +192,7 @@ impl Session {
     async fn batch_with_beat(
         &mut self,
         known: &Arc<Known>,
-        load: Load,
+        load: BatchJson,
     ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
         let keys = load.second_read();
         let known_too = Arc::clone(known);
@@ -226,11 +227,11 @@ impl Session {
     /// Runs work in a transaction, with a heartbeat if one is wanted.
     async fn transact<T, F>(
         &mut self,
-        held: &mut Held,
+        held: &mut HeldConnection,
         known: &Known,
         beat: Beat,
         work: F,
-    ) -> Result<(T, Option<Proof>), Failure>
+    ) -> Result<(T, Option<WrittenBeat>), Failure>
     where
         F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
     {
@@ -256,7 +257,7 @@ impl Session {
             if std::mem::take(&mut held.whole) {
                 self.base = count.count - 1;
             }
-            proof = Some(Proof { began, count });
+            proof = Some(WrittenBeat { began, count });
             self.beat = began;
             self.instance = Some(instance);
         }

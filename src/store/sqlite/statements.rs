@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Either, Executor as _, Row as _, SqliteConnection};
 
-use super::operators::all;
+use super::fetch::all;
 use crate::routing::Needs;
 use crate::store::rows::{self, EpochColumns, Failure};
 use crate::store::{Ask, Batch, EpochRow, Era, Found, InstanceId, StoreError};
@@ -129,10 +129,10 @@ const EPOCHS: &str = concat!(
 );
 
 /// `(index of the ask, token, previous, era, spent_by, given_back)`.
-type Advanced = (usize, i64, Option<i64>, i64, Option<String>, i64);
+type AdvancedRow = (usize, i64, Option<i64>, i64, Option<String>, i64);
 
 /// A batch that owns what it says.
-pub(super) struct Load {
+pub(super) struct BatchJson {
     instance: InstanceId,
     era: Era,
     asks: Vec<Ask>,
@@ -143,14 +143,14 @@ pub(super) struct Load {
 }
 
 /// What has become of it.
-pub(super) struct Done {
+pub(super) struct BatchDone {
     pub(super) found: Vec<Found>,
     pub(super) epochs: Vec<EpochRow>,
     /// How many frames the log has, and how many of them the file has too; `None`: nobody can tell now.
     pub(super) log: Option<(i64, i64)>,
 }
 
-impl Load {
+impl BatchJson {
     pub(super) fn new(batch: Batch<'_>) -> Self {
         let asks = batch.asks.iter().enumerate().map(|(index, ask)| {
             let Needs { present, .. } = ask.needs;
@@ -192,7 +192,7 @@ impl Load {
     }
 
     fn found(&self, answer: &str) -> Result<Vec<Found>, StoreError> {
-        let rows: Vec<Advanced> = serde_json::from_str(answer).map_err(|_| odd("an advance"))?;
+        let rows: Vec<AdvancedRow> = serde_json::from_str(answer).map_err(|_| odd("an advance"))?;
         let mut rows = rows.into_iter().peekable();
         let asks = self.asks.iter().enumerate().map(|(index, ask)| {
             let Some((_, mark, previous, era, spent_by, given_back)) =
@@ -219,8 +219,8 @@ fn odd(what: &str) -> StoreError {
 pub(super) async fn batch(
     connection: &mut SqliteConnection,
     namespace: &str,
-    load: &Load,
-) -> Result<Done, Failure> {
+    load: &BatchJson,
+) -> Result<BatchDone, Failure> {
     let results = command(connection, namespace, load, BATCH).await?;
     // The write, the two reads, the log, and nothing behind it.
     let [_, reads, log, _] = results.as_slice() else {
@@ -240,7 +240,7 @@ pub(super) async fn batch(
     }
     let (busy, frames, copied): (bool, i64, i64) =
         (log.try_get(0)?, log.try_get(1)?, log.try_get(2)?);
-    Ok(Done {
+    Ok(BatchDone {
         found: load.found(marks)?,
         epochs: all(others, rows::epoch)?,
         log: (!busy && frames >= 0).then_some((frames, copied)),
@@ -251,7 +251,7 @@ pub(super) async fn batch(
 pub(super) async fn batch_within(
     connection: &mut SqliteConnection,
     namespace: &str,
-    load: &Load,
+    load: &BatchJson,
 ) -> Result<Vec<Found>, Failure> {
     let results = command(connection, namespace, load, BATCH_WITHIN).await?;
     let [_, marks, _] = results.as_slice() else {
@@ -266,7 +266,7 @@ pub(super) async fn batch_within(
 async fn command(
     connection: &mut SqliteConnection,
     namespace: &str,
-    load: &Load,
+    load: &BatchJson,
     text: &'static str,
 ) -> Result<Vec<Vec<SqliteRow>>, Failure> {
     let [asks, closes, looks] = &load.columns;

@@ -11,9 +11,9 @@ use tokio::runtime::Handle;
 
 /// Says that work has begun, which from then on runs to its end.
 #[derive(Debug, Default)]
-pub(super) struct Begun(AtomicBool);
+pub(super) struct WorkBegun(AtomicBool);
 
-impl Begun {
+impl WorkBegun {
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -24,15 +24,15 @@ impl Begun {
 pub(super) struct Unbroken<T: Send + 'static> {
     /// `None`: it has ended, or panicked.
     work: Option<BoxFuture<'static, T>>,
-    begun: Arc<Begun>,
+    begun: Arc<WorkBegun>,
 }
 
 impl<T: Send + 'static> Unbroken<T> {
-    pub(super) fn new<F>(work: impl FnOnce(Arc<Begun>) -> F) -> Self
+    pub(super) fn new<F>(work: impl FnOnce(Arc<WorkBegun>) -> F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let begun = Arc::new(Begun::default());
+        let begun = Arc::new(WorkBegun::default());
         Self {
             work: Some(Box::pin(work(Arc::clone(&begun)))),
             begun,

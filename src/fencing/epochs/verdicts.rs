@@ -1,0 +1,139 @@
+//! What the epoch table says: of a look, of an entry, of a row, of a resource.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::routing::Token;
+use crate::store::{EpochRow, InstanceId, Opening};
+
+/// An epoch row whose work is over: to be deleted from the store.
+#[derive(Debug)]
+pub struct Drained {
+    pub row: EpochRow,
+    /// Another instance waits for it.
+    pub wanted: bool,
+}
+
+/// What a look from memory says about a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Below a mark that is known here.
+    Stale(Token),
+    /// The epoch is open: no trip to the store is needed.
+    Open,
+    /// Memory cannot tell.
+    Ask,
+    /// Marks of this resource were lost and are being repaired.
+    Barred(Duration),
+}
+
+/// What the critical section of the barrier says.
+#[derive(Debug)]
+pub enum Entered {
+    Permit(Ticket),
+    /// A newer mark is known.
+    Superseded(Token),
+    /// The epoch is not open here (any more): ask the store.
+    NotOpen,
+    Barred(Duration),
+    /// Older work is out. `known_left` is set when all of it has a known end.
+    Wait {
+        known_left: Option<Duration>,
+    },
+}
+
+/// What a look at the epochs of others has found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// The older ones that somebody here waits for, with the token that waits.
+    Left(Vec<(EpochRow, Token)>),
+    /// An epoch that is open here is not among the rows: the store has lost it, so that others may have been
+    /// lost too, and nothing is concluded from their absence.
+    Lost,
+}
+
+/// What a hint at a newer mark is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// No epoch that is open here.
+    NoEpoch,
+    /// Epochs that were asked to close already.
+    Known,
+    /// An epoch that is to close if the hint is true.
+    Look,
+}
+
+/// The result of ceding a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ceded {
+    /// The mark was above it.
+    Deleted,
+    /// The mark was not, and it is as it was.
+    Kept,
+    /// It may be deleted or not: it gives no permit any more, and is closed like any other.
+    Unknown,
+}
+
+/// Names one given permit.
+#[derive(Debug)]
+pub struct Ticket {
+    pub opening: Opening,
+    pub instance: InstanceId,
+    pub generation: u64,
+    /// Cancelled once a newer token is known.
+    pub superseded: Arc<CancellationToken>,
+    /// How many requests of the resource have a permit or wait for one, this one included.
+    pub held: usize,
+}
+
+/// How many requests resources may have here at once.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Waiting with the newest token.
+    pub queue: usize,
+    /// Waiting or with a permit, whatever the token. One more may wait with a token newer than any
+    /// that waits: a crowd with an older one must not keep the newest holder out.
+    pub share: usize,
+    /// Waiting at all resources together: so many crowds leave places to what need not wait.
+    pub waiting: usize,
+}
+
+/// What there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// [`RequestLimits::queue`].
+    Queue,
+    /// [`RequestLimits::share`].
+    Share,
+    /// [`RequestLimits::waiting`].
+    Waiting,
+}
+
+/// How a permit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing was sent, or the whole response has arrived.
+    Settled,
+    /// A byte may have been sent and no whole response came back.
+    Unknown,
+}
+
+/// One unknown outcome, for people.
+#[derive(Clone, Debug)]
+pub struct UnknownOutcome {
+    /// Names it in a resolve.
+    pub number: u64,
+    pub token: Token,
+    pub instance: InstanceId,
+    pub settles_in: Duration,
+}
+
+/// What is going on at one resource here, for people.
+#[derive(Clone, Debug, Default)]
+pub struct ResourceActivity {
+    pub in_flight: usize,
+    pub waiting: usize,
+    pub unknown: Vec<UnknownOutcome>,
+}

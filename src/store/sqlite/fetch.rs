@@ -1,0 +1,24 @@
+//! Turns the rows of an answer, and its errors, into what was asked for.
+
+use crate::store::StoreError;
+use crate::store::rows::Failure;
+
+/// Every row, turned; the first that cannot be is the error.
+pub(super) fn all<R, T>(
+    rows: Vec<R>,
+    turn: impl Fn(R) -> Result<T, StoreError>,
+) -> Result<Vec<T>, Failure> {
+    rows.into_iter()
+        .map(turn)
+        .collect::<Result<_, _>>()
+        .map_err(Failure::from)
+}
+
+/// What a failure is to the callers of the store.
+pub(super) fn error_of(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Store(error) => error,
+        Failure::Sql(sqlx::Error::Database(error)) => StoreError::Statement(error.to_string()),
+        Failure::Sql(error) => StoreError::Connection(error.to_string()),
+    }
+}

@@ -1,0 +1,58 @@
+//! [`LostMarks`]: a file that has lost commits, for `fencepost migrate --accept-lost-marks`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::fremovexattr;
+use rustix::io::Errno;
+
+use super::connection::HeldConnection;
+use super::count::{ATTRIBUTE, missing};
+use super::file::{FileLock, blocking};
+use crate::config::settings::Create;
+use crate::store::StoreError;
+
+/// A file that has lost commits, and its lock: nobody serves it meanwhile.
+#[derive(Debug)]
+#[must_use]
+pub struct LostMarks(Arc<FileLock>);
+
+/// Looks whether a file has lost commits, for `fencepost migrate`. An empty file may have lost all
+/// of them, so one is made where there is none, as by [`migrate`](super::migrate).
+///
+/// # Errors
+///
+/// As [`SqliteStore::open`](super::SqliteStore::open).
+pub async fn lost_marks(path: impl AsRef<Path>) -> Result<Option<LostMarks>, StoreError> {
+    let path = path.as_ref().to_owned();
+    let lock = blocking(move || FileLock::take(&path, Create::IfMissing)).await?;
+    let lock = Arc::new(lock);
+    let mut held = HeldConnection::open(&lock).await?;
+    let missing = match held.get() {
+        Ok(connection) => missing(connection, &lock).await,
+        Err(error) => Err(error),
+    };
+    held.close().await;
+    Ok(missing?.map(|_| LostMarks(lock)))
+}
+
+impl LostMarks {
+    /// Takes the file as it is. Without a note it is not judged; the next heartbeat makes one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unfit`] where the note cannot be removed, or the file is not in its place.
+    pub async fn accept(self) -> Result<(), StoreError> {
+        blocking(move || {
+            self.0.check()?;
+            match fremovexattr(self.0.file(), ATTRIBUTE) {
+                Ok(()) | Err(Errno::NODATA) => Ok(()),
+                Err(error) => Err(StoreError::Unfit(format!(
+                    "{} keeps its attribute {ATTRIBUTE} ({error}), for which a start refuses it",
+                    self.0.path().display()
+                ))),
+            }
+        })
+        .await
+    }
+}
