@@ -23,9 +23,9 @@ use crate::routing::{ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{
-    Ask, AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Found, Heard, InstanceId,
-    InstanceRow, MarkRow, MarkStore, Notification, Opening, Override, OwnRow, RecordedRoutes,
-    Renewal, StoreError, Terms,
+    Administration, Ask, AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Found,
+    Heard, InstanceId, InstanceRow, Instances, MarkRow, MarkStore, Marks, Notification, Opening,
+    Override, OwnRow, RecordedRoutes, Renewal, StoreError, Terms,
 };
 
 /// Room for all that a test has.
@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub era: Era,
     /// The route table on record.
     pub routes: Option<String>,
-    /// What [`MarkStore::connections`] says.
+    /// What [`Instances::connections`] says.
     pub connections: u64,
     /// What [`MarkStore::instances_over`] says.
     pub instances_over: u64,
@@ -293,15 +293,7 @@ fn place(row: &EpochRow) -> Cursor {
 }
 
 #[async_trait]
-impl MarkStore for Double {
-    fn kind(&self) -> &'static str {
-        "double"
-    }
-
-    fn shared(&self) -> bool {
-        !self.alone.load(Ordering::SeqCst)
-    }
-
+impl Marks for Double {
     async fn advance(
         &self,
         instance: &InstanceId,
@@ -486,6 +478,33 @@ impl MarkStore for Double {
         Ok(())
     }
 
+    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
+        let resources = resources.to_vec();
+        self.run("marks", move |state| {
+            let rows = resources.into_iter().filter_map(|resource| {
+                let (token, spent, era) = state.marks.get(&resource)?.clone();
+                Some(MarkRow {
+                    resource,
+                    token,
+                    spent: spent.is_some(),
+                    era,
+                    since_ms: 0,
+                })
+            });
+            rows.collect()
+        })
+        .await
+    }
+
+    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
+        let (tx, rx) = mpsc::channel(64);
+        held(&self.listeners).push(tx);
+        Some(rx)
+    }
+}
+
+#[async_trait]
+impl Instances for Double {
     async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let row = InstanceRow {
             id: instance.clone(),
@@ -629,7 +648,10 @@ impl MarkStore for Double {
         })
         .await
     }
+}
 
+#[async_trait]
+impl Administration for Double {
     async fn prepare(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -655,24 +677,6 @@ impl MarkStore for Double {
 
     async fn mark(&self, _: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
         Ok(None)
-    }
-
-    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
-        let resources = resources.to_vec();
-        self.run("marks", move |state| {
-            let rows = resources.into_iter().filter_map(|resource| {
-                let (token, spent, era) = state.marks.get(&resource)?.clone();
-                Some(MarkRow {
-                    resource,
-                    token,
-                    spent: spent.is_some(),
-                    era,
-                    since_ms: 0,
-                })
-            });
-            rows.collect()
-        })
-        .await
     }
 
     async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
@@ -745,11 +749,15 @@ impl MarkStore for Double {
         })
         .await
     }
+}
 
-    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
-        let (tx, rx) = mpsc::channel(64);
-        held(&self.listeners).push(tx);
-        Some(rx)
+impl MarkStore for Double {
+    fn kind(&self) -> &'static str {
+        "double"
+    }
+
+    fn shared(&self) -> bool {
+        !self.alone.load(Ordering::SeqCst)
     }
 }
 

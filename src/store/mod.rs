@@ -7,11 +7,19 @@
 //!
 //! No HTTP type is named in this module.
 
+mod administration;
+mod instances;
 mod mark_store;
+mod marks;
 pub mod postgres;
 pub mod reckoning;
+mod records;
 pub mod routes;
 mod rows;
 pub mod sqlite;
 
-pub use self::mark_store::*;
+pub use self::administration::Administration;
+pub use self::instances::Instances;
+pub use self::mark_store::MarkStore;
+pub use self::marks::Marks;
+pub use self::records::*;

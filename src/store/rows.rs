@@ -208,7 +208,7 @@ pub(super) struct Span {
     pub until: Option<String>,
 }
 
-/// The range for [`crate::store::MarkStore::list`]; `None` where no key can be in it.
+/// The range for [`crate::store::Administration::list`]; `None` where no key can be in it.
 ///
 /// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres` refuses
 /// NUL in any text); a key sorts after `"a\0…"` exactly if it sorts after `"a"`.

@@ -1,5 +1,6 @@
 //! The barrier over a store in memory: what waits, what passes, what is refused.
 
+use crate::store::Administration;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,7 +10,6 @@ use crate::fencing::double::{
     Act, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
 };
 use crate::fencing::writer::{Answer, Want};
-use crate::store::MarkStore as _;
 
 const WAIT: Duration = Duration::from_secs(2);
 

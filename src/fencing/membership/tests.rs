@@ -1,6 +1,7 @@
 //! The membership task, its rounds stepped by hand: rejoin, death, burial, and the start over a file that another run
 //! has left.
 
+use crate::store::{Administration, Instances};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

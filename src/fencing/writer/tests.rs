@@ -1,5 +1,6 @@
 //! The writer over a store in memory that is slow, fails, loses answers and commits late.
 
+use crate::store::Instances;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::{Answer, Want, WriterError};
 use crate::fencing::double::{Act, Double, LOSS, Rig, broken, clock, key, token};
 use crate::fencing::epochs::Look;
 use crate::routing::ResourceKey;
-use crate::store::{EpochRow, InstanceId, MarkStore as _, Notification, Override, StoreError};
+use crate::store::{EpochRow, InstanceId, Notification, Override, StoreError};
 
 /// Longer than the writer's tick.
 const A_TICK: Duration = Duration::from_millis(300);

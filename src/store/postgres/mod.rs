@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself ([`batch`](MarkStore::batch) and
-//! [`override_mark`](MarkStore::override_mark) excepted), on a dedicated connection: one for the writer, one for the membership task of the lease, so that
+//! Each call is one statement, committed by itself ([`batch`](Marks::batch) and
+//! [`override_mark`](Administration::override_mark) excepted), on a dedicated connection: one for the writer, one for the membership task of the lease, so that
 //! a busy writer never costs the lease, one for what reads an instance's own rows, all of them, so that
 //! their number holds up neither, and one for people. An answer counts only when it has been
 //! read to its end: the server reports a statement complete *before* it commits it, and ready for
@@ -11,12 +11,15 @@
 //! Of sqlx's `begin` and `commit` no use is made: `begin` is not safe to cancel, and `commit` takes
 //! a ROLLBACK for an answer.
 
+mod administration;
 mod batch;
 mod connect;
 mod count;
 mod errors;
 mod fetch;
+mod instances;
 mod life;
+mod marks;
 mod notifications;
 mod operators;
 mod options;
@@ -31,10 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
-use tokio::sync::mpsc;
 
 use self::connect::{Connector, Phase};
 use self::count::Counting;
@@ -42,13 +43,8 @@ use self::errors::error_of;
 pub use self::roles::grant;
 use self::slot::ConnectionSlot;
 use super::rows::{self, Applied, Failure, Schema};
-use crate::config::settings::{PostgresAddress, Secret};
-use crate::routing::{ResourceKey, Token};
-use crate::store::{
-    AuditRow, Batch, Batched, Burial, Count, Cursor, EpochRow, Era, Heard, InstanceId, InstanceRow,
-    MarkRow, MarkStore, Notification, Opening, Override, OwnRow, RecordedRoutes, Renewal,
-    StoreError, Terms,
-};
+use crate::config::settings::PostgresAddress;
+use crate::store::{Administration, InstanceRow, MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
@@ -77,7 +73,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to nothing yet: see [`MarkStore::prepare`]. `timeout` bounds each call; row locks are
+    /// Connects to nothing yet: see [`Administration::prepare`]. `timeout` bounds each call; row locks are
     /// waited for half as long.
     #[must_use]
     pub fn new(
@@ -106,7 +102,7 @@ impl PostgresStore {
         }
     }
 
-    /// [`Self::new`] and [`MarkStore::prepare`].
+    /// [`Self::new`] and [`Administration::prepare`].
     ///
     /// # Errors
     ///
@@ -257,7 +253,6 @@ async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
     rows::judge_schema(&migrator(), &applied)
 }
 
-#[async_trait]
 impl MarkStore for PostgresStore {
     fn kind(&self) -> &'static str {
         "postgres"
@@ -265,322 +260,5 @@ impl MarkStore for PostgresStore {
 
     fn shared(&self) -> bool {
         true
-    }
-
-    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
-        let number = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
-        self.on(&self.writer, async |c| {
-            batch::run(c, (&self.namespace, &self.channel), batch, number).await
-        })
-        .await
-    }
-
-    async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
-        self.on(&self.writer, async |c| {
-            statements::epochs(c, &self.namespace, resources).await
-        })
-        .await
-    }
-
-    async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        self.on(&self.writer, async |c| {
-            statements::close(c, &self.namespace, epochs).await
-        })
-        .await
-    }
-
-    async fn close_wanted(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        let news = epochs.iter().map(|row| Notification::Closed {
-            resource: row.resource.clone(),
-        });
-        let mut payloads: Vec<String> = news
-            .filter_map(|news| notifications::encode(&news))
-            .collect();
-        payloads.sort();
-        payloads.dedup();
-        self.on(&self.writer, async |c| {
-            statements::close_wanted(c, &self.namespace, epochs, &self.channel, &payloads).await
-        })
-        .await
-    }
-
-    async fn cede(&self, epochs: &[EpochRow]) -> Result<Vec<MarkRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            statements::cede(c, &self.namespace, epochs, &self.channel).await
-        })
-        .await
-    }
-
-    async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        self.on(&self.writer, async |c| {
-            statements::reopen(c, &self.namespace, epochs).await
-        })
-        .await
-    }
-
-    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
-        self.on(&self.writer, async |c| {
-            statements::give_back(c, &self.namespace, spends).await
-        })
-        .await
-    }
-
-    async fn announce(&self, news: &[Notification]) -> Result<(), StoreError> {
-        let payloads: Vec<String> = news.iter().filter_map(notifications::encode).collect();
-        self.on(&self.writer, async |c| {
-            statements::notify(c, &self.channel, &payloads).await
-        })
-        .await
-    }
-
-    async fn own(
-        &self,
-        instance: &InstanceId,
-        after: Option<&Cursor>,
-        limit: u32,
-    ) -> Result<Vec<OwnRow>, StoreError> {
-        self.on(&self.reader, async |c| {
-            own::page(c, &self.namespace, instance, after, limit).await
-        })
-        .await
-    }
-
-    async fn own_of(
-        &self,
-        instance: &InstanceId,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<OwnRow>, StoreError> {
-        self.on(&self.reader, async |c| {
-            own::of(c, &self.namespace, instance, resources).await
-        })
-        .await
-    }
-
-    async fn close_own(
-        &self,
-        instance: &InstanceId,
-        after: Option<&Cursor>,
-        limit: u32,
-        kept: &[Opening],
-    ) -> Result<Option<Cursor>, StoreError> {
-        self.on(&self.reader, async |c| {
-            own::close(c, &self.namespace, instance, after, limit, kept).await
-        })
-        .await
-    }
-
-    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
-        self.on(&self.heartbeat, async |c| {
-            life::join(c, &self.namespace, instance, terms).await
-        })
-        .await
-    }
-
-    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
-        self.on(&self.heartbeat, async |c| {
-            life::set_routes(c, &self.namespace, instance, digest).await
-        })
-        .await
-    }
-
-    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
-        self.on(&self.heartbeat, async |c| {
-            life::renew(c, &self.namespace, instance, renewals).await
-        })
-        .await
-    }
-
-    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
-        self.on(&self.people, async |c| {
-            life::raise_era(c, &self.namespace, era).await
-        })
-        .await
-    }
-
-    fn connections(&self) -> u64 {
-        self.connector.made()
-    }
-
-    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.read_instances(life::Orphans::Found).await
-    }
-
-    async fn recorded(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.read_instances(life::Orphans::LeftOut).await
-    }
-
-    fn instances_over(&self) -> u64 {
-        self.instances_over.load(Ordering::Relaxed)
-    }
-
-    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
-        self.bounded(async {
-            let mut turn = self.heartbeat.turn().await?;
-            let over = self.instances_over();
-            if over != 0 && over != turn.number() {
-                // A fresh connection, and in good health: the next read is over this one.
-                turn.done();
-                let why = "this is another connection than the one that the counter was read over";
-                return Err(StoreError::Connection(why.to_owned()));
-            }
-            let declare = turn
-                .run(async |c| life::declare_dead(c, &self.namespace, instance, renewals).await);
-            let dead = declare.await?;
-            turn.done();
-            Ok(dead)
-        })
-        .await
-    }
-
-    /// Beside the renewals, on the people's connection: neither is often used, and should both be at
-    /// once, one of them makes a connection more.
-    async fn bury(
-        &self,
-        instance: &InstanceId,
-        first: &[ResourceKey],
-        after: Option<&Cursor>,
-    ) -> Result<Burial, StoreError> {
-        self.on(&self.people, async |c| {
-            life::bury(c, &self.namespace, instance, first, after).await
-        })
-        .await
-    }
-
-    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError> {
-        self.on(&self.heartbeat, async |c| {
-            life::leave(c, &self.namespace, instance).await
-        })
-        .await
-    }
-
-    async fn prepare(&self) -> Result<(), StoreError> {
-        match self.bounded(self.prove(false)).await? {
-            Schema::Current => {}
-            Schema::Behind if self.migrate => self::migrate(self.address.clone()).await?,
-            Schema::Behind => return Err(rows::schema_behind()),
-        }
-        self.check().await?;
-        // Of a URL in the configuration its checks have told already.
-        if matches!(self.address.url, Secret::File(_)) && options::is_open_to_others(&self.address)
-        {
-            tracing::warn!(
-                "the server that store.url_file names is not verified: what is on the way to it can read and \
-                 change marks"
-            );
-        }
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        match self.bounded(self.prove(true)).await? {
-            Schema::Current => Ok(()),
-            Schema::Behind => Err(rows::schema_behind()),
-        }
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Vec<MarkRow>, StoreError> {
-        let Some(span) = rows::span(prefix, after) else {
-            return Ok(Vec::new());
-        };
-        self.on(&self.people, async |c| {
-            operators::list(c, &self.namespace, &span, limit).await
-        })
-        .await
-    }
-
-    async fn count_marks(&self) -> Result<Count, StoreError> {
-        let after = self.count.after();
-        let counted = self
-            .on(&self.people, async |c| {
-                operators::count(c, &self.namespace, after.as_deref()).await
-            })
-            .await?;
-        Ok(self.count.counted(counted))
-    }
-
-    fn counted(&self) -> Option<u64> {
-        self.count.whole()
-    }
-
-    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::mark(c, &self.namespace, resource).await
-        })
-        .await
-    }
-
-    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::marks(c, &self.namespace, resources).await
-        })
-        .await
-    }
-
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            statements::epochs(c, &self.namespace, std::slice::from_ref(resource)).await
-        })
-        .await
-    }
-
-    async fn override_mark(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        reason: &str,
-        actor: &str,
-    ) -> Result<Override, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::override_mark(c, &self.namespace, resource, token, reason, actor).await
-        })
-        .await
-    }
-
-    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
-        self.on(&self.people, async |c| {
-            operators::record_audit(c, &self.namespace, row).await
-        })
-        .await
-    }
-
-    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::audit(c, &self.namespace, resource, limit).await
-        })
-        .await
-    }
-
-    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::routes(c, &self.namespace).await
-        })
-        .await
-    }
-
-    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::record_routes(c, &self.namespace, known, document).await
-        })
-        .await
-    }
-
-    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
-        self.on(&self.people, async |c| {
-            operators::replace_routes(c, &self.namespace, document).await
-        })
-        .await
-    }
-
-    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
-        let (heard, receiver) = mpsc::channel(NEWS);
-        let listening =
-            notifications::listen(Arc::clone(&self.connector), self.channel.clone(), heard);
-        tokio::spawn(listening);
-        Some(receiver)
     }
 }

@@ -1,5 +1,8 @@
 //! Turns the rows of an answer, and its errors, into what was asked for.
 
+use serde_json::json;
+
+use crate::routing::ResourceKey;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -21,4 +24,14 @@ pub(super) fn error_of(failure: Failure) -> StoreError {
         Failure::Sql(sqlx::Error::Database(error)) => StoreError::Statement(error.to_string()),
         Failure::Sql(error) => StoreError::Connection(error.to_string()),
     }
+}
+
+/// The keys as one JSON array, which a statement takes as a single parameter.
+pub(super) fn keys_json(resources: &[ResourceKey]) -> serde_json::Value {
+    json!(
+        resources
+            .iter()
+            .map(ResourceKey::as_str)
+            .collect::<Vec<_>>()
+    )
 }

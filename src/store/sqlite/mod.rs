@@ -11,14 +11,16 @@
 //! has been fsynced when it returns. Since nobody else can have the file ([`file`]), every other
 //! instance recorded in it is dead.
 
-mod calls;
+mod administration;
 mod connection;
 mod count;
 mod fetch;
 mod file;
+mod instances;
 mod life;
 mod log;
 mod lost;
+mod marks;
 mod operators;
 mod own;
 mod path;
@@ -45,7 +47,7 @@ use self::session::{Beat, Known, Session};
 use super::rows::{self, Applied, Failure, Schema};
 use crate::boot_clock::BootClock;
 use crate::config::settings::Create;
-use crate::store::StoreError;
+use crate::store::{MarkStore, StoreError};
 
 /// Marks in an embedded database.
 #[derive(Debug)]
@@ -365,4 +367,14 @@ async fn prepare_schema(
                 "the schema could not be brought up to date: {other}"
             )),
         })
+}
+
+impl MarkStore for SqliteStore {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn shared(&self) -> bool {
+        false
+    }
 }

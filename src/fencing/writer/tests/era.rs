@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::fencing::double::{SETTLE, TERM};
+use crate::store::{Administration, Instances};
 
 /// Declared dead and buried, with the mark of `a` overridden to 10 in era 1; and the era known here, by a
 /// statement about something else, while the death is not.

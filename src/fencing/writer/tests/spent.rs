@@ -2,6 +2,7 @@
 //! like one.
 
 use super::*;
+use crate::store::Administration;
 
 async fn spend(rig: &Rig, number: i64, name: &str) -> Result<Answer, WriterError> {
     ask(rig, "a", number, Want::Spend(name.into()))

@@ -1,13 +1,14 @@
 //! What only a server can show: locks between sessions, refusals of unfit servers and poolers,
 //! crashes, news.
 
+use fencepost::store::{Administration, Instances, Marks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
 use fencepost::store::postgres::PostgresStore;
-use fencepost::store::{Heard, MarkStore, Notification, Override, StoreError, Terms};
+use fencepost::store::{Heard, Notification, Override, StoreError, Terms};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tokio::sync::mpsc::Receiver;

@@ -1,11 +1,12 @@
 //! What only a file can show: who may have it, and what is no database.
 
+use fencepost::store::{Administration, Instances, Marks};
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fencepost::store::StoreError;
 use fencepost::store::sqlite::{SqliteStore, migrate};
-use fencepost::store::{MarkStore as _, StoreError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Home, TIMEOUT, advance, ask, mark_of};

@@ -1,12 +1,13 @@
 //! What the statements read on Postgres: the rows that they name, whatever else is open, and whatever
 //! the server's statistics say of it.
 
+use fencepost::store::{Instances, Marks};
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
 use fencepost::routing::{Needs, ResourceKey};
 use fencepost::store::postgres::PostgresStore;
-use fencepost::store::{Ask, Batch, EpochRow, MarkStore};
+use fencepost::store::{Ask, Batch, EpochRow};
 use sqlx::{Connection as _, PgConnection};
 
 use super::{TIMEOUT, instance, key, token};

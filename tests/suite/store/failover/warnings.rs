@@ -1,12 +1,13 @@
 //! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the process logs and
 //! whatever the database is told to keep back.
 
+use fencepost::store::Marks;
 use std::time::Duration;
 
 use fencepost::config::settings::Secret;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
-use fencepost::store::{Ask, Found, InstanceId, MarkStore as _, StoreError};
+use fencepost::store::{Ask, Found, InstanceId, StoreError};
 use tracing::instrument::WithSubscriber as _;
 use tracing_subscriber::EnvFilter;
 

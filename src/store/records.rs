@@ -1,0 +1,321 @@
+//! The rows, the answers and the errors that cross the store's traits.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::routing::{Needs, ResourceKey, Token};
+
+/// One run of one proxy: random, new at each start and at each rejoin. 32 lower-case hex digits.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(std::sync::Arc<str>);
+
+impl InstanceId {
+    /// Takes the id as it stands in a row.
+    #[must_use]
+    pub fn from_row(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    /// An id from 128 random bits.
+    #[must_use]
+    pub fn from_bits(bits: u128) -> Self {
+        Self(format!("{bits:032x}").into())
+    }
+
+    /// The id as it stands in a row.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Pauses between two renewals of a lease of this term.
+#[must_use]
+pub fn renewal_pause(term: Duration) -> Duration {
+    (term / 3).min(Duration::from_secs(1))
+}
+
+/// Numbers the statements of one instance that may open an epoch. Never used twice, retries
+/// included, so that closing one opening cannot close another.
+pub type Opening = i64;
+
+/// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
+/// nothing on that row.
+pub type Era = i64;
+
+/// One row of a batch. A batch holds at most one ask per resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub resource: ResourceKey,
+    /// The mark is raised to this if it is lower or absent.
+    pub token: Token,
+    /// Open an epoch of `token` under this number, if the mark under the lock is not above `token`.
+    pub opening: Option<Opening>,
+    /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
+    /// `token` and the token is not spent yet.
+    pub spend: Option<String>,
+    /// What the mark under the lock has to be; where it is not, nothing is changed, and nothing is
+    /// made.
+    pub needs: Needs,
+}
+
+/// What the statement found for one [`Ask`], in the order asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The mark under the lock *before* this statement; `None`: there was none.
+    pub before: Option<Token>,
+    /// The row's era. Above the era that was asked with: nothing was changed on this row.
+    pub era: Era,
+    /// The name the token asked for is spent under after this statement, if it is spent and the
+    /// mark is that token: equal to [`Ask::spend`] when this ask has won it.
+    pub spent_by: Option<String>,
+    /// How often tokens of this resource were given back so far. A token that was spent and is not any more was
+    /// given back if this has risen since; if not, its spending was lost.
+    pub given_back: i64,
+}
+
+/// One turn of the writer, in one transaction and one read after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub instance: &'a InstanceId,
+    pub era: Era,
+    /// Each names another resource. Not empty.
+    pub asks: &'a [Ask],
+    /// Drained epochs, which go in the same transaction, by resource, instance and opening.
+    pub closes: &'a [EpochRow],
+    /// Resources of which every epoch is read, besides those that an ask opens one for.
+    pub looks: &'a [ResourceKey],
+}
+
+/// The answer to a [`Batch`].
+#[derive(Debug)]
+pub struct Batched {
+    /// In the order of the asks.
+    pub found: Vec<Found>,
+    /// Read after the commit: every epoch of the `looks`, and of each resource that an ask names with an
+    /// opening those of other instances at least. An error: the advance is durable, and this is unknown.
+    pub epochs: Result<Vec<EpochRow>, StoreError>,
+    /// Resources whose epoch, opened by this batch, was gone at that read: another server has answered it.
+    /// Empty where one message over one connection carries both.
+    pub lost: Vec<ResourceKey>,
+    /// The read has told the owners of the older epochs of the resources that an ask has opened one for.
+    pub told: bool,
+}
+
+/// A durable note that an instance may have requests of this token in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EpochRow {
+    pub resource: ResourceKey,
+    pub instance: InstanceId,
+    pub opening: Opening,
+    pub token: Token,
+}
+
+/// A place in the order of one instance's epoch rows: by resource, then by opening.
+pub type Cursor = (ResourceKey, Opening);
+
+/// One of an instance's own epoch rows, and the mark of its resource (`None`: it has none).
+pub type OwnRow = (EpochRow, Option<Token>);
+
+/// What one step of a burial has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Burial {
+    /// The resources whose epochs went.
+    pub freed: Vec<ResourceKey>,
+    /// Where the next step begins; `None`: nothing is left.
+    pub next: Option<Cursor>,
+}
+
+/// An instance as the others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceRow {
+    pub id: InstanceId,
+    /// Counts its renewals; a counter that stands still for a whole lease is a dead owner.
+    pub renewals: i64,
+    pub lease: Duration,
+    pub settle: Duration,
+    /// How long its kernel may go on delivering what it had written (`upstream.undelivered`).
+    pub undelivered: Duration,
+    /// The digest of its route table; empty where none was recorded.
+    pub routes: String,
+    /// Declared dead. Never undone.
+    pub dead: bool,
+    /// `SQLite`: it ran on another machine, or before the last boot of this one. There the file's lock
+    /// does not say that it has ended.
+    pub elsewhere: bool,
+}
+
+impl InstanceRow {
+    /// Only epoch rows know it.
+    #[must_use]
+    pub fn is_orphan(&self) -> bool {
+        self.dead && self.lease.is_zero() && self.routes.is_empty()
+    }
+}
+
+/// The route table on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedRoutes {
+    /// As `config::RouteTable` writes it; `None` where no instance of a version that records it has
+    /// joined yet.
+    pub document: Option<String>,
+    /// What version 0.1.0 has recorded: (path, template). It never took a path out again.
+    pub templates: Vec<(String, String)>,
+}
+
+/// What an instance puts on record when it joins. The others reckon with it after its death.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Where its counter starts.
+    pub renewals: i64,
+    pub lease: Duration,
+    pub settle: Duration,
+    /// See [`InstanceRow::undelivered`].
+    pub undelivered: Duration,
+    /// See [`InstanceRow::routes`].
+    pub routes: String,
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs on; the namespace is in this era.
+    Alive(Era),
+    /// Somebody declared this id dead.
+    Dead,
+    /// No row knows this id: it was declared dead and is buried, or the store has lost it.
+    Unknown,
+}
+
+/// One mark, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkRow {
+    pub resource: ResourceKey,
+    pub token: Token,
+    /// The token is spent (`reuse: once`).
+    pub spent: bool,
+    pub era: Era,
+    /// When the mark last rose (or was overridden), in milliseconds since the Unix epoch, by the store's clock.
+    pub since_ms: i64,
+}
+
+/// One entry of the audit table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub resource: ResourceKey,
+    /// `override`, `advance` or `resolve`.
+    pub action: String,
+    pub before: Option<Token>,
+    pub after: Option<Token>,
+    pub reason: String,
+    pub actor: String,
+    /// Milliseconds since the Unix epoch, by the store's clock.
+    pub at_ms: i64,
+}
+
+/// How many marks a namespace has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub marks: u64,
+    /// There may be more: they have not all been counted yet.
+    pub more: bool,
+}
+
+/// What became of an operator's override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// The mark is `after` now, in the new era.
+    Done { before: Token, era: Era },
+    /// Refused: these epochs of the resource are open.
+    EpochsOpen(Vec<EpochRow>),
+    /// There is no mark to override.
+    Absent,
+}
+
+/// What instances tell each other. A lost or late one costs a poll interval and nothing else. Any login of the
+/// database can send one, so it is a hint to look and never believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// A newer token is durable, and waits for older epochs of the resource.
+    Newer {
+        resource: ResourceKey,
+        token: Token,
+        era: Era,
+        /// The instance that an older epoch is of; `None`: any may have one.
+        owner: Option<InstanceId>,
+    },
+    /// An epoch of the resource that somebody waits for was closed.
+    Closed { resource: ResourceKey },
+}
+
+/// What the listening side yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Notification(Notification),
+    /// The subscription was (re)established; something may have been missed: poll now.
+    Resumed,
+    /// Whether every notification arrives. The subscription has heard itself, after all that was told
+    /// before; or it has not for a while, or is broken.
+    Whole(bool),
+}
+
+/// Why a store call failed. Whatever the variant, the statement may still commit later.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No answer within `store.timeout`.
+    #[error("the store did not answer within {0:?}")]
+    Timeout(Duration),
+    /// A row lock was not to be had within `lock_timeout`. The batch can be split and tried again.
+    #[error("a row lock was not to be had in time: {0}")]
+    LockTimeout(String),
+    /// The store cannot be reached, or the connection broke.
+    #[error("the store cannot be reached: {0}")]
+    Connection(String),
+    /// The store answered with an error.
+    #[error("the store refused a statement: {0}")]
+    Statement(String),
+    /// The server answered with success, and with a warning: that is all that tells a commit whose wait for its
+    /// synchronous standby was cancelled from one that the standby has.
+    #[error("the server warned, so that nothing is concluded from its answer: {0}")]
+    Warned(String),
+    /// The store is not fit to hold marks (`fsync=off`, read-only, transaction pooling, schema
+    /// behind, file locked by another process …); says what to do.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl StoreError {
+    /// The label value of `fencepost_store_errors_total`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout(_) => "timeout",
+            Self::LockTimeout(_) => "lock-timeout",
+            Self::Connection(_) => "connection",
+            Self::Statement(_) => "statement",
+            Self::Warned(_) => "warned",
+            Self::Unfit(_) => "unfit",
+        }
+    }
+    /// Every value [`Self::kind`] can have.
+    pub const KINDS: [&'static str; 6] = [
+        "timeout",
+        "lock-timeout",
+        "connection",
+        "statement",
+        "warned",
+        "unfit",
+    ];
+}
