@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 
-use super::Peer;
 use super::guesses::Guesses;
+use super::peer::AdminPeer;
 use super::problem::Problem;
 use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
 use crate::metrics::{AdminRefusal, Metrics};
@@ -51,7 +51,7 @@ impl Access {
         mut request: Request,
         next: Next,
     ) -> Result<Response, Problem> {
-        let peer = Peer::of(&request);
+        let peer = AdminPeer::of(&request);
         if request.method() == Method::POST {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
@@ -61,7 +61,7 @@ impl Access {
         Ok(next.run(request).await)
     }
 
-    async fn write(&self, peer: &Peer, headers: &HeaderMap) -> Result<MayWrite, Problem> {
+    async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, Problem> {
         let file = self.settings.borrow().token_file.clone();
         let Some(file) = file else {
             return Err(writes_off(
@@ -81,7 +81,7 @@ impl Access {
         }
     }
 
-    async fn read(&self, peer: &Peer, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    async fn read(&self, peer: &AdminPeer, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         // A browser page whose name its owner has turned toward this machine (DNS rebinding) arrives over the
         // loopback, with that name.
         let known_host = peer.is_by_socket() || names_an_address(headers, uri);
@@ -128,7 +128,7 @@ impl Access {
 
     /// Whether the token that was given is one of those expected. The right one always counts, and at once, however
     /// many wrong ones came before.
-    async fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &Peer) -> bool {
+    async fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &AdminPeer) -> bool {
         // Digests are of one length, so that not even the length shows in the time taken.
         let given = Sha256::digest(given);
         let right = expected

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Peer;
+use super::peer::AdminPeer;
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::throttle::Throttle;
 
@@ -28,7 +28,7 @@ impl Guesses {
     }
 
     /// Notes a wrong token.
-    pub fn wrong(&self, peer: &Peer) {
+    pub fn wrong(&self, peer: &AdminPeer) {
         self.metrics.admin_refused(AdminRefusal::WrongToken);
         if let Some(left_out) = self.said.say(Instant::now()) {
             tracing::warn!(

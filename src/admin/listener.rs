@@ -23,8 +23,9 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::clients::{Client, Conduct, Connections, Place};
+use super::peer::AdminPeer;
 use super::stream::{self, Deadlined, Socket};
-use super::{AdminState, Peer, router};
+use super::{AdminState, router};
 use crate::config::AdminSettings;
 use crate::metrics::Metrics;
 
@@ -101,7 +102,7 @@ impl Port {
                 let (stream, address) = listener.accept().await?;
                 let client = Client::of(address.ip());
                 let to = stream.local_addr()?;
-                let peer = Peer {
+                let peer = AdminPeer {
                     text: address.to_string().into(),
                     client,
                     local: [client, Client::of(to.ip())] == [Client::Loopback; 2],
@@ -114,7 +115,7 @@ impl Port {
                 // The kernel vouches for the user id of whoever holds the other end.
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let text = user.map(|uid| format!("unix, uid {uid}").into());
-                let peer = Peer {
+                let peer = AdminPeer {
                     text: text.unwrap_or_else(|| "unix".into()),
                     client: Client::User(user),
                     local: true,
@@ -126,7 +127,7 @@ impl Port {
         Ok(())
     }
 
-    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, mut peer: Peer) {
+    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, mut peer: AdminPeer) {
         let place = self.connections.enter(peer.client, Instant::now());
         peer.conduct = place.conduct();
         let stream = Deadlined::new(stream, place.closed(), Arc::clone(&self.metrics));
@@ -144,7 +145,7 @@ impl Port {
     }
 
     /// Shakes hands where the port has TLS, with the certificate that is in force now.
-    async fn serve<S: Socket>(&self, stream: Deadlined<S>, peer: &Peer, place: &Place) {
+    async fn serve<S: Socket>(&self, stream: Deadlined<S>, peer: &AdminPeer, place: &Place) {
         let tls = self.settings.borrow().tls.clone();
         let Some(tls) = tls else {
             return self.http(stream, peer, place).await;
@@ -163,7 +164,7 @@ impl Port {
         }
     }
 
-    async fn http<S>(&self, stream: S, peer: &Peer, place: &Place)
+    async fn http<S>(&self, stream: S, peer: &AdminPeer, place: &Place)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {

@@ -20,8 +20,9 @@ use super::json::{
     AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
     ResolveBody, UnknownList, View,
 };
+use super::peer::AdminPeer;
 use super::problem::Problem;
-use super::{AdminState, BODY_LIMIT, Peer};
+use super::{AdminState, BODY_LIMIT};
 use crate::routing::{Decision, ResourceKey};
 use crate::store::{Override, StoreError};
 
@@ -140,7 +141,7 @@ pub async fn act(
     Extension(_): Extension<MayWrite>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let peer = Peer::of(&request).text;
+    let peer = AdminPeer::of(&request).text;
     let (head, body) = request.into_parts();
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named: `…%2Fadvance`.
     let (raw_key, verb) = behind_marks(&head.uri)?

@@ -36,6 +36,7 @@ mod health;
 mod json;
 mod listener;
 mod marks;
+mod peer;
 mod problem;
 mod readiness;
 mod room;
@@ -59,7 +60,6 @@ use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
 pub(crate) use self::clients::CONNECTIONS;
-use self::clients::{Client, Conduct};
 pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
 pub use self::listener::{Listener, serve};
@@ -90,34 +90,6 @@ pub struct AdminState {
     pub readiness: Arc<Readiness>,
     /// As a reload leaves them.
     pub settings: watch::Receiver<AdminSettings>,
-}
-
-/// Who asks: an address, or the user at the other end of a Unix socket. A request extension.
-#[derive(Clone, Debug)]
-struct Peer {
-    text: Arc<str>,
-    client: Client,
-    /// Both ends of the connection are on the loopback, or it is a Unix socket's. A connection that another proxy
-    /// of the pod hands on from the network comes to the pod's own address.
-    local: bool,
-    conduct: Conduct,
-}
-
-impl Peer {
-    /// Who sent this request. One that came without a word about that came over no connection, and may nothing.
-    fn of<B>(request: &axum::http::Request<B>) -> Self {
-        let peer = request.extensions().get::<Self>().cloned();
-        peer.unwrap_or_else(|| Self {
-            text: "unknown".into(),
-            client: Client::User(None),
-            local: false,
-            conduct: Conduct::default(),
-        })
-    }
-
-    fn is_by_socket(&self) -> bool {
-        matches!(self.client, Client::User(_))
-    }
 }
 
 /// The admin port's routes and layers.

@@ -14,7 +14,8 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::clients::Client;
-use super::{Peer, problem};
+use super::peer::AdminPeer;
+use super::problem;
 use crate::counts::{Counted, Counts};
 use crate::metrics::{AdminRefusal, Metrics};
 
@@ -50,7 +51,7 @@ impl Room {
 
     /// A layer: answers if there is room, until the answer has been taken by its connection.
     pub async fn serve(self: Arc<Self>, request: Request, next: Next) -> Response {
-        let Some(held) = self.enter(Peer::of(&request).client) else {
+        let Some(held) = self.enter(AdminPeer::of(&request).client) else {
             self.metrics.admin_refused(AdminRefusal::Overloaded);
             return problem::shed().into_response();
         };

@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use self::fake::{Admin, Answer, READER, SECRET, key};
+use super::clients::{Client, Conduct};
+use super::peer::AdminPeer;
 use super::*;
 use crate::metrics::Outcome;
 use crate::rejections::Refusal;
@@ -456,7 +458,7 @@ async fn no_token_file_no_writes() {
 
 /// A read of marks from the network, with these header lines.
 async fn read_from_afar(admin: &Admin, headers: &[(&'static str, &str)]) -> Answer {
-    let mut request = Request::get("/v1/marks").extension(Peer {
+    let mut request = Request::get("/v1/marks").extension(AdminPeer {
         text: "192.0.2.7:5000".into(),
         client: Client::of("192.0.2.7".parse().expect("an address")),
         local: false,

@@ -13,9 +13,8 @@ use tokio::sync::{Notify, watch};
 use tower::ServiceExt;
 
 use crate::admin::clients::{Client, Conduct};
-use crate::admin::{
-    AdminState, Control, ControlError, MarkView, Peer, Readiness, UnknownView, router,
-};
+use crate::admin::peer::AdminPeer;
+use crate::admin::{AdminState, Control, ControlError, MarkView, Readiness, UnknownView, router};
 use crate::config::AdminSettings;
 use crate::config::settings::Mode;
 use crate::metrics::Metrics;
@@ -284,7 +283,7 @@ impl Admin {
 
     /// Sends a request over the loopback, if it does not say that it comes from elsewhere.
     pub(super) async fn send(&self, mut request: Request<Body>) -> Answer {
-        request.extensions_mut().get_or_insert_with(|| Peer {
+        request.extensions_mut().get_or_insert_with(|| AdminPeer {
             text: "unknown".into(),
             client: Client::Loopback,
             local: true,
