@@ -10,10 +10,14 @@
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is not
 //! among the connection's own fields (7.6.1). What it may say is [`trailers`]' business.
 
+mod connection;
+mod edit;
+mod fields;
 pub mod hops;
 pub mod hosts;
 pub mod identity;
 pub mod media;
+pub(super) mod names;
 mod pairs;
 pub mod trace;
 pub mod trailers;
@@ -21,14 +25,18 @@ pub mod via;
 
 use std::net::IpAddr;
 
-use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
-};
+use http::header::{TE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+pub use self::connection::connection_has;
+use self::connection::connection_named;
+use self::edit::{append, remove_where, set};
+pub use self::fields::{FieldError, at_most_one, single, text};
+use self::names::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO, HOP_BY_HOP, is_fencing};
+pub use self::names::{method_override, path_override, same_name};
 use self::trailers::TrailerRules;
 use self::via::Via;
-use super::{idempotency::Choice, spare};
+use super::idempotency::Choice;
 use crate::routing::{KeyError, ResourceKey, Token};
 
 /// The token of a request; of a claim, too.
@@ -42,169 +50,9 @@ pub const TARGET: HeaderName = HeaderName::from_static("x-fencing-target");
 /// How the proxy's own answers are told from the upstream's.
 pub const OUTCOME: HeaderName = HeaderName::from_static("x-fencing-outcome");
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-
-const METHOD_OVERRIDES: [&str; 4] = [
-    "x-http-method-override",
-    "x-http-method",
-    "x-method-override",
-    "x-method",
-];
-
-/// Fields by which frameworks route in place of the request's own target (Symfony, Zend, IIS). Others
-/// that carry a path (`X-Original-URI`, `X-Forwarded-Uri`, `X-Forwarded-Prefix`,
-/// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed by.
-const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
-
-/// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
-static HOP_BY_HOP: [HeaderName; 10] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-authentication-info"),
-    HeaderName::from_static("http2-settings"),
-];
-
-/// Whether a server that turns headers into variables, as CGI has it (RFC 3875, 4.1.18), knows both
-/// by one name: letters without case, and every sign taken for `-`.
-#[must_use]
-pub fn same_name(name: &HeaderName, dashed: &str) -> bool {
-    let name = name.as_str().as_bytes();
-    name.len() == dashed.len()
-        && name
-            .iter()
-            .zip(dashed.as_bytes())
-            .all(|(one, other)| plain(*one) == plain(*other))
-}
-
-/// One letter of a name, as [`same_name`] compares it.
-fn plain(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() {
-        byte.to_ascii_lowercase()
-    } else {
-        b'-'
-    }
-}
-
-/// Why a field whose one value matters has none.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FieldError {
-    /// A second line.
-    #[error("{0} is given more than once; send one line")]
-    Repeated(HeaderName),
-    /// A name that some servers take for the right one, alone or beside it.
-    #[error("{twin} is the same as {name} for some servers; send {name} only")]
-    Twin {
-        /// As it should be written.
-        name: HeaderName,
-        /// As it was.
-        twin: HeaderName,
-    },
-    /// `Connection` names the field, so that the next server would not see it.
-    #[error("{0} is named in Connection, which would take it off the request; leave it out there")]
-    Dropped(HeaderName),
-    /// Neither visible ASCII nor UTF-8.
-    #[error("{0} is not UTF-8; send it in ASCII or UTF-8")]
-    NotText(HeaderName),
-    /// It has no value of the kind that it must have.
-    #[error("{name} is not {wanted}")]
-    Malformed {
-        name: HeaderName,
-        /// What it must be.
-        wanted: &'static str,
-    },
-}
-
-/// The only value of a field; `None` if it is absent.
-pub fn single<'a>(
-    headers: &'a HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<&'a HeaderValue>, FieldError> {
-    if let Some(twin) = headers
-        .keys()
-        .find(|known| *known != name && same_name(known, name.as_str()))
-    {
-        return Err(FieldError::Twin {
-            name: name.clone(),
-            twin: twin.clone(),
-        });
-    }
-    let mut lines = headers.get_all(name).iter();
-    let first = lines.next();
-    if lines.next().is_some() {
-        return Err(FieldError::Repeated(name.clone()));
-    }
-    Ok(first)
-}
-
 /// The raw token of a request.
 pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldError> {
     single(headers, &TOKEN)
-}
-
-/// The text of a field that a key is made of (`{header.x-tenant}`), or that names something: one
-/// line, UTF-8, no white space around it, and sure to reach the upstream.
-pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, FieldError> {
-    let Some(value) = single(headers, name)? else {
-        return Ok(None);
-    };
-    if connection_options(headers)
-        .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
-    {
-        return Err(FieldError::Dropped(name.clone()));
-    }
-    let text = std::str::from_utf8(value.as_bytes());
-    text.map(|text| Some(text.trim_matches([' ', '\t'])))
-        .map_err(|_| FieldError::NotText(name.clone()))
-}
-
-/// Whether a method that looks safe may be another one to the upstream.
-#[must_use]
-pub fn method_override(headers: &HeaderMap) -> bool {
-    headers
-        .keys()
-        .any(|name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known)))
-}
-
-/// A field that names another path beside the request's own.
-#[must_use]
-pub fn path_override(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| is_path_override(name))
-}
-
-fn is_path_override(name: &HeaderName) -> bool {
-    PATH_OVERRIDES.iter().any(|known| same_name(name, known))
-}
-
-/// Whether there is no second line of a field, in any spelling of its name.
-pub fn at_most_one(headers: &HeaderMap, name: &str) -> Result<(), FieldError> {
-    let mut lines = headers.iter().filter(|(known, _)| same_name(known, name));
-    match (lines.next(), lines.next()) {
-        (Some(_), Some((name, _))) => Err(FieldError::Repeated(name.clone())),
-        _ => Ok(()),
-    }
-}
-
-/// The members of all `Connection` lines.
-fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-}
-
-/// Whether `Connection` has this option.
-#[must_use]
-pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
-    connection_options(headers).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
 
 /// Takes off what belongs to one connection: the fields of [`HOP_BY_HOP`] and those that `Connection`
@@ -217,95 +65,9 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     });
 }
 
-/// The fields that `Connection` names and may name.
-fn connection_named(headers: &HeaderMap) -> Vec<HeaderName> {
-    connection_options(headers)
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
-        .filter(|name| !end_to_end(name.as_str()))
-        .collect()
-}
-
-/// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
-/// authenticates or decides by them.
-fn end_to_end(name: &str) -> bool {
-    const PREFIXES: [&str; 7] = [
-        "content-",
-        "if-",
-        "accept",
-        "x-forwarded-",
-        "x-fencing-",
-        "access-control-",
-        "sec-",
-    ];
-    const NAMES: [&str; 27] = [
-        "host",
-        "authorization",
-        "cookie",
-        "set-cookie",
-        "cache-control",
-        "pragma",
-        "expires",
-        "date",
-        "age",
-        "vary",
-        "etag",
-        "last-modified",
-        "location",
-        "range",
-        "expect",
-        "origin",
-        "referer",
-        "user-agent",
-        "forwarded",
-        "via",
-        "max-forwards",
-        "traceparent",
-        "tracestate",
-        "idempotency-key",
-        "www-authenticate",
-        "trailer",
-        "retry-after",
-    ];
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
 /// Takes off every `X-Fencing-…`, in dashes, underscores or any mixture.
 pub fn strip_fencing(headers: &mut HeaderMap) {
     remove_where(headers, is_fencing);
-}
-
-fn is_fencing(name: &HeaderName) -> bool {
-    let prefix = b"x-fencing-";
-    let name = name.as_str().as_bytes();
-    name.len() >= prefix.len()
-        && prefix
-            .iter()
-            .zip(name)
-            .all(|(one, other)| *one == plain(*other))
-}
-
-/// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
-fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    if !headers.keys().any(&unwanted) {
-        return;
-    }
-    let mut kept = spare::map();
-    kept.reserve(headers.capacity());
-    let mut current = None;
-    for (name, value) in headers.drain() {
-        // A field's further lines come without its name.
-        current = name.or(current);
-        if let Some(name) = current.as_ref().filter(|name| !unwanted(name)) {
-            kept.append(name, value);
-        }
-    }
-    spare::keep_map(std::mem::replace(headers, kept));
-}
-
-/// Sets a field to one value, and takes off what other servers may know by its name.
-fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    remove_where(headers, |known| same_name(known, name.as_str()));
-    headers.insert(name, value);
 }
 
 /// What goes upstream with a request besides what the client sent.
@@ -406,25 +168,6 @@ pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via)
 #[must_use]
 pub fn forwarded_for(ip: IpAddr) -> Option<HeaderValue> {
     HeaderValue::try_from(ip.to_canonical().to_string()).ok()
-}
-
-/// Adds a member to a field that is a list, on one line with those before it.
-fn append(headers: &mut HeaderMap, name: HeaderName, member: HeaderValue) {
-    if !headers.contains_key(&name) {
-        headers.insert(name, member);
-        return;
-    }
-    let mut line = Vec::new();
-    for value in headers.get_all(&name) {
-        let value = value.as_bytes().trim_ascii();
-        if !value.is_empty() {
-            line.extend_from_slice(value);
-            line.extend_from_slice(b", ");
-        }
-    }
-    line.extend_from_slice(member.as_bytes());
-    // Joined of valid values, so it is valid; if not, ours alone is.
-    headers.insert(name, HeaderValue::try_from(line).unwrap_or(member));
 }
 
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.

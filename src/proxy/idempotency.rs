@@ -11,7 +11,7 @@ use std::fmt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-use super::headers::same_name;
+use super::headers::names::same_name;
 use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
 use crate::routing::{ResourceKey, Token};
 

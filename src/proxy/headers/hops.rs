@@ -4,7 +4,7 @@
 use http::header::MAX_FORWARDS;
 use http::{HeaderMap, HeaderValue};
 
-use super::{FieldError, single};
+use super::fields::{FieldError, single};
 
 /// How often the request may still be forwarded; `None`: as often as it takes.
 pub fn left(headers: &HeaderMap) -> Result<Option<u32>, FieldError> {

@@ -3,8 +3,9 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::fields::FieldError;
+use super::names::FORWARDED_HOST;
 use super::pairs::pair;
-use super::{FORWARDED_HOST, FieldError};
 use crate::routing::host_name;
 
 /// Whether every host that the header names besides its own is `host`, as keys have it: without case,

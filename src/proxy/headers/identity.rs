@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 
-use super::remove_where;
+use super::edit::remove_where;
 use crate::routing::names_a_peer;
 
 pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");

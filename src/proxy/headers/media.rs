@@ -5,8 +5,8 @@
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
+use super::fields::{FieldError, single};
 use super::pairs::pair;
-use super::{FieldError, single};
 use crate::wire::head::is_token;
 
 const WANTED: &str = "application/json or a type that ends in +json, in UTF-8; the resource key of \

@@ -7,9 +7,11 @@
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{
-    HOP_BY_HOP, METHOD_OVERRIDES, connection_named, end_to_end, identity, is_fencing,
-    is_path_override, plain, remove_where, same_name,
+use super::connection::connection_named;
+use super::edit::remove_where;
+use super::identity;
+use super::names::{
+    HOP_BY_HOP, METHOD_OVERRIDES, end_to_end, is_fencing, is_path_override, plain, same_name,
 };
 
 /// What may not stand in one message's trailers.

@@ -8,7 +8,7 @@
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
-use super::append;
+use super::edit::append;
 
 /// How many intermediaries a request may have passed. A loop through several proxies that each have a
 /// new name on every round (restarts, replicas behind one balancer) ends here.
