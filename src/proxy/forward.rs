@@ -51,7 +51,7 @@ use super::memory::Share;
 use super::reply::ClientBody;
 use super::respond::{Refusal, Why};
 use super::tunnel::{End, Opening, Tunnel};
-use super::upstream::{Fate, Hold, ResponseBody, Upstream};
+use super::upstream::{Hold, RequestFate, ResponseBody, Upstream};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::{Permit, Sending};
 use crate::metrics::{Outcome, RouteMetrics};
@@ -198,7 +198,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>,
         Err(failed) => {
             drop(upload);
             let refusal = match failed.give_up(hold, cuts).await {
-                Fate::WithoutEffect => {
+                RequestFate::WithoutEffect => {
                     sending.settled();
                     let given = match spend {
                         Some(name) => fencing.give_back(&key, token, name).await,
@@ -206,7 +206,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>,
                     };
                     failed.without_effect(!given)
                 }
-                Fate::Unknown => {
+                RequestFate::Unknown => {
                     drop(sending);
                     failed.unknown(limits)
                 }

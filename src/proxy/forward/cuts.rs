@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::Limits;
 use crate::fencing::barrier::Sending;
 use crate::proxy::respond::{Refusal, Why};
-use crate::proxy::upstream::{Fate, Hold, SendError};
+use crate::proxy::upstream::{Hold, RequestFate, SendError};
 
 /// Why there is no response head.
 pub(super) enum Failed {
@@ -17,10 +17,10 @@ pub(super) enum Failed {
 
 impl Failed {
     /// Makes sure that nothing more of the request arrives.
-    pub(super) async fn give_up(&self, hold: Hold, cuts: Cuts<'_>) -> Fate {
+    pub(super) async fn give_up(&self, hold: Hold, cuts: Cuts<'_>) -> RequestFate {
         if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
             hold.disarm();
-            return Fate::WithoutEffect;
+            return RequestFate::WithoutEffect;
         }
         give_up(hold, cuts).await
     }
@@ -46,10 +46,10 @@ impl Failed {
 }
 
 /// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
-pub(super) async fn give_up(hold: Hold, cuts: Cuts<'_>) -> Fate {
+pub(super) async fn give_up(hold: Hold, cuts: Cuts<'_>) -> RequestFate {
     tokio::select! {
         biased;
-        () = cuts.cutoff.cancelled() => Fate::Unknown,
+        () = cuts.cutoff.cancelled() => RequestFate::Unknown,
         fate = hold.give_up() => fate,
     }
 }

@@ -16,12 +16,12 @@
 //! (G5).
 
 mod connect;
+mod errors;
 mod http1;
 mod http2;
 mod response;
 mod socket;
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,43 +29,18 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 
 use self::connect::{Address, Connecting, Tls};
+pub use self::errors::UpstreamError;
+pub(crate) use self::errors::{RequestFate, ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
-use self::http1::{Http1Pending, Http1Pool};
-use self::http2::{Http2Pool, Reservation};
-pub(crate) use self::response::{Fate, Hold, PendingResponse, ResponseBody, SendError};
+use self::http1::{Http1Pending, Http1Pool, Http1PoolSettings};
+use self::http2::{Http2Pool, Http2PoolSettings, Reservation};
+pub(crate) use self::response::{Hold, PendingResponse, ResponseBody};
 use self::socket::LeaseGuard;
 use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
-
-/// Why the upstream cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum UpstreamError {
-    #[error("upstream.url: {0} is not an authority: {1}")]
-    Authority(String, http::uri::InvalidUri),
-    #[error(
-        "the system's root certificates cannot be read: {0}; upstream.tls.ca_file names others"
-    )]
-    Roots(io::Error),
-}
-
-/// Why a request cannot be sent. Nothing of it was.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReserveError {
-    #[error("{0}")]
-    Unreachable(String),
-    #[error("the lease under which this request was admitted has ended")]
-    Ended,
-    /// All streams of all connections that may be opened were in use for as long as the request may
-    /// wait.
-    #[error("no HTTP/2 stream was free in time")]
-    Full,
-    /// The configuration was read again while the request waited.
-    #[error("the connections of this configuration take no more requests")]
-    Retired,
-}
 
 /// The connections of one kind.
 #[derive(Clone)]
@@ -107,7 +82,10 @@ impl Reserved {
                 let hold = Hold::http1(pending.occupied());
                 (PendingResponse::Http1(pending), hold)
             }
-            Self::Http2(reservation) => reservation.send(request),
+            Self::Http2(reservation) => {
+                let (pending, exchange) = reservation.send(request);
+                (PendingResponse::Http2(pending), Hold::http2(exchange))
+            }
         }
     }
 }
@@ -154,7 +132,7 @@ impl Setup {
         let connecting = Connecting::new(address, tls, guard, self.connect_timeout);
         let overtime = (!fenced).then_some(self.timeout);
         if self.h2 {
-            return Connections::Http2(Http2Pool::new(http2::PoolSettings {
+            return Connections::Http2(Http2Pool::new(Http2PoolSettings {
                 connecting,
                 fenced,
                 overtime,
@@ -164,7 +142,7 @@ impl Setup {
                 metrics: Arc::clone(&self.metrics),
             }));
         }
-        Connections::Http1(Arc::new(Http1Pool::new(http1::PoolOptions {
+        Connections::Http1(Arc::new(Http1Pool::new(Http1PoolSettings {
             connecting,
             fenced,
             idle_timeout: self.idle_timeout,
@@ -302,21 +280,6 @@ impl Upstream {
             HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),
         }
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -8,29 +8,10 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
+use super::errors::{RequestFate, SendError};
 use super::http1::{Http1Body, Http1Pending, Occupied, Upgraded};
 use super::http2::{Http2Body, Http2Exchange, Http2Response};
 use crate::proxy::body::BoxError;
-
-/// Why there is no response head. Each with its causes, in one line.
-#[derive(Debug)]
-pub(crate) enum SendError {
-    /// Nothing was written, and nothing will be.
-    NotSent(String),
-    /// The upstream says that it has not processed the request, and will not.
-    Refused(String),
-    /// A byte may have been written.
-    Broken(String),
-}
-
-/// What is known of a request that was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It was not written, or not processed, and will not be.
-    WithoutEffect,
-    /// It may have arrived, in part or whole. Nothing more of it will.
-    Unknown,
-}
 
 /// The response to come. Dropped, nothing more of the request is handed over.
 #[must_use = "a request is sent as its response is waited for"]
@@ -72,13 +53,9 @@ impl Hold {
         Self(connection.cloned().map(Carrier::Http1))
     }
 
-    pub(super) fn http2(exchange: Http2Exchange) -> Self {
-        Self(Some(Carrier::Http2(exchange)))
-    }
-
-    /// Of a request that was not handed over.
-    pub(super) fn none() -> Self {
-        Self(None)
+    /// `None`: the request was not handed over.
+    pub(super) fn http2(exchange: Option<Http2Exchange>) -> Self {
+        Self(exchange.map(Carrier::Http2))
     }
 
     /// The exchange is over. What the connection is still good for is not decided here.
@@ -90,10 +67,10 @@ impl Hold {
     ///
     /// Over HTTP/1 the connection is reset. Over HTTP/2 others share it: the stream is reset, and the
     /// connection too, unless the upstream confirms that it has read all that was sent.
-    pub(crate) async fn give_up(mut self) -> Fate {
+    pub(crate) async fn give_up(mut self) -> RequestFate {
         // Armed until it is done: this future may be dropped.
         let fate = match &mut self.0 {
-            None | Some(Carrier::Http1(_)) => return Fate::Unknown,
+            None | Some(Carrier::Http1(_)) => return RequestFate::Unknown,
             Some(Carrier::Http2(exchange)) => exchange.give_up().await,
         };
         self.disarm();

@@ -9,9 +9,9 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use super::RESPONSE_LIMITS;
 use super::connection::{Connection, Upgraded};
 use super::head;
+use super::limits::RESPONSE_LIMITS;
 use super::pool::Http1Pool;
 use super::tail::ReadHalf;
 use crate::proxy::body::BoxError;

@@ -27,7 +27,7 @@ impl Occupied {
     }
 
     /// Resets the connection, if the exchange still has one.
-    pub(in crate::proxy::upstream) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         // Held meanwhile: the connection cannot go back to the pool.
         let switch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(switch) = &*switch {

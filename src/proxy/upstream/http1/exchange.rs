@@ -12,12 +12,13 @@ use http::{Method, Request, Response};
 use super::body::Http1Body;
 use super::connection::{Connection, Occupied, Upgraded};
 use super::head::{self, FieldPlaces};
+use super::limits::RESPONSE_LIMITS;
 use super::pool::Http1Pool;
 use super::tail::ReadHalf;
 use super::upload::{Outgoing, Unwritten};
-use super::{RESPONSE_LIMITS, SendError, chain};
 use crate::proxy::body::UpstreamBody;
 use crate::proxy::headers;
+use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::socket::LAPSED;
 use crate::wire::answers::{AnswerReader, Asked, Content, Fault, Head};
 use crate::wire::response::ResponseHead;
@@ -39,10 +40,7 @@ enum Broke {
 }
 
 impl Http1Pending {
-    pub(in crate::proxy::upstream) fn new(
-        pool: Arc<Http1Pool>,
-        request: Request<UpstreamBody>,
-    ) -> Self {
+    pub(crate) fn new(pool: Arc<Http1Pool>, request: Request<UpstreamBody>) -> Self {
         let asked = Asked {
             head: *request.method() == Method::HEAD,
             upgrade: request.headers().contains_key(UPGRADE),
@@ -56,15 +54,13 @@ impl Http1Pending {
     }
 
     /// The connection that it goes over, if it is fenced.
-    pub(in crate::proxy::upstream) const fn occupied(&self) -> Option<&Occupied> {
+    pub(crate) const fn occupied(&self) -> Option<&Occupied> {
         self.occupied.as_ref()
     }
 
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a
     /// fenced request.
-    pub(in crate::proxy::upstream) async fn response(
-        mut self: Box<Self>,
-    ) -> Result<Response<Http1Body>, SendError> {
+    pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
         // What `self` has is dropped behind the connection that is declared below: see the module's page.
         let mut reused = true;
         let mut connection = if let Some(connection) = self.pool.take() {

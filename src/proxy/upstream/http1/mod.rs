@@ -25,6 +25,7 @@ mod body;
 mod connection;
 mod exchange;
 mod head;
+mod limits;
 mod pool;
 mod tail;
 #[cfg(test)]
@@ -33,16 +34,6 @@ mod upload;
 
 pub(crate) use self::body::Http1Body;
 pub(crate) use self::connection::{Occupied, Upgraded};
-pub(super) use self::exchange::Http1Pending;
+pub(crate) use self::exchange::Http1Pending;
 pub(crate) use self::pool::Http1Pool;
-pub(super) use self::pool::PoolOptions;
-use super::{SendError, chain};
-use crate::wire::head::HeadLimits;
-
-/// What the head of a response may have; nothing of it passes before it is whole. No setting: a larger
-/// one is a fault of the upstream that somebody has to look at.
-const RESPONSE_LIMITS: HeadLimits = HeadLimits {
-    bytes: 60 << 10,
-    fields: 100,
-    target: 0,
-};
+pub(crate) use self::pool::Http1PoolSettings;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::connection::{Connection, Look};
 use crate::proxy::upstream::connect::Connecting;
+use crate::proxy::upstream::errors::chain;
 use crate::wire::answers::Fault;
 use crate::worker;
 
@@ -26,7 +27,7 @@ const SWEEP: Duration = Duration::from_millis(500);
 const MOST_SHARDS: usize = 64;
 
 /// What [`Http1Pool::new`] takes.
-pub(in crate::proxy::upstream) struct PoolOptions {
+pub(crate) struct Http1PoolSettings {
     pub connecting: Connecting,
     /// It is for requests with a permit.
     pub fenced: bool,
@@ -38,7 +39,7 @@ pub(in crate::proxy::upstream) struct PoolOptions {
 
 /// Connections of one kind.
 pub(crate) struct Http1Pool {
-    pub(super) options: PoolOptions,
+    pub(super) options: Http1PoolSettings,
     shards: Box<[Shelf]>,
     /// A sweep runs.
     swept: AtomicBool,
@@ -65,7 +66,7 @@ impl Shelf {
 }
 
 impl Http1Pool {
-    pub(in crate::proxy::upstream) fn new(options: PoolOptions) -> Self {
+    pub(crate) fn new(options: Http1PoolSettings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = cores.min(MOST_SHARDS);
         Self {
@@ -107,7 +108,7 @@ impl Http1Pool {
     /// With the causes, in one line. Nothing was written.
     pub(super) async fn open(&self) -> Result<Connection, String> {
         let opened = self.options.connecting.open().await;
-        let io = opened.map_err(|error| super::chain(&*error))?;
+        let io = opened.map_err(|error| chain(&*error))?;
         let mut connection = Connection::new(io);
         match connection.look() {
             Look::Quiet => Ok(connection),
@@ -142,7 +143,7 @@ impl Http1Pool {
     }
 
     /// Closes what is idle, and from now on whatever becomes idle.
-    pub(in crate::proxy::upstream) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         for shelf in &self.shards {
             let idle = std::mem::take(&mut *shelf.lock());

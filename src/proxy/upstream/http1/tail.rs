@@ -12,7 +12,7 @@ use super::upload::{Outgoing, Unwritten};
 use crate::proxy::upstream::socket::LAPSED;
 
 /// A connection that two tasks use.
-struct SharedConnection {
+struct SplitConnection {
     /// Short sections, never across an await.
     halves: Mutex<Halves>,
     pool: Arc<Http1Pool>,
@@ -55,7 +55,7 @@ impl Halves {
     }
 }
 
-impl SharedConnection {
+impl SplitConnection {
     fn new(connection: Connection, pool: &Arc<Http1Pool>) -> Self {
         Self {
             halves: Mutex::new(Halves {
@@ -108,12 +108,12 @@ impl SharedConnection {
 }
 
 /// The reader's side. Dropped before the answer's end, it drops the connection.
-pub(super) struct ReadHalf(Arc<SharedConnection>);
+pub(super) struct ReadHalf(Arc<SplitConnection>);
 
 impl ReadHalf {
     /// Has a task write the rest of the request.
     pub(super) fn of(connection: Connection, outgoing: Outgoing, pool: &Arc<Http1Pool>) -> Self {
-        let shared = Arc::new(SharedConnection::new(connection, pool));
+        let shared = Arc::new(SplitConnection::new(connection, pool));
         tokio::spawn(Arc::clone(&shared).finish(outgoing));
         Self(shared)
     }

@@ -18,6 +18,7 @@ use super::*;
 use crate::proxy::body::{Upload, UpstreamBody};
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::upstream::connect::{Address, Connecting};
+use crate::proxy::upstream::errors::SendError;
 use crate::wire::spelling::Spelling;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -37,7 +38,7 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
-        let pool = Http1Pool::new(PoolOptions {
+        let pool = Http1Pool::new(Http1PoolSettings {
             connecting: Connecting::new(address, None, None, LONG),
             fenced: false,
             idle_timeout,

@@ -13,14 +13,17 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::response::{Fate, Hold, PendingResponse, SendError};
+use super::pool::Reservation;
 use super::upload::{Overtime, send_body};
-use super::{Reservation, chain};
 use crate::proxy::body::{BoxError, UpstreamBody};
+use crate::proxy::upstream::errors::{RequestFate, SendError, chain};
 
 impl Reservation {
-    /// Sends the request on the reserved stream.
-    pub(crate) fn send(mut self, request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
+    /// Sends the request on the reserved stream. There is no exchange if it was not handed over.
+    pub(crate) fn send(
+        mut self,
+        request: Request<UpstreamBody>,
+    ) -> (Result<Http2Response, SendError>, Option<Http2Exchange>) {
         let (mut head, body) = request.into_parts();
         let ended = body.is_end_stream();
         // As an HTTP/1 request would say it (RFC 9110, 8.6).
@@ -45,14 +48,14 @@ impl Reservation {
             Err(error) => {
                 // No stream was opened.
                 let failed = SendError::NotSent(chain(&error));
-                return (PendingResponse::Http2(Err(failed)), Hold::none());
+                return (Err(failed), None);
             }
         };
         let number = response.stream_id().as_u32();
         let (reservation, stop) = (Arc::new(self), CancellationToken::new());
         let overtime = Overtime {
             answered: CancellationToken::new(),
-            patience: reservation.pool.settings.overtime,
+            patience: reservation.overtime(),
         };
         let answered = overtime.answered.clone();
         let upload = if ended {
@@ -78,7 +81,7 @@ impl Reservation {
             stop,
             reservation,
         };
-        (PendingResponse::Http2(Ok(pending)), Hold::http2(exchange))
+        (Ok(pending), Some(exchange))
     }
 }
 
@@ -111,19 +114,15 @@ struct Unanswered {
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
-        let Reservation {
-            pool, connection, ..
-        } = &*self.reservation;
-        if !pool.settings.fenced && connection.heard() == self.heard {
+        let connection = &self.reservation.connection;
+        if !self.reservation.is_fenced() && connection.heard() == self.heard {
             connection.suspect();
         }
     }
 }
 
 impl Http2Response {
-    pub(in crate::proxy::upstream) async fn response(
-        self,
-    ) -> Result<Response<Http2Body>, SendError> {
+    pub(crate) async fn response(self) -> Result<Response<Http2Body>, SendError> {
         let Self {
             response,
             stop,
@@ -185,8 +184,8 @@ enum Uploading {
 }
 
 impl Http2Exchange {
-    /// See [`Hold::give_up`].
-    pub(in crate::proxy::upstream) async fn give_up(&mut self) -> Fate {
+    /// See [`Hold::give_up`](crate::proxy::upstream::Hold::give_up).
+    pub(crate) async fn give_up(&mut self) -> RequestFate {
         self.stop.cancel();
         let ended = match &mut self.upload {
             Uploading::Running(upload) => Some(upload.await),
@@ -202,13 +201,13 @@ impl Http2Exchange {
             stream.send_reset(Reason::CANCEL);
         }
         if self.reservation.connection.confirms(self.number).await {
-            return Fate::Unknown;
+            return RequestFate::Unknown;
         }
         self.reset()
     }
 
     /// Resets the connection, and so all that share it.
-    pub(in crate::proxy::upstream) fn reset(&self) -> Fate {
+    pub(crate) fn reset(&self) -> RequestFate {
         self.stop.cancel();
         let connection = &self.reservation.connection;
         if connection.reset() {
@@ -218,9 +217,9 @@ impl Http2Exchange {
             );
         }
         if connection.opened().possibly(self.number) {
-            Fate::Unknown
+            RequestFate::Unknown
         } else {
-            Fate::WithoutEffect
+            RequestFate::WithoutEffect
         }
     }
 }

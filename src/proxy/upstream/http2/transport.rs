@@ -9,7 +9,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,38 +21,6 @@ use crate::proxy::upstream::connect::UpstreamIo;
 /// The length of the preface (RFC 9113, 3.4), which precedes the first frame.
 const PREFACE: usize = 24;
 const HEADERS: u8 = 1;
-
-/// The newest stream that has been opened, and whether the way is free.
-#[derive(Debug, Default)]
-pub(super) struct OpenedStreams {
-    /// Noted before the write.
-    possibly: AtomicU32,
-    /// Noted after it.
-    surely: AtomicU32,
-    /// The last write, or flush, has not come to its end.
-    blocked: AtomicBool,
-}
-
-impl OpenedStreams {
-    /// Whether the head of this stream's HEADERS may have been written.
-    pub(super) fn possibly(&self, stream: u32) -> bool {
-        self.possibly.load(Ordering::Acquire) >= stream
-    }
-
-    /// Whether it has been.
-    pub(super) fn surely(&self, stream: u32) -> bool {
-        self.surely.load(Ordering::Acquire) >= stream
-    }
-
-    /// Whether something waits to be written.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Acquire)
-    }
-
-    fn tried<T>(&self, polled: &Poll<T>) {
-        self.blocked.store(polled.is_pending(), Ordering::Release);
-    }
-}
 
 /// The stream of bytes below HTTP/2.
 pub(super) struct Transport {

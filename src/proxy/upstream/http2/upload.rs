@@ -11,7 +11,7 @@ use h2::{Reason, SendStream};
 use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 
-use super::Reservation;
+use super::pool::Reservation;
 use crate::proxy::body::UpstreamBody;
 
 /// Hands the body over as the upstream's windows let it, and resets the stream if it does not get to

@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
 
+use super::super::limits::RESPONSE_LIMITS;
 use super::*;
 use crate::proxy::Received;
 use crate::wire::chunked::{Chunks, Part};
