@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Proxy;
+use super::core::Proxy;
 use super::respond::{Refusal, Why};
 use crate::fencing::barrier::Permit;
 use crate::fencing::writer::Caller;

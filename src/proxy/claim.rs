@@ -8,14 +8,17 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
-use super::account::About;
 use super::body::Upload;
+use super::body_refusal::{body_refusal, too_long_for_key};
 use super::classify::{self, Class, Fenced};
+use super::core::{Live, Proxy};
+use super::counting::{CountAs, Forwarded};
 use super::headers::{self, RESOURCE, TARGET};
+use super::peer::Peer;
 use super::received::Received;
+use super::request_context::RequestContext;
 use super::respond::{self, Refusal};
 use super::table::Route;
-use super::{CountAs, Done, Live, Peer, Proxy, body_refusal, too_long_for_key};
 use crate::config::ClaimSettings;
 use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
@@ -37,8 +40,8 @@ impl Proxy {
         head: Parts,
         body: Received,
         peer: &Peer,
-        about: &About,
-    ) -> Result<Done, Refusal> {
+        about: &RequestContext,
+    ) -> Result<Forwarded, Refusal> {
         // Before anything is taken, or said of a route.
         if let Some(claim) = &live.table.claim {
             may_claim(claim, &head.headers, peer)?;
@@ -73,7 +76,7 @@ impl Proxy {
             .await?;
         // Nothing is sent under it: the wait was the point.
         drop(admitted.permit);
-        Ok(Done {
+        Ok(Forwarded {
             response: respond::claimed(),
             counted: CountAs::Outcome(Outcome::Claimed),
         })

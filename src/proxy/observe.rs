@@ -7,16 +7,19 @@ use std::sync::Arc;
 use http::request::Parts;
 use tokio::sync::oneshot;
 
-use super::account::{About, log};
+use super::access_log::log;
 use super::admit::refusal;
 use super::body::{BodyError, Upload};
+use super::body_refusal::{body_refusal, too_long_for_key};
 use super::classify::Fenced;
+use super::core::{Live, Proxy};
+use super::counting::{CountAs, Forwarded};
 use super::pass::Passing;
 use super::places::Place;
 use super::received::Received;
+use super::request_context::RequestContext;
 use super::respond::Refusal;
 use super::table::Route;
-use super::{CountAs, Done, Live, Proxy, body_refusal, too_long_for_key};
 use crate::config::BodySettings;
 use crate::fencing::growth::Origin;
 use crate::fencing::writer::Caller;
@@ -31,8 +34,8 @@ impl Proxy {
         judged: Result<Fenced, Refusal>,
         (head, body): (Parts, Received),
         passing: Passing<'_>,
-        about: &About,
-    ) -> Result<Done, Refusal> {
+        about: &RequestContext,
+    ) -> Result<Forwarded, Refusal> {
         let Some(route) = passing.route else {
             unreachable!("only a route observes")
         };
@@ -80,7 +83,7 @@ impl Proxy {
             (place, exchange),
         );
         match self.pass_upload(live, head, upload, passing).await {
-            Ok(Done { response, .. }) => Ok(Done {
+            Ok(Forwarded { response, .. }) => Ok(Forwarded {
                 response,
                 counted: CountAs::Beside,
             }),
@@ -98,7 +101,7 @@ impl Proxy {
         route: &Arc<Route>,
         (judged, origin): (Result<Fenced, Refusal>, Option<Origin>),
         key: Result<ResourceKey, Refusal>,
-        about: About,
+        about: RequestContext,
         (place, exchange): (Place, oneshot::Receiver<()>),
     ) {
         let (fencing, route) = (Arc::clone(&self.fencing), Arc::clone(route));

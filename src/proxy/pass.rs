@@ -11,13 +11,17 @@ use http_body::Body as _;
 use tokio::time::Instant;
 
 use super::body::{Upload, UpstreamBody};
+use super::body_refusal::body_refusal;
 use super::classify;
+use super::core::{Live, Proxy};
+use super::counting::{CountAs, Forwarded};
 use super::forward::unreserved;
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream};
 use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
+use super::peer::Peer;
 use super::places::Place;
 use super::received::Received;
 use super::reply::ClientBody;
@@ -26,7 +30,6 @@ use super::switch::ClientSwitch;
 use super::table::Route;
 use super::tunnel::End;
 use super::upstream::Upstream;
-use super::{CountAs, Done, Live, Peer, Proxy, body_refusal};
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
@@ -111,7 +114,7 @@ impl Proxy {
         body: Received,
         peer: &Peer,
         upgrade: bool,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Forwarded, Refusal> {
         let passing = Passing {
             route,
             peer,
@@ -131,7 +134,7 @@ impl Proxy {
         head: Parts,
         upload: Upload,
         passing: Passing<'_>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<Forwarded, Refusal> {
         let Passing {
             route,
             peer,
@@ -189,7 +192,7 @@ impl Proxy {
             body.keep(place, Some(flow.answering()));
             Response::from_parts(parts, body)
         };
-        Ok(Done {
+        Ok(Forwarded {
             response,
             counted: CountAs::Outcome(Outcome::Unfenced),
         })

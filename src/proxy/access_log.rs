@@ -1,95 +1,19 @@
 //! The record of a request beside its answer. It is counted once, by the last thing that became of
 //! it, and logged and remembered if it was refused.
 
-use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use http::{Request, Response, Version};
+use http::Response;
 
-use super::received::Received;
-use super::respond::{Reader, Refusal, Style, Subject, Why};
+use super::core::Proxy;
+use super::counting::{CountAs, Forwarded, Scope};
+use super::reply::ClientBody;
+use super::request_context::RequestContext;
+use super::respond::{Reader, Refusal, Why};
 use super::table::Table;
-use super::{ClientBody, CountAs, Done, Peer, PeerNames, Proxy, Scope, conclusion, headers};
 use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
 use crate::routing::ResourceKey;
-use crate::throttle::Throttle;
-
-/// What is kept of a request for its answer and its log line.
-#[derive(Clone)]
-pub(super) struct About {
-    pub peer: Arc<str>,
-    /// The names in the client's certificate.
-    peer_name: Option<Arc<str>>,
-    pub trace_id: Option<String>,
-    /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
-    pub grpc: bool,
-    /// Set once the key is derived, so that whatever ends the request can be found by it.
-    pub subject: OnceLock<Subject>,
-}
-
-impl About {
-    /// Of a request whose head was not taken.
-    pub(super) fn unread(peer: &Peer) -> Self {
-        Self {
-            peer: Arc::clone(&peer.text),
-            peer_name: peer.names().and_then(PeerNames::text),
-            trace_id: None,
-            grpc: false,
-            subject: OnceLock::new(),
-        }
-    }
-
-    pub(super) fn of(request: &Request<Received>, peer: &Peer) -> Self {
-        Self {
-            trace_id: headers::trace::trace_id(request.headers()).map(str::to_owned),
-            grpc: reads_grpc(request),
-            ..Self::unread(peer)
-        }
-    }
-
-    pub(super) fn style(&self, table: &Table) -> Style {
-        Style {
-            stale_status: table.stale_status,
-            disclose: table.disclose,
-            grpc: self.grpc,
-        }
-    }
-}
-
-/// Whether the caller is a gRPC library, to which a refusal is a status in a response 200. To any
-/// other client that would be a success. gRPC is HTTP/2 with `te: trailers`; a content type can
-/// stand on any request
-/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Requests).
-fn reads_grpc<B>(request: &Request<B>) -> bool {
-    let headers = request.headers();
-    conclusion::is_grpc(headers)
-        && request.version() == Version::HTTP_2
-        && headers::takes_trailers(headers)
-}
-
-/// Limits the lines for refusals, each reason by itself: a line for each refusal of a storm would cost more
-/// than the refusal, and hide the other reasons.
-#[derive(Debug)]
-pub(super) struct Throttles(Vec<Throttle>);
-
-impl Default for Throttles {
-    fn default() -> Self {
-        let of = |outcome: &Outcome| match outcome {
-            Outcome::Overloaded => Throttle::of_many(),
-            _ => Throttle::of_refusals(),
-        };
-        Self(Outcome::ALL.iter().map(of).collect())
-    }
-}
-
-impl Throttles {
-    /// Whether a refusal of this kind is logged; with how many of its like were left out before it.
-    pub(super) fn say(&self, outcome: Outcome) -> Option<u64> {
-        // In the order of `Outcome::ALL`.
-        self.0[outcome as usize].say(tokio::time::Instant::now())
-    }
-}
 
 impl Proxy {
     /// Counts, logs and remembers what became of a request, and answers.
@@ -97,12 +21,12 @@ impl Proxy {
         &self,
         table: &Table,
         scope: &Scope,
-        about: &About,
-        done: Result<Done, Refusal>,
+        about: &RequestContext,
+        done: Result<Forwarded, Refusal>,
     ) -> Response<ClientBody> {
         let (metrics, label) = scope.series(table);
         let refusal = match done {
-            Ok(Done { response, counted }) => {
+            Ok(Forwarded { response, counted }) => {
                 match counted {
                     CountAs::Outcome(outcome) => metrics.request(outcome),
                     CountAs::Beside => {}
@@ -139,7 +63,7 @@ impl Proxy {
 
     /// Logs and remembers what a person may look for. Of refusals under overload only those that are logged are
     /// remembered: the others would push out the refusals of the fence.
-    fn note(&self, label: &str, about: &About, refusal: &Refusal) {
+    fn note(&self, label: &str, about: &RequestContext, refusal: &Refusal) {
         let outcome = refusal.outcome();
         // A request with an unknown outcome was sent: it was not refused.
         let message = match outcome {
@@ -172,7 +96,7 @@ impl Proxy {
 /// The line of a refusal, or of a would-be one. `left_out`: how many of its like before it have none.
 pub(super) fn log(
     label: &str,
-    about: &About,
+    about: &RequestContext,
     refusal: &Refusal,
     message: &'static str,
     left_out: u64,

@@ -1,0 +1,49 @@
+//! The refusals of requests whose body cannot be taken.
+
+use super::body::BodyError;
+use super::respond::Refusal;
+use crate::wire;
+
+pub(super) fn body_refusal(error: &BodyError) -> Refusal {
+    match error {
+        BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
+            "This route takes bodies up to {limit} bytes (body.max)."
+        )),
+        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+            malformed_refusal(malformed)
+        }
+        BodyError::Trailers(error) => malformed_refusal(*error),
+        BodyError::NoRoom => Refusal::Overloaded(
+            "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
+        ),
+        BodyError::Crowded => Refusal::Overloaded(
+            "Places were needed, and the rest of the body was waited for. Nothing was forwarded. See limits.in_flight.",
+        ),
+        BodyError::TooSlow(_)
+        | BodyError::Paused(_)
+        | BodyError::TooLow(_)
+        | BodyError::Broken(_)
+        | BodyError::Cut => Refusal::ClientGone(format!("{error}")),
+    }
+}
+
+fn malformed_refusal(error: wire::chunked::BodyError) -> Refusal {
+    let what = format!("The body of the request: {error}.");
+    if error.is_too_large() {
+        Refusal::HeadTooLarge(what)
+    } else {
+        Refusal::Ambiguous(what)
+    }
+}
+
+/// What is wrong with a body, if that is why it broke off.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| error.downcast_ref().copied())
+}
+
+pub(super) fn too_long_for_key(buffer: u64) -> Refusal {
+    Refusal::TooLarge(format!(
+        "The resource key of this route is read from the body, which may have {buffer} bytes for that (body.buffer)."
+    ))
+}
