@@ -1,29 +1,29 @@
 //! The refusals of requests whose body cannot be taken.
 
-use super::body::BodyError;
+use super::body::UploadError;
 use super::respond::Refusal;
 use crate::wire;
 
-pub(super) fn body_refusal(error: &BodyError) -> Refusal {
+pub(super) fn body_refusal(error: &UploadError) -> Refusal {
     match error {
-        BodyError::TooLarge(limit) => Refusal::TooLarge(format!(
+        UploadError::TooLarge(limit) => Refusal::TooLarge(format!(
             "This route takes bodies up to {limit} bytes (body.max)."
         )),
-        BodyError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
+        UploadError::Broken(broken) if let Some(malformed) = malformed(&**broken) => {
             malformed_refusal(malformed)
         }
-        BodyError::Trailers(error) => malformed_refusal(*error),
-        BodyError::NoRoom => Refusal::Overloaded(
+        UploadError::Trailers(error) => malformed_refusal(*error),
+        UploadError::NoRoom => Refusal::Overloaded(
             "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
         ),
-        BodyError::Crowded => Refusal::Overloaded(
+        UploadError::Crowded => Refusal::Overloaded(
             "Places were needed, and the rest of the body was waited for. Nothing was forwarded. See limits.in_flight.",
         ),
-        BodyError::TooSlow(_)
-        | BodyError::Paused(_)
-        | BodyError::TooLow(_)
-        | BodyError::Broken(_)
-        | BodyError::Cut => Refusal::ClientGone(format!("{error}")),
+        UploadError::TooSlow(_)
+        | UploadError::Paused(_)
+        | UploadError::TooLow(_)
+        | UploadError::Broken(_)
+        | UploadError::Cut => Refusal::ClientGone(format!("{error}")),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::access_log::log;
 use super::admit::refusal;
-use super::body::{BodyError, Upload};
+use super::body::{Upload, UploadError};
 use super::body_refusal::{body_refusal, too_long_for_key};
 use super::classify::Fenced;
 use super::core::{Live, Proxy};
@@ -48,7 +48,7 @@ impl Proxy {
         };
         let rules = self.rules(unbounded, passing.peer, is_call);
         let too_long = enforced.admit(&body).map_err(|error| body_refusal(&error));
-        let refused = |error: BodyError| body_refusal(&error);
+        let refused = |error: UploadError| body_refusal(&error);
         let (upload, key) = match &judged {
             Ok(fenced) if fenced.template().is_ok_and(KeyTemplate::uses_json) => {
                 let read = Upload::read(body, &head.headers, &rules, None).await;

@@ -15,7 +15,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::body::BodyError;
+use super::body::UploadError;
 use super::rate::{LeastRate, Rate};
 
 /// The clocks of one upload that is streamed.
@@ -50,11 +50,11 @@ impl Pace {
     }
 
     /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
-    pub(super) fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<BodyError> {
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
         if let Some((within, deadline)) = &mut self.whole
             && deadline.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(BodyError::TooSlow(*within));
+            return Poll::Ready(UploadError::TooSlow(*within));
         }
         let pause = self.pause;
         let paused = self
@@ -66,7 +66,7 @@ impl Pace {
         }
         while paused.as_mut().poll(cx).is_ready() {
             if counts {
-                return Poll::Ready(BodyError::Paused(pause));
+                return Poll::Ready(UploadError::Paused(pause));
             }
             paused.as_mut().reset(Instant::now() + pause);
         }
@@ -94,10 +94,10 @@ impl RateClock {
         }
     }
 
-    fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<BodyError> {
+    fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
         while self.sample.as_mut().poll(cx).is_ready() {
             if !self.rate.sampled(counts) {
-                return Poll::Ready(BodyError::TooLow(self.rate.least()));
+                return Poll::Ready(UploadError::TooLow(self.rate.least()));
             }
             self.sample.as_mut().reset(self.rate.next());
         }
@@ -107,7 +107,7 @@ impl RateClock {
         }
         if let Some(crowded) = &mut self.crowded {
             ready!(crowded.as_mut().poll(cx));
-            return Poll::Ready(BodyError::Crowded);
+            return Poll::Ready(UploadError::Crowded);
         }
         Poll::Pending
     }

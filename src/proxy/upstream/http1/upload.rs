@@ -10,7 +10,7 @@ use http_body::Body as _;
 
 use super::connection::Connection;
 use super::head::{self, RequestFraming};
-use crate::proxy::body::{BodyError, UpstreamBody};
+use crate::proxy::body::{UploadError, UpstreamBody};
 use crate::proxy::spare;
 
 /// A piece of a body that is no longer is copied behind what goes before it.
@@ -22,7 +22,7 @@ const GATHERED: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) enum Unwritten {
     /// Its body broke off, or was cut.
-    Body(BodyError),
+    Body(UploadError),
     /// Its body is not as long as its head says.
     Length,
     Socket(io::Error),

@@ -1,0 +1,32 @@
+//! Why the body of a request could not be read.
+
+use std::time::Duration;
+
+use crate::wire;
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a body could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UploadError {
+    #[error("the body is longer than {0} bytes")]
+    TooLarge(u64),
+    #[error("the body did not arrive within {0:?}")]
+    TooSlow(Duration),
+    #[error("no byte of the body arrived for {0:?}")]
+    Paused(Duration),
+    #[error("on average less than {0} bytes of the body arrived in a second")]
+    TooLow(u64),
+    /// All places are taken, and this request's waits for its client.
+    #[error("places were needed, and the client was behind with its body")]
+    Crowded,
+    #[error("there is no room for the body")]
+    NoRoom,
+    #[error("the body broke off: {0}")]
+    Broken(BoxError),
+    /// A limit of HTTP/2's trailers. Those of HTTP/1 have been read before.
+    #[error("{0}")]
+    Trailers(wire::chunked::BodyError),
+    #[error("the exchange was cut")]
+    Cut,
+}
