@@ -13,7 +13,7 @@ use super::classify::{self, Fenced};
 use super::conclusion::{self, Conclusion};
 use super::core::{Live, Proxy};
 use super::counting::{CountAs, Forwarded};
-use super::forward::{self, Exchange, Limits};
+use super::forward::{self, Exchange, ExchangeLimits};
 use super::peer::Peer;
 use super::received::Received;
 use super::request_context::RequestContext;
@@ -87,7 +87,7 @@ impl Proxy {
             opening,
             sent,
             cut,
-            limits: Limits {
+            limits: ExchangeLimits {
                 timeout: settings.upstream_timeout,
                 upload: settings.body.timeout,
                 grace: settings.barrier_grace,

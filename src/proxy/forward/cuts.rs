@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Limits;
+use super::limits::ExchangeLimits;
 use crate::fencing::barrier::Sending;
 use crate::proxy::respond::{Refusal, Why};
 use crate::proxy::upstream::{Hold, RequestFate, SendError};
 
 /// Why there is no response head.
-pub(super) enum Failed {
+pub(super) enum ExchangeFailure {
     Unanswered(SendError),
     Cut(Cut),
 }
 
-impl Failed {
+impl ExchangeFailure {
     /// Makes sure that nothing more of the request arrives.
     pub(super) async fn give_up(&self, hold: Hold, cuts: Cuts<'_>) -> RequestFate {
         if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
@@ -37,7 +37,7 @@ impl Failed {
         }
     }
 
-    pub(super) fn unknown(self, limits: Limits) -> Refusal {
+    pub(super) fn unknown(self, limits: ExchangeLimits) -> Refusal {
         match self {
             Self::Unanswered(error) => error.into(),
             Self::Cut(cut) => cut.refusal(limits),
@@ -70,7 +70,7 @@ pub(super) struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    pub(super) fn of(sending: &'a Sending, limits: Limits) -> Self {
+    pub(super) fn of(sending: &'a Sending, limits: ExchangeLimits) -> Self {
         Self {
             superseded: sending.superseded(),
             cutoff: sending.cutoff(),
@@ -100,7 +100,7 @@ impl<'a> Cuts<'a> {
 }
 
 impl Cut {
-    fn refusal(&self, limits: Limits) -> Refusal {
+    fn refusal(&self, limits: ExchangeLimits) -> Refusal {
         match self {
             Self::TooSlow => Refusal::TooSlow(limits.timeout),
             Self::Grace => Refusal::Broken(Why::new(
@@ -115,7 +115,7 @@ impl Cut {
 
 /// Resolves `timeout` after the request was handed over whole; an upload that does not get that far is
 /// bounded by both limits together.
-pub(super) async fn too_slow(sent: &CancellationToken, limits: Limits) {
+pub(super) async fn too_slow(sent: &CancellationToken, limits: ExchangeLimits) {
     let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
     tokio::time::sleep(limits.timeout).await;
 }

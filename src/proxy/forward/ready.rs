@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Head;
+use super::answered::HeadSender;
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
 use crate::proxy::admit::{self, cut_off};
@@ -25,7 +25,7 @@ impl Ready<'_> {
         self,
         permit: &Permit,
         fencing: &Fencing,
-        head: &mut Head,
+        head: &mut HeadSender,
     ) -> Result<Reserved, Refusal> {
         let (superseded, cutoff) = (permit.superseded(), permit.cutoff());
         let refused = || {
@@ -55,7 +55,7 @@ impl Ready<'_> {
 }
 
 /// What a request is told that could not be sent.
-pub(in crate::proxy) fn unreserved(error: &ReserveError) -> Refusal {
+pub(crate) fn unreserved(error: &ReserveError) -> Refusal {
     match error {
         ReserveError::Full => Refusal::Overloaded(
             "No stream was free on the HTTP/2 connections to the upstream. Nothing was forwarded. \

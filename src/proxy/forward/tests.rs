@@ -2,8 +2,10 @@
 //! and as what.
 
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::memory::Memory;
+use crate::proxy::reply::ClientBody;
 use crate::proxy::{Feed, streamed};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -97,7 +100,7 @@ impl Bench {
             opening: None,
             sent,
             cut,
-            limits: Limits {
+            limits: ExchangeLimits {
                 timeout: LONG,
                 upload: LONG,
                 grace,
