@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use http::uri::Authority;
 
 use super::dsn::Dsn;
-use super::problems::shown;
+use super::problems::{Wrong, shown};
 use super::settings::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
-
-/// What is wrong with a value, and what to do.
-pub(super) type Wrong = (String, &'static str);
 
 /// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
 const SOCKET_PATH_MAX: usize = 107;

@@ -8,9 +8,8 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::addresses::Wrong;
 use super::peer::{self, PeerPattern};
-use super::problems::{Report, shown};
+use super::problems::{Report, Wrong, shown};
 use super::settings::{Listen, Mode, RouteSettings};
 use super::units::OffOr;
 use crate::routing::Pattern;

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use self::protection::Mode;
 pub use self::protection::Protection;
-use super::addresses::Wrong;
+use super::problems::Wrong;
 
 /// libpq's parameters that change nothing about which server is meant or how well the way to it is
 /// protected.

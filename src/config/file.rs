@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::body::BodyFile;
 use super::claim::ClaimFile;
 use super::limits::LimitsFile;
 use super::route_file::RouteFile;
 use super::settings::{Create, LogFormat, SafeMethods, Unmatched};
-use super::tls::{TlsFile, UpstreamTlsFile};
-use super::units::{FileMode, Hidden, Limit, OffOr, Size, Time};
+use super::tls::{AdminTlsFile, TlsFile, UpstreamTlsFile};
+use super::units::{FileMode, Hidden, OffOr, Time};
 
 /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`, `1MiB`
 /// or as plain bytes.
@@ -210,31 +211,6 @@ pub struct BarrierFile {
     pub queue: Option<u64>,
 }
 
-/// How much of a body is read, and for how long.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Body")]
-pub struct BodyFile {
-    /// Bodies up to this size are read before the request is judged. Longer ones are judged first
-    /// and streamed.
-    #[schemars(extend("default" = "1MiB"))]
-    pub buffer: Option<Size>,
-    /// Longer bodies get a 413. `none`: no limit.
-    #[schemars(extend("default" = "none"))]
-    pub max: Option<Limit>,
-    /// How long a client may take for its whole body on fenced requests. On unfenced requests,
-    /// uploads that make progress may take as long as they like.
-    #[schemars(extend("default" = "60s"))]
-    pub timeout: Option<Time>,
-    /// How long a client may pause within its body, on any route.
-    #[schemars(extend("default" = "15s"))]
-    pub progress_timeout: Option<Time>,
-    /// A gRPC call whose client has not ended its messages within this time is judged and then
-    /// streamed. Such a client may be waiting for the answer to its first message.
-    #[schemars(extend("default" = "250ms"))]
-    pub stream_after: Option<Time>,
-}
-
 /// How the program ends on SIGTERM.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
@@ -270,18 +246,6 @@ pub struct AdminFile {
     /// Whether an outage of the store makes `/readyz` fail.
     #[schemars(extend("default" = false))]
     pub ready_follows_store: Option<bool>,
-}
-
-/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
-/// connections are not affected.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
-pub struct AdminTlsFile {
-    /// The certificate, followed by its chain: PEM.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted.
-    pub key_file: Option<PathBuf>,
 }
 
 /// The log on standard error.

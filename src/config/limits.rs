@@ -5,10 +5,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::checks::{count, seconds, time};
 use super::problems::Report;
 use super::settings::{LimitSettings, PeerShare, all_but_a_quarter};
 use super::units::{CountOrNone, Limit, Size, Time};
-use super::validate::{count, seconds, time};
 use crate::routing::ResourceKey;
 
 /// Limits of the data port.

@@ -7,6 +7,8 @@
 
 mod addresses;
 mod admin_place;
+mod body;
+mod checks;
 mod claim;
 mod describe;
 pub mod dsn;

@@ -2,8 +2,7 @@
 
 use rustls::pki_types::DnsName;
 
-use super::addresses::Wrong;
-use super::problems::{Report, shown};
+use super::problems::{Report, Wrong, shown};
 
 /// One of `require_client`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
-use super::addresses::Wrong;
-use super::problems::Report;
+use super::problems::{Report, Wrong};
 
 /// A certificate with its chain, and its key.
 #[derive(Clone)]

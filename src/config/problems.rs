@@ -51,6 +51,9 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+/// What is wrong with a value, and what to do.
+pub(super) type Wrong = (String, &'static str);
+
 /// A problem that does not keep the program from starting.
 pub type Warning = Problem;
 

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::BodyFile;
+use super::body::BodyFile;
 use super::settings::{ClientKey, KeyForm, Mode, Reuse, SafeMethods, Upgrade};
 use super::units::{CountOrNone, OffOr, Time};
 use crate::routing::TokenFormat;

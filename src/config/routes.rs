@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::body;
+use super::checks::positive;
 use super::claim::{self, ClaimSettings};
 use super::idempotency;
 use super::parts;
@@ -16,7 +18,6 @@ use super::settings::{
 use super::table::RouteTable;
 use super::token;
 use super::units::Time;
-use super::validate::{body, positive};
 use crate::routing::{KeyTemplate, Pattern, Router, Source, names_a_peer};
 
 /// What a route inherits.
@@ -141,7 +142,7 @@ fn route(
     let (upstream_timeout, unknown) =
         upstream(at, file.upstream.unwrap_or_default(), inherited, report);
     let barrier = file.barrier.unwrap_or_default();
-    let body = body(
+    let body = body::settings(
         &format!("{at}.body"),
         &file.body.unwrap_or_default(),
         inherited.body,

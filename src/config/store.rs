@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::addresses;
+use super::checks::{count, seconds, taken, time};
 use super::dsn::Dsn;
 use super::file::{StoreFile, StoreTlsFile};
 use super::problems::{Report, shown};
 use super::settings::{Secret, StoreSettings, StoreTarget, StoreTls};
-use super::validate::{count, seconds, taken, time};
 
 /// Where the marks live if nobody says.
 const STORE: &str = "sqlite:fencepost.db";

@@ -14,12 +14,11 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVeri
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::AdminTlsFile;
+use super::checks::positive;
 use super::pem::{self, Identity};
 use super::problems::{Report, shown};
 use super::settings::UpstreamUrl;
 use super::units::Time;
-use super::validate::positive;
 
 /// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
 /// again when they change; open connections are not affected.
@@ -54,6 +53,18 @@ pub enum ClientAuth {
     Required,
     /// Clients may show one.
     Optional,
+}
+
+/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
+/// connections are not affected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+pub struct AdminTlsFile {
+    /// The certificate, followed by its chain: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
 }
 
 /// TLS to an `https://` upstream. The files are read again when they change, for new connections.

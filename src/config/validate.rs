@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
-use super::addresses::{self, Wrong};
+use super::addresses;
+use super::body;
+use super::checks::{count, seconds, taken, time};
 use super::claim;
-use super::file::{AdminFile, BarrierFile, BodyFile, File, LogFile, ShutdownFile, UpstreamFile};
+use super::file::{AdminFile, BarrierFile, File, LogFile, ShutdownFile, UpstreamFile};
 use super::limits;
 use super::parts;
 use super::problems::{Report, shown};
 use super::routes::{self, Inherited};
 use super::settings::{
-    AdminSettings, BarrierSettings, BodySettings, HostPolicy, Listen, LogFormat, LogSettings,
-    MIN_ADMIN_TOKEN, RouteSettings, SafeMethods, Settings, ShutdownSettings, UnknownStatuses,
-    Unmatched, UpstreamSettings, UpstreamUrl,
+    AdminSettings, BarrierSettings, HostPolicy, Listen, LogFormat, LogSettings, MIN_ADMIN_TOKEN,
+    RouteSettings, SafeMethods, Settings, ShutdownSettings, UnknownStatuses, Unmatched,
+    UpstreamSettings, UpstreamUrl,
 };
 use super::store;
 use super::tls;
@@ -44,10 +46,10 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     };
     let upstream = upstream(file.upstream.unwrap_or_default(), barrier.settle, report);
     let store = store::settings(file.store.unwrap_or_default(), report);
-    let body = body(
+    let body = body::settings(
         "body",
         &file.body.unwrap_or_default(),
-        default_body(),
+        body::defaults(),
         report,
     );
     let limits = limits::settings(&file.limits.unwrap_or_default(), report);
@@ -88,7 +90,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         routes::no_upgrades(routes, report);
     }
     let bodies = routes.iter().flatten().map(|route| route.body);
-    rooms(body, bodies, limits.body_memory, report);
+    body::rooms(body, bodies, limits.body_memory, report);
     if let (Some(listen), Some(Some(admin_listen))) = (&listen, admin.as_ref().map(|a| &a.listen))
         && addresses::collide(listen, admin_listen)
     {
@@ -139,141 +141,6 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
             "unmatched: refuse",
         );
     }
-}
-
-/// A duration that must not be zero.
-pub(super) fn positive(at: &str, time: Duration, report: &mut Report) -> Duration {
-    if time.is_zero() {
-        report.error(at, "must be greater than zero", "such as 5s");
-    }
-    time
-}
-
-/// The body block, over what it inherits.
-pub(super) fn body(
-    at: &str,
-    file: &BodyFile,
-    inherited: BodySettings,
-    report: &mut Report,
-) -> BodySettings {
-    let settings = BodySettings {
-        buffer: file.buffer.map_or(inherited.buffer, |size| size.0),
-        max: file.max.map_or(inherited.max, |limit| limit.0),
-        timeout: time(
-            &format!("{at}.timeout"),
-            file.timeout,
-            inherited.timeout,
-            report,
-        ),
-        progress_timeout: time(
-            &format!("{at}.progress_timeout"),
-            file.progress_timeout,
-            inherited.progress_timeout,
-            report,
-        ),
-        stream_after: time(
-            &format!("{at}.stream_after"),
-            file.stream_after,
-            inherited.stream_after,
-            report,
-        ),
-    };
-    let given = file.buffer.is_some();
-    if given && settings.max.is_some_and(|max| max < settings.buffer) {
-        report.warn(
-            format!("{at}.buffer"),
-            "longer than `body.max`, so the rest of it is never used",
-            "",
-        );
-    }
-    if given && settings.buffer > 1 << 30 {
-        report.error(
-            format!("{at}.buffer"),
-            "too large: this much of every body is held in memory",
-            "1GiB at most; longer bodies are streamed",
-        );
-    }
-    if file.max.is_some() && settings.max == Some(0) {
-        report.warn(
-            format!("{at}.max"),
-            "every request with a body would get a 413",
-            "",
-        );
-    }
-    settings
-}
-
-/// Looks at the room for bodies: of all routes, and of those that say something else.
-fn rooms(
-    body: BodySettings,
-    of_routes: impl Iterator<Item = BodySettings>,
-    memory: usize,
-    report: &mut Report,
-) {
-    roomless("body", body, memory, report);
-    for (index, of_route) in of_routes.enumerate() {
-        if of_route.buffer != body.buffer {
-            roomless(&format!("routes[{index}].body"), of_route, memory, report);
-        }
-    }
-}
-
-/// Warns of a buffer that no room will ever be found for.
-fn roomless(at: &str, body: BodySettings, memory: usize, report: &mut Report) {
-    if usize::try_from(body.buffer).unwrap_or(usize::MAX) > memory {
-        report.warn(
-            format!("{at}.buffer"),
-            "longer than `limits.body_memory`, so the longest of these bodies never find room",
-            "",
-        );
-    }
-}
-
-const fn default_body() -> BodySettings {
-    BodySettings {
-        buffer: 1 << 20,
-        max: None,
-        timeout: Duration::from_mins(1),
-        progress_timeout: Duration::from_secs(15),
-        stream_after: Duration::from_millis(250),
-    }
-}
-
-/// A duration that is given, or its default; not zero.
-pub(super) fn time(
-    at: &str,
-    given: Option<Time>,
-    default: Duration,
-    report: &mut Report,
-) -> Duration {
-    given.map_or(default, |time| positive(at, time.0, report))
-}
-
-pub(super) const fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-/// A number that is given, or its default; not zero.
-pub(super) fn count(at: &str, given: Option<u64>, default: usize, report: &mut Report) -> usize {
-    let Some(given) = given else { return default };
-    match usize::try_from(given) {
-        Ok(0) => {
-            report.error(at, "must be greater than zero", "");
-            default
-        }
-        Ok(number) if u32::try_from(number).is_ok() => number,
-        _ => {
-            report.error(at, format!("{given} is too large"), "");
-            default
-        }
-    }
-}
-
-/// What a function of [`addresses`] yields, its complaint reported.
-pub(super) fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) -> Option<T> {
-    result
-        .map_err(|(message, hint)| report.error(at, message, hint))
-        .ok()
 }
 
 fn listen(at: &str, given: Option<&str>, default: &str, report: &mut Report) -> Option<Listen> {

@@ -5,7 +5,7 @@
 //! name.
 
 use super::{Dsn, Host, Root};
-use crate::config::addresses::Wrong;
+use crate::config::problems::Wrong;
 
 const SSLMODE_HINT: &str =
     "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
