@@ -1,24 +1,19 @@
 //! The block `claim`: where claims are taken, and of whom.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
-use subtle::{Choice, ConstantTimeEq};
 
-use super::peer::{self, PeerPattern};
-use super::problems::{Report, Wrong, shown};
-use super::settings::{Listen, Mode, RouteSettings};
+use super::address_range::AddressRange;
+use super::bearer_tokens::BearerTokens;
+use super::peer;
+use super::problems::{Report, shown};
+use super::settings::{ClaimSettings, Listen, Mode, RouteSettings};
 use super::units::OffOr;
 use crate::routing::Pattern;
 
 const PATH: &str = "/.well-known/fencing/claim";
-/// A token file longer than this is not one.
-const MAX_TOKEN_FILE: usize = 4096;
-/// A shorter token can be guessed.
-const MIN_TOKEN: usize = 16;
 
 /// The claim endpoint. A claim must satisfy each limit that is set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -42,121 +37,6 @@ pub struct ClaimFile {
     /// gets a 401. Each line is a token, so that an old one can stay valid beside a new one for a
     /// while. Read again when it changes.
     pub token_file: Option<PathBuf>,
-}
-
-/// Where claims are taken, and of whom.
-#[derive(Clone, Debug)]
-pub struct ClaimSettings {
-    pub path: String,
-    /// Empty: every peer.
-    pub require_client: Vec<PeerPattern>,
-    /// `None`: every address.
-    pub addresses: Option<Vec<AddressRange>>,
-    /// `None`: no token is asked for.
-    pub tokens: Option<BearerTokens>,
-}
-
-/// Digests of the tokens, one of which has to be shown.
-#[derive(Clone)]
-pub struct BearerTokens(Vec<[u8; 32]>);
-
-impl std::fmt::Debug for BearerTokens {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "BearerTokens({})", self.0.len())
-    }
-}
-
-impl BearerTokens {
-    fn parse(content: &[u8]) -> Result<Self, String> {
-        if content.len() > MAX_TOKEN_FILE {
-            return Err(format!("is longer than {MAX_TOKEN_FILE} bytes"));
-        }
-        let lines = content.split(|byte| *byte == b'\n');
-        let tokens: Vec<_> = lines
-            .map(<[u8]>::trim_ascii)
-            .filter(|token| !token.is_empty())
-            .collect();
-        if tokens.is_empty() {
-            return Err("is empty".to_owned());
-        }
-        if tokens.iter().any(|token| token.len() < MIN_TOKEN) {
-            return Err(format!("has a token of less than {MIN_TOKEN} characters"));
-        }
-        let digests = tokens.into_iter().map(|token| Sha256::digest(token).into());
-        Ok(Self(digests.collect()))
-    }
-
-    /// Whether this is one of them. All are compared, in a time that says nothing of them.
-    #[must_use]
-    pub fn take(&self, token: &[u8]) -> bool {
-        let given: [u8; 32] = Sha256::digest(token).into();
-        let found = self.0.iter().map(|token| token.ct_eq(&given));
-        found.fold(Choice::from(0), |found, one| found | one).into()
-    }
-}
-
-/// Addresses that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressRange {
-    network: IpAddr,
-    prefix: u32,
-}
-
-impl AddressRange {
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
-        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
-        };
-        let Ok(network) = address.parse::<IpAddr>() else {
-            return wrong("is no address");
-        };
-        if network != network.to_canonical() {
-            return wrong("is an IPv4 address in IPv6: write it as IPv4");
-        }
-        let bits = if network.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => bits,
-            Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
-                text.parse().unwrap_or(u32::MAX)
-            }
-            Some(_) => return wrong("has no number behind its `/`"),
-        };
-        if prefix > bits {
-            return wrong("has a longer prefix than there are bits");
-        }
-        let range = Self { network, prefix };
-        let head = range.head(network).checked_shl(range.rest());
-        if head.unwrap_or(0) != number(network) {
-            return wrong("has bits behind its prefix");
-        }
-        Ok(range)
-    }
-
-    /// How many bits are free.
-    fn rest(self) -> u32 {
-        (if self.network.is_ipv4() { 32 } else { 128 }) - self.prefix
-    }
-
-    fn head(self, address: IpAddr) -> u128 {
-        number(address).checked_shr(self.rest()).unwrap_or(0)
-    }
-
-    /// Whether an address is among them; an IPv4 address in IPv6 counts as IPv4.
-    #[must_use]
-    pub fn has(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.network.is_ipv4() && self.head(address) == self.head(self.network)
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
 }
 
 /// The checks of the block. `None`: claims are off, or wrong. `asked`: clients are asked for
@@ -277,92 +157,5 @@ fn tokens(file: &Path, report: &mut Report) -> Option<BearerTokens> {
             report.error(at, format!("{} {why}", file.display()), HINT);
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn address_ranges() {
-        for (range, inside, outside) in [
-            (
-                "10.1.0.0/16",
-                &["10.1.0.0", "10.1.255.255", "::ffff:10.1.2.3"][..],
-                &["10.2.0.0", "::a01:0"][..],
-            ),
-            (
-                "192.168.1.7",
-                &["192.168.1.7"],
-                &["192.168.1.6", "192.168.1.8", "::1"],
-            ),
-            ("0.0.0.0/0", &["1.2.3.4", "255.255.255.255"], &["::1"]),
-            ("::/0", &["::1", "fd00::1"], &["1.2.3.4", "::ffff:1.2.3.4"]),
-            ("fd00::/8", &["fd00::1", "fdff::"], &["fe00::", "fc00::"]),
-            ("::1", &["::1"], &["::2", "127.0.0.1"]),
-            (
-                "2001:db8:0:8000::/49",
-                &["2001:db8:0:ffff::1"],
-                &["2001:db8:0:7fff::"],
-            ),
-        ] {
-            let range = AddressRange::parse(range).expect("a range");
-            for address in inside {
-                assert!(
-                    range.has(address.parse().expect("an address")),
-                    "{range:?} {address}"
-                );
-            }
-            for address in outside {
-                assert!(
-                    !range.has(address.parse().expect("an address")),
-                    "{range:?} {address}"
-                );
-            }
-        }
-        for bad in [
-            "",
-            "localhost",
-            "10.1.2.3/16",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.0/",
-            "10.0.0.0/-1",
-            "10.0.0.0/8/8",
-            "::ffff:10.0.0.0/104",
-            "10.1",
-            "fd00::1/8",
-            "10.0.0.0/99999999999",
-        ] {
-            assert!(AddressRange::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn each_line_is_a_token() {
-        let tokens =
-            BearerTokens::parse(b" 0123456789abcdef \r\n\nfedcba9876543210\n").expect("two");
-        for good in ["0123456789abcdef", "fedcba9876543210"] {
-            assert!(tokens.take(good.as_bytes()));
-        }
-        for bad in [
-            "",
-            "0123456789abcde",
-            "0123456789abcdefg",
-            "0123456789abcdef\nfedcba9876543210",
-        ] {
-            assert!(!tokens.take(bad.as_bytes()), "{bad}");
-        }
-        for bad in [
-            &b""[..],
-            b"\n \n",
-            b"0123456789abcde",
-            b"0123456789abcdef\nshort",
-            &[b'x'; 5000],
-        ] {
-            assert!(BearerTokens::parse(bad).is_err());
-        }
-        assert!(!format!("{tokens:?}").contains("0123"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::addresses::store_place;
 use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
-use super::tls::ClientAuth;
+use super::tls_settings::ClientAuth;
 
 /// What is fenced, by which key, where the marks live, and everything that does not enforce.
 #[must_use]

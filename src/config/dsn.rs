@@ -10,12 +10,13 @@
 //! No message holds a piece of the URL. Where a password is not percent-encoded, any piece may be the password's.
 
 mod protection;
+mod ssl_mode;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use self::protection::Mode;
-pub use self::protection::Protection;
+pub use self::ssl_mode::Protection;
+use self::ssl_mode::SslMode;
 use super::problems::Wrong;
 
 /// libpq's parameters that change nothing about which server is meant or how well the way to it is
@@ -75,7 +76,7 @@ pub struct Dsn {
     /// The certificate that is shown, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
     pub statement_cache: Option<usize>,
-    mode: Option<Mode>,
+    mode: Option<SslMode>,
 }
 
 /// Without the password.
@@ -183,7 +184,7 @@ impl Dsn {
                 "user" => self.user = given(value),
                 "password" => self.password = given(value),
                 "dbname" => self.database = given(value),
-                "sslmode" | "ssl-mode" => self.mode = Some(Mode::parse(&value)?),
+                "sslmode" | "ssl-mode" => self.mode = Some(SslMode::parse(&value)?),
                 "sslrootcert" | "ssl-root-cert" | "ssl-ca" => {
                     self.root = given(value).map(|value| match value.as_str() {
                         "system" => Root::System,

@@ -5,8 +5,10 @@
 //! [`Settings`], which is all that the rest of the program sees. [`Loader`] does the whole way, and
 //! again at each reload.
 
+mod address_range;
 mod addresses;
 mod admin_place;
+mod bearer_tokens;
 mod body;
 mod checks;
 mod claim;
@@ -32,13 +34,15 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_settings;
 mod token;
 mod tree;
 mod units;
 mod validate;
 
+pub use address_range::AddressRange;
 pub use admin_place::AdminPlace;
-pub use claim::{AddressRange, BearerTokens, ClaimSettings};
+pub use bearer_tokens::BearerTokens;
 pub use describe::{advice, describe, summary};
 pub use load::{Loader, Overrides, parse};
 pub use peer::PeerPattern;
@@ -48,4 +52,4 @@ pub use schema::schema;
 pub use settings::*;
 pub use sources::Sources;
 pub use table::{Change, DocumentError, Finding, RouteTable};
-pub use tls::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};
+pub use tls_settings::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::body;
 use super::checks::positive;
-use super::claim::{self, ClaimSettings};
+use super::claim;
 use super::idempotency;
 use super::parts;
 use super::peer;
 use super::problems::{Report, shown};
 use super::route_file::{RouteFile, RouteUpstreamFile};
 use super::settings::{
-    BarrierSettings, BodySettings, Mode, Reuse, RouteSettings, SafeMethods, UnknownStatuses,
-    Unmatched, Upgrade,
+    BarrierSettings, BodySettings, ClaimSettings, Mode, Reuse, RouteSettings, SafeMethods,
+    UnknownStatuses, Unmatched, Upgrade,
 };
 use super::table::RouteTable;
 use super::token;

@@ -10,10 +10,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::claim::ClaimSettings;
+use super::address_range::AddressRange;
+use super::bearer_tokens::BearerTokens;
 use super::peer::PeerPattern;
 use super::sources::Sources;
-use super::tls::{TlsSettings, UpstreamTlsSettings};
+use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
@@ -309,6 +310,18 @@ impl PeerShare {
     pub fn counts(&self, ip: IpAddr) -> bool {
         self.loopback || !ip.to_canonical().is_loopback()
     }
+}
+
+/// Where claims are taken, and of whom.
+#[derive(Clone, Debug)]
+pub struct ClaimSettings {
+    pub path: String,
+    /// Empty: every peer.
+    pub require_client: Vec<PeerPattern>,
+    /// `None`: every address.
+    pub addresses: Option<Vec<AddressRange>>,
+    /// `None`: no token is asked for.
+    pub tokens: Option<BearerTokens>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
 use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
+use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -18,6 +17,9 @@ use super::checks::positive;
 use super::pem::{self, Identity};
 use super::problems::{Report, shown};
 use super::settings::UpstreamUrl;
+use super::tls_settings::{
+    ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings, provider,
+};
 use super::units::Time;
 
 /// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
@@ -43,16 +45,6 @@ pub struct TlsFile {
     /// then have as long again to end; its tunnels are closed.
     #[schemars(extend("default" = "1h"))]
     pub client_max_age: Option<Time>,
-}
-
-/// Whether a client must show a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClientAuth {
-    /// Connections without a certificate are refused.
-    Required,
-    /// Clients may show one.
-    Optional,
 }
 
 /// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
@@ -82,89 +74,8 @@ pub struct UpstreamTlsFile {
     pub server_name: Option<String>,
 }
 
-/// TLS of the data port, ready to be used.
-#[derive(Clone)]
-pub struct TlsSettings {
-    pub config: Arc<ServerConfig>,
-    /// `None`: clients are not asked for certificates.
-    pub clients: Option<ClientCertificates>,
-    /// When the certificate, or one of its chain, ends: seconds since 1970.
-    pub expires: i64,
-}
-
-/// How clients show certificates.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientCertificates {
-    /// They have to, or may.
-    pub auth: ClientAuth,
-    /// How long a connection lasts on which one was shown.
-    pub max_age: Duration,
-}
-
-/// Without the key.
-impl std::fmt::Debug for TlsSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsSettings")
-            .field("clients", &self.clients)
-            .field("expires", &self.expires)
-            .finish_non_exhaustive()
-    }
-}
-
-/// TLS toward the upstream, as far as it is not the default.
-#[derive(Clone, Debug, Default)]
-pub struct UpstreamTlsSettings {
-    /// `None`: the system's.
-    pub roots: Option<Arc<RootCertStore>>,
-    /// What the proxy shows.
-    pub identity: Option<Identity>,
-    /// `None`: the URL's host.
-    pub server_name: Option<ServerName<'static>>,
-}
-
-impl UpstreamTlsSettings {
-    /// The client's side of TLS, without ALPN.
-    ///
-    /// # Errors
-    ///
-    /// Where the system has no root certificates that can be read, and no others are given.
-    pub fn client_config(&self) -> std::io::Result<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(std::io::Error::other)?;
-        let builder = match &self.roots {
-            Some(roots) => builder.with_root_certificates(Arc::clone(roots)),
-            None => builder.with_root_certificates(native_roots()?),
-        };
-        Ok(match &self.identity {
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
-                Arc::clone(&identity.key),
-            ))),
-            None => builder.with_no_client_auth(),
-        })
-    }
-}
-
-/// The system's root certificates; those that cannot be read are left out.
-fn native_roots() -> std::io::Result<RootCertStore> {
-    let loaded = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(loaded.certs);
-    if roots.is_empty() {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::NotFound,
-            format!("no root certificates found (errors: {:?})", loaded.errors),
-        ));
-    }
-    Ok(roots)
-}
-
 /// The default of `tls.client_max_age`.
 const MAX_AGE: Duration = Duration::from_hours(1);
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
 
 /// The `admin.tls` block. `None` where it is wrong.
 pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {

@@ -22,7 +22,7 @@ use super::settings::{
 };
 use super::store;
 use super::tls;
-use super::tls::UpstreamTlsSettings;
+use super::tls_settings::UpstreamTlsSettings;
 use super::units::{FileMode, Time};
 
 /// Where the data port is if nobody says.

@@ -4,54 +4,9 @@
 //! unless the URL says otherwise; and a password goes to what is not verified only where `sslmode` says so in its
 //! name.
 
+use super::ssl_mode::{Protection, SslMode};
 use super::{Dsn, Host, Root};
 use crate::config::problems::Wrong;
-
-const SSLMODE_HINT: &str =
-    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
-
-/// How the way to a server is protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// Not at all: a socket, this machine, or by request.
-    Plain,
-    /// Encrypted where the server offers it. Nothing is verified.
-    IfOffered,
-    /// Encrypted. Nothing is verified.
-    Encrypted,
-    /// Encrypted, and the certificate is from a CA that is named.
-    VerifiedCa,
-    /// As that, or from one of the system's CAs; and it has the host's name.
-    VerifiedFull,
-}
-
-/// `sslmode`. `forced` ones say in their name what they do to a password.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mode {
-    protection: Protection,
-    forced: bool,
-}
-
-impl Mode {
-    /// Reads an `sslmode`.
-    pub(super) fn parse(value: &str) -> Result<Self, Wrong> {
-        let (value, forced) = match value.strip_prefix("insecure-") {
-            Some(value) => (value, true),
-            None => (value, false),
-        };
-        let protection = match value {
-            "disable" => Protection::Plain,
-            // libpq tries without encryption first, which a server seldom refuses.
-            "allow" if !forced => Protection::Plain,
-            "prefer" => Protection::IfOffered,
-            "require" => Protection::Encrypted,
-            "verify-ca" if !forced => Protection::VerifiedCa,
-            "verify-full" if !forced => Protection::VerifiedFull,
-            _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
-        };
-        Ok(Self { protection, forced })
-    }
-}
 
 impl Dsn {
     /// How the way to each of [`Self::hosts`] is protected. `ca_named`: whether `store.tls.ca_file` names CAs
@@ -73,7 +28,7 @@ impl Dsn {
         }
         let rooted = ca_named || self.root.is_some();
         let file = ca_named || matches!(self.root, Some(Root::File(_)));
-        let Some(Mode { protection, forced }) = self.mode else {
+        let Some(SslMode { protection, forced }) = self.mode else {
             // A CA that is named is to be used, on this machine as well.
             return Ok(if host.is_local() && !rooted {
                 Protection::IfOffered

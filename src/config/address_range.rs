@@ -1,0 +1,130 @@
+//! [`AddressRange`]: the addresses that begin with the same bits, written as in `10.1.0.0/16`.
+
+use std::net::IpAddr;
+
+use super::problems::{Wrong, shown};
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    network: IpAddr,
+    prefix: u32,
+}
+
+impl AddressRange {
+    /// Reads an address, with the length of a prefix or without.
+    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+        const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
+        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let Ok(network) = address.parse::<IpAddr>() else {
+            return wrong("is no address");
+        };
+        if network != network.to_canonical() {
+            return wrong("is an IPv4 address in IPv6: write it as IPv4");
+        }
+        let bits = if network.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => bits,
+            Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
+                text.parse().unwrap_or(u32::MAX)
+            }
+            Some(_) => return wrong("has no number behind its `/`"),
+        };
+        if prefix > bits {
+            return wrong("has a longer prefix than there are bits");
+        }
+        let range = Self { network, prefix };
+        let head = range.head(network).checked_shl(range.rest());
+        if head.unwrap_or(0) != number(network) {
+            return wrong("has bits behind its prefix");
+        }
+        Ok(range)
+    }
+
+    /// How many bits are free.
+    fn rest(self) -> u32 {
+        (if self.network.is_ipv4() { 32 } else { 128 }) - self.prefix
+    }
+
+    fn head(self, address: IpAddr) -> u128 {
+        number(address).checked_shr(self.rest()).unwrap_or(0)
+    }
+
+    /// Whether an address is among them; an IPv4 address in IPv6 counts as IPv4.
+    #[must_use]
+    pub fn has(self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.network.is_ipv4() && self.head(address) == self.head(self.network)
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_ranges() {
+        for (range, inside, outside) in [
+            (
+                "10.1.0.0/16",
+                &["10.1.0.0", "10.1.255.255", "::ffff:10.1.2.3"][..],
+                &["10.2.0.0", "::a01:0"][..],
+            ),
+            (
+                "192.168.1.7",
+                &["192.168.1.7"],
+                &["192.168.1.6", "192.168.1.8", "::1"],
+            ),
+            ("0.0.0.0/0", &["1.2.3.4", "255.255.255.255"], &["::1"]),
+            ("::/0", &["::1", "fd00::1"], &["1.2.3.4", "::ffff:1.2.3.4"]),
+            ("fd00::/8", &["fd00::1", "fdff::"], &["fe00::", "fc00::"]),
+            ("::1", &["::1"], &["::2", "127.0.0.1"]),
+            (
+                "2001:db8:0:8000::/49",
+                &["2001:db8:0:ffff::1"],
+                &["2001:db8:0:7fff::"],
+            ),
+        ] {
+            let range = AddressRange::parse(range).expect("a range");
+            for address in inside {
+                assert!(
+                    range.has(address.parse().expect("an address")),
+                    "{range:?} {address}"
+                );
+            }
+            for address in outside {
+                assert!(
+                    !range.has(address.parse().expect("an address")),
+                    "{range:?} {address}"
+                );
+            }
+        }
+        for bad in [
+            "",
+            "localhost",
+            "10.1.2.3/16",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/-1",
+            "10.0.0.0/8/8",
+            "::ffff:10.0.0.0/104",
+            "10.1",
+            "fd00::1/8",
+            "10.0.0.0/99999999999",
+        ] {
+            assert!(AddressRange::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
