@@ -1,46 +1,52 @@
-//! The one place that wires everything: construct, bind, run, stop.
+//! The one place that wires everything. [`App::bind`] opens the store and binds the ports;
+//! [`Bound::run`] serves until it is told to stop.
 
 mod control;
 mod found;
 mod keys;
 mod listen;
 mod log_output;
+mod readiness_mirror;
 mod reload;
-mod stops;
+mod settings_metrics;
+mod shutdown;
+mod store_start;
+#[cfg(test)]
+mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
+use self::readiness_mirror::mirror;
+use self::settings_metrics::{route_labels, set_certificates};
+use self::store_start::{StoreJoin, join};
 use crate::admin::{self, AdminState, Readiness};
-use crate::config::{
-    self, Loader, Mode, PostgresAddress, RouteTable, Settings, StoreTarget, Warning,
-};
-use crate::fencing::{Background, Fencing, FencingSetup};
-use crate::metrics::{Certificate, Metrics};
+use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
+use crate::fencing::{Background, Fencing, FencingSetup, Running};
+use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, Leave, Listener, Workers};
-use crate::store::postgres::PostgresStore;
 use crate::store::routes::RouteRecord;
-use crate::store::sqlite::SqliteStore;
 use crate::store::{MarkStore, StoreError};
 
 pub use keys::{Accept, migrate};
 pub use log_output::LogOutput;
+pub use shutdown::Shutdown;
 
 /// The pause between two tries to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
 /// How long cut exchanges may take to notice it at the stop.
 const AFTER_CUT: Duration = Duration::from_secs(1);
-/// How often the readiness probe's view of the store is brought up to date.
-const MIRROR: Duration = Duration::from_millis(200);
 
 fn bits() -> u128 {
     rand::random()
@@ -57,24 +63,157 @@ pub async fn serve(
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    App::bind(settings).await?.run(loader, log).await
+    let bound = App::bind(settings).await?;
+    let shutdown = Shutdown::on_signals(log.clone())?;
+    bound
+        .reloading(loader)
+        .counting_lost_lines(log)
+        .run(shutdown)
+        .await
 }
 
-/// A proxy whose ports are bound and that does not accept yet.
-struct App {
+/// A proxy whose store is open and whose ports are bound. It does not accept yet.
+#[must_use = "nothing is accepted until it runs"]
+pub struct Bound {
+    /// The address of the data port: `host:port`, or `unix:` and a path.
+    pub data: String,
+    /// The address of the admin port. `None`: it is off.
+    pub admin: Option<String>,
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
-    data: Listener,
-    data_address: String,
-    admin: Option<admin::Listener>,
-    admin_address: Option<String>,
+    data_listener: Listener,
+    admin_listener: Option<admin::Listener>,
+    loader: Option<Loader>,
+    log: Option<LogOutput>,
+}
+
+impl Bound {
+    /// Reloads the configuration from `loader`, on SIGHUP and when a file has changed.
+    pub fn reloading(self, loader: Loader) -> Self {
+        Self {
+            loader: Some(loader),
+            ..self
+        }
+    }
+
+    /// Counts the lines that `log` loses.
+    pub fn counting_lost_lines(self, log: LogOutput) -> Self {
+        Self {
+            log: Some(log),
+            ..self
+        }
+    }
+
+    /// Serves until `shutdown` ends it: starts what decides, serves, waits, drains, closes.
+    pub async fn run(self, mut shutdown: Shutdown) -> anyhow::Result<()> {
+        let reloading = match self.loader {
+            Some(loader) => Some((reload::Trigger::new()?, loader)),
+            None => None,
+        };
+
+        // Start what decides, and what runs beside it.
+        let (app, background) = App::start(self.settings, self.store)?;
+        let admin_settings = watch::Sender::new(app.settings.admin.clone());
+        let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
+
+        // Serve.
+        let mut store = app.join_or_stop(&mut shutdown, join(&background)).await?;
+        let mut port = app.accept(self.data_listener)?;
+        tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
+        tracing::info!("{}", config::summary(&app.settings));
+        while matches!(store, StoreJoin::Unreached) {
+            let again = async {
+                tokio::time::sleep(START_AGAIN).await;
+                join(&background).await
+            };
+            store = app.join_or_stop(&mut shutdown, again).await?;
+        }
+        // A stop before the store was reached leaves nothing in it to put in order.
+        let joined = matches!(store, StoreJoin::Joined);
+        let mut running = background.run(joined);
+        if joined {
+            app.readiness.set_store_reached();
+        }
+        let reloads = reloading.map(|(trigger, loader)| {
+            let (settings, parts) = (Arc::clone(&app.settings), app.reloaded(admin_settings));
+            tokio::spawn(reload::watch(trigger, loader, settings, parts))
+        });
+
+        // Wait until a signal comes. Without the writer or the membership task everything fenced
+        // would be refused for ever: a new process does better.
+        let signal = tokio::select! {
+            biased;
+            signal = shutdown.next_after(store.signal()) => signal,
+            failed = running.failed() => anyhow::bail!(failed),
+        };
+
+        // Drain.
+        tracing::info!(signal = signal.name(), "draining");
+        // In this order: a client that finds it unready is told to go by every answer, too.
+        port.departure.announced.cancel();
+        app.readiness.set_draining();
+        if let Some(reloads) = reloads {
+            reloads.abort();
+        }
+        let end = shutdown.handle_during_drain(signal);
+        let deadline = app.drain(&mut port).await;
+
+        // Close.
+        app.close(running, deadline, end, side_tasks).await;
+        drop(port);
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Leaves out the store and the listeners, which say nothing more.
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound")
+            .field("data", &self.data)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The proxy: what stands between its ports and its store.
+pub struct App {
+    settings: Arc<Settings>,
+    store: Arc<dyn MarkStore>,
+    metrics: Arc<Metrics>,
+    rejections: Arc<Rejections>,
+    readiness: Arc<Readiness>,
+    routes: Arc<RouteRecord>,
+    fencing: Arc<Fencing>,
+    proxy: Arc<Proxy>,
+    /// Exchanges that go on when their connections have ended.
+    tasks: TaskTracker,
+    /// Cancelled once tunnels are to end.
+    tunnels: CancellationToken,
+}
+
+/// The data port while it accepts.
+struct DataPort {
+    server: JoinHandle<()>,
+    departure: Leave,
+    /// They live as long as the port: exchanges go on there when their connections have ended.
+    _workers: Arc<Workers>,
+}
+
+/// What runs beside the requests until the store is closed.
+struct SideTasks {
+    admin_stop: CancellationToken,
+    admin: Option<JoinHandle<()>>,
+    mirror: JoinHandle<()>,
+    lost_lines: Option<JoinHandle<()>>,
 }
 
 impl App {
-    async fn bind(settings: Arc<Settings>) -> anyhow::Result<Self> {
-        let store = open_store(&settings).await?;
-        let (data, data_address) = bind(&settings.listen, settings.listen_mode).await?;
-        let (admin, admin_address) = match &settings.admin.listen {
+    /// Opens the store and binds the ports.
+    pub async fn bind(settings: Arc<Settings>) -> anyhow::Result<Bound> {
+        let store = store_start::open(&settings).await?;
+        let (data_listener, data) = bind(&settings.listen, settings.listen_mode).await?;
+        let (admin_listener, admin) = match &settings.admin.listen {
             Some(listen) => {
                 let (listener, address) = bind(listen, None).await?;
                 let listener = match listener {
@@ -85,36 +224,25 @@ impl App {
             }
             None => (None, None),
         };
-        Ok(Self {
+        Ok(Bound {
+            data,
+            admin,
             settings,
             store,
-            data,
-            data_address,
-            admin,
-            admin_address,
+            data_listener,
+            admin_listener,
+            loader: None,
+            log: None,
         })
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "wiring reads best from top to bottom, in one place"
-    )]
-    async fn run(self, loader: Loader, log: LogOutput) -> anyhow::Result<()> {
-        let Self {
-            settings,
-            store,
-            data,
-            data_address,
-            admin,
-            admin_address,
-        } = self;
-        let mut stops = stops::Stops::new()?;
-        let reload = reload::Trigger::new()?;
-
+    /// Starts what decides about tokens, and puts the request path around it.
+    fn start(
+        settings: Arc<Settings>,
+        store: Arc<dyn MarkStore>,
+    ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
-
-        // What is known, what is counted.
-        let metrics = Arc::new(Metrics::new(&labels(&settings)));
+        let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
         set_certificates(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
@@ -122,8 +250,6 @@ impl App {
             RouteTable::of(&settings),
             metrics.store_handles().route_table_mismatch,
         ));
-
-        // The request path, around what decides about tokens.
         let (fencing, background) = Fencing::start(FencingSetup {
             store: Arc::clone(&store),
             settings: &settings,
@@ -142,225 +268,182 @@ impl App {
             rejections: Arc::clone(&rejections),
             via: Via::new(rand::random()),
         })?);
+        let app = Self {
+            settings,
+            store,
+            metrics,
+            rejections,
+            readiness,
+            routes,
+            fencing,
+            proxy,
+            tasks,
+            tunnels,
+        };
+        Ok((app, background))
+    }
 
-        // Everything runs from here.
+    fn start_side_tasks(
+        &self,
+        admin: Option<admin::Listener>,
+        admin_settings: &watch::Sender<AdminSettings>,
+        log: Option<LogOutput>,
+    ) -> SideTasks {
         let admin_stop = CancellationToken::new();
-        let departure = Leave::default();
-        let admin_settings = watch::Sender::new(settings.admin.clone());
-        let admin_task = admin.map(|listener| {
+        let admin = admin.map(|listener| {
             let state = AdminState {
                 control: Arc::new(control::Core {
-                    fencing: Arc::clone(&fencing),
+                    fencing: Arc::clone(&self.fencing),
                 }),
-                metrics: Arc::clone(&metrics),
-                rejections,
-                readiness: Arc::clone(&readiness),
+                metrics: Arc::clone(&self.metrics),
+                rejections: Arc::clone(&self.rejections),
+                readiness: Arc::clone(&self.readiness),
                 settings: admin_settings.subscribe(),
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))
         });
-        let counts_lines = tokio::spawn(log_output::count(log.clone(), Arc::clone(&metrics)));
+        let count = |log| tokio::spawn(log_output::count(log, Arc::clone(&self.metrics)));
+        let lost_lines = log.map(count);
         let mirror = tokio::spawn(mirror(
-            Arc::clone(&readiness),
-            Arc::clone(&fencing),
-            Arc::clone(&routes),
+            Arc::clone(&self.readiness),
+            Arc::clone(&self.fencing),
+            Arc::clone(&self.routes),
         ));
-
-        // The store is tried once before the first request is accepted, so that a start in good order
-        // refuses nobody. One that cannot be reached holds nobody up: what is not fenced passes, and
-        // what is fenced is refused until it can.
-        let namespace = &settings.store.namespace;
-        // A migration may wait for minutes. A signal breaks it off, and closes its connections. An instance that is on
-        // record by then has forwarded nothing, and the others find out.
-        let mut told = None;
-        let tried = stops.or(join(&background)).await;
-        let mut joined = match tried {
-            Ok(tried) => tried?,
-            Err(signal) => {
-                told = Some(signal);
-                false
-            }
-        };
-        if joined && store.shared() {
-            found::say_namespace(&*store, namespace).await;
+        SideTasks {
+            admin_stop,
+            admin,
+            mirror,
+            lost_lines,
         }
-        // They live as long as this function: exchanges go on there when their connections have ended.
+    }
+
+    /// One try to join the store, unless a signal comes first.
+    ///
+    /// The store is tried once before the first request is accepted, so that a start without
+    /// trouble refuses nobody. A store that cannot be reached holds nobody up: what is not fenced
+    /// passes, and what is fenced is refused until it can.
+    ///
+    /// A migration may wait for minutes. A signal breaks it off, and closes its connections. An
+    /// instance that is on record by then has forwarded nothing, and the others find out.
+    async fn join_or_stop(
+        &self,
+        shutdown: &mut Shutdown,
+        attempt: impl Future<Output = Result<bool, StoreError>>,
+    ) -> Result<StoreJoin, StoreError> {
+        let joined = match shutdown.or(attempt).await {
+            Ok(tried) => tried?,
+            Err(signal) => return Ok(StoreJoin::Interrupted(signal)),
+        };
+        if !joined {
+            return Ok(StoreJoin::Unreached);
+        }
+        if self.store.shared() {
+            found::say_namespace(&*self.store, &self.settings.store.namespace).await;
+        }
+        Ok(StoreJoin::Joined)
+    }
+
+    /// Accepts on the data port from now on.
+    fn accept(&self, listener: Listener) -> anyhow::Result<DataPort> {
+        let departure = Leave::default();
         let workers = Arc::new(Workers::start()?);
-        let mut server = tokio::spawn(server::serve(
-            data,
-            Arc::clone(&proxy),
-            settings.limits,
-            Arc::clone(&metrics),
+        let server = tokio::spawn(server::serve(
+            listener,
+            Arc::clone(&self.proxy),
+            self.settings.limits,
+            Arc::clone(&self.metrics),
             departure.clone(),
             Arc::clone(&workers),
         ));
-        readiness.set_configured();
-        tracing::info!(
-            data = data_address,
-            admin = admin_address.as_deref(),
-            "listening"
-        );
-        tracing::info!("{}", config::summary(&settings));
-        while !joined && told.is_none() {
-            let again = async {
-                tokio::time::sleep(START_AGAIN).await;
-                join(&background).await
-            };
-            let tried = stops.or(again).await;
-            joined = match tried {
-                Ok(tried) => tried?,
-                Err(signal) => {
-                    told = Some(signal);
-                    false
-                }
-            };
-            if joined && store.shared() {
-                found::say_namespace(&*store, namespace).await;
-            }
-        }
-        // A stop before the store was reached leaves nothing in it to put in order.
-        let mut running = background.run(joined);
-        if joined {
-            readiness.set_store_reached();
-        }
-        let reloads = tokio::spawn(reload::watch(
-            reload,
-            loader,
-            Arc::clone(&settings),
-            reload::Parts {
-                proxy: Arc::clone(&proxy),
-                store: Arc::clone(&store),
-                routes: Arc::clone(&routes),
-                metrics: Arc::clone(&metrics),
-                fencing: Arc::clone(&fencing),
-                admin: admin_settings,
-            },
-        ));
+        self.readiness.set_configured();
+        Ok(DataPort {
+            server,
+            departure,
+            _workers: workers,
+        })
+    }
 
-        // Until a signal comes. Without the writer or the membership task everything fenced would be refused for ever: a new
-        // process does better.
-        let told = tokio::select! {
-            biased;
-            told = stops.next_after(told) => told,
-            failed = running.failed() => anyhow::bail!(failed),
-        };
-        tracing::info!(signal = told.signal(), "draining");
-        // In this order: whoever finds it unready is told to go by every answer, too.
-        departure.announced.cancel();
-        readiness.set_draining();
-        reloads.abort();
-        let end = stops.mind(told, log);
-        tokio::time::sleep(settings.shutdown.delay).await;
-        departure.now.cancel();
-        tunnels.cancel();
+    /// What a reload changes.
+    fn reloaded(&self, admin: watch::Sender<AdminSettings>) -> reload::Parts {
+        reload::Parts {
+            proxy: Arc::clone(&self.proxy),
+            store: Arc::clone(&self.store),
+            routes: Arc::clone(&self.routes),
+            metrics: Arc::clone(&self.metrics),
+            fencing: Arc::clone(&self.fencing),
+            admin,
+        }
+    }
+
+    /// Lets what is in flight end until the deadline, which is returned, and cuts the rest.
+    async fn drain(&self, port: &mut DataPort) -> Instant {
+        let settings = &self.settings.shutdown;
+        let (server, tasks) = (&mut port.server, &self.tasks);
+        tokio::time::sleep(settings.delay).await;
+        port.departure.now.cancel();
+        self.tunnels.cancel();
         tasks.close();
-        let deadline = Instant::now() + settings.shutdown.deadline;
+        let deadline = Instant::now() + settings.deadline;
         let drained = tokio::time::timeout_at(deadline, async {
-            let _ = (&mut server).await;
+            let _ = (&mut *server).await;
             tasks.wait().await;
         });
         if drained.await.is_err() {
             tracing::warn!(
-                deadline = humantime::format_duration(settings.shutdown.deadline).to_string(),
+                deadline = humantime::format_duration(settings.deadline).to_string(),
                 "the deadline has come: what is still in flight is cut and stays recorded as unknown"
             );
-            fencing.cut();
+            self.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
             // What was not fenced has no task of its own: it ends with its connection.
-            departure.cut.cancel();
-            // It may have ended before, with its last connection, while exchanges whose clients have left went on.
+            port.departure.cut.cancel();
+            // It may have ended before, with its last connection, while exchanges whose clients
+            // have left went on.
             if !server.is_finished() {
                 let _ = tokio::time::timeout(AFTER_CUT, server).await;
             }
         }
+        deadline
+    }
 
+    /// Leaves the store and closes it. After a drain that stays, the admin port answers until the
+    /// end is asked for.
+    async fn close(
+        &self,
+        running: Running,
+        deadline: Instant,
+        end: CancellationToken,
+        side_tasks: SideTasks,
+    ) {
+        let timeout = self.settings.store.timeout;
         let left = deadline.saturating_duration_since(Instant::now());
-        running.leave(left.max(settings.store.timeout)).await;
-        readiness.set_drained();
+        running.leave(left.max(timeout)).await;
+        self.readiness.set_drained();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");
             end.cancelled().await;
         }
-        admin_stop.cancel();
-        if let Some(task) = admin_task {
+        side_tasks.admin_stop.cancel();
+        if let Some(task) = side_tasks.admin {
             let _ = task.await;
         }
-        mirror.abort();
+        side_tasks.mirror.abort();
         // A file that is moved or mounted elsewhere after a stop may leave its log behind.
-        if tokio::time::timeout(settings.store.timeout, store.disconnect())
+        if tokio::time::timeout(timeout, self.store.disconnect())
             .await
             .is_err()
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
-        counts_lines.abort();
-        drop(workers);
-        tracing::info!("stopped");
-        Ok(())
-    }
-}
-
-/// The labels and modes of the routes.
-fn labels(settings: &Settings) -> Vec<(String, Mode)> {
-    let routes = settings.routes.iter();
-    routes
-        .map(|route| (route.label.clone(), route.mode))
-        .collect()
-}
-
-/// Says when the certificates end.
-fn set_certificates(metrics: &Metrics, settings: &Settings) {
-    let listener = settings.tls.as_ref().map(|tls| tls.expires);
-    metrics.set_certificate_expiry(Certificate::Listener, listener);
-    let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
-    metrics.set_certificate_expiry(Certificate::Admin, admin);
-    let upstream = settings.upstream.tls.identity.as_ref();
-    metrics.set_certificate_expiry(Certificate::Upstream, upstream.map(|shown| shown.expires));
-}
-
-/// Opens the store. A file that cannot be used ends the start here; a server is reached later.
-async fn open_store(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
-    let store = &settings.store;
-    Ok(match &store.target {
-        StoreTarget::Sqlite { path } => {
-            let (timeout, migrate) = (store.timeout, store.migrate);
-            let namespace = &store.namespace;
-            let opened =
-                SqliteStore::open_or_refuse(path, timeout, migrate, namespace, store.create)
-                    .await?;
-            found::say_file(opened.opened(), namespace);
-            Arc::new(opened)
+        if let Some(task) = side_tasks.lost_lines {
+            task.abort();
         }
-        StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
-            PostgresAddress {
-                url: url.clone(),
-                tls: store.tls.clone(),
-            },
-            &store.namespace,
-            store.timeout,
-            store.migrate,
-        )),
-    })
-}
-
-/// One try to join the store, and what is said of it.
-async fn join(background: &Background) -> Result<bool, StoreError> {
-    let findings = background.join().await?;
-    if let Some(findings) = &findings {
-        keys::tell(findings);
     }
-    Ok(findings.is_some())
 }
 
-/// Keeps the readiness probe's view of the store and of the other instances up to date.
-async fn mirror(readiness: Arc<Readiness>, fencing: Arc<Fencing>, routes: Arc<RouteRecord>) {
-    let mut tick = tokio::time::interval(MIRROR);
-    loop {
-        tick.tick().await;
-        let (up, why) = fencing.store_status();
-        readiness.set_store_up(up, why);
-        let others = routes.others();
-        readiness.set_other_route_tables(others.iter().map(ToString::to_string).collect());
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").finish_non_exhaustive()
     }
 }

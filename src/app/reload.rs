@@ -8,7 +8,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::{keys, labels, set_certificates};
+use super::keys;
+use super::settings_metrics::{route_labels, set_certificates};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::fencing::Fencing;
 use crate::metrics::Metrics;
@@ -125,7 +126,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     let table = RouteTable::of(&new);
     let findings = parts.routes.check(&*parts.store, &table).await;
     let findings = findings.map_err(|error| told(&error))?;
-    parts.metrics.set_routes(&labels(&new));
+    parts.metrics.set_routes(&route_labels(&new));
     // On record before the first request goes by it; and nothing is recorded that cannot be served.
     let taken = async {
         let live = parts.proxy.prepare(Arc::clone(&new));
@@ -137,7 +138,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
         Ok(())
     };
     if let Err(reasons) = taken.await {
-        parts.metrics.set_routes(&labels(now));
+        parts.metrics.set_routes(&route_labels(now));
         return Err(reasons);
     }
     keys::tell(&findings);

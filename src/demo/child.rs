@@ -22,7 +22,7 @@ const TAIL: usize = 12;
 
 /// The addresses that a start has bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct ChildAddresses {
     pub data: SocketAddr,
     pub admin: SocketAddr,
 }
@@ -30,7 +30,7 @@ pub struct Bound {
 /// A running `fencepost serve`. Dropping it kills the process.
 pub struct Fencepost {
     child: Child,
-    pub bound: Bound,
+    pub bound: ChildAddresses,
     reader: JoinHandle<()>,
 }
 
@@ -135,7 +135,7 @@ impl Drop for Fencepost {
 async fn wait_for_listening(
     lines: &mut Lines<BufReader<ChildStderr>>,
     tail: &Mutex<VecDeque<String>>,
-) -> anyhow::Result<Bound> {
+) -> anyhow::Result<ChildAddresses> {
     while let Some(line) = lines
         .next_line()
         .await
@@ -163,7 +163,7 @@ fn last_lines(tail: &Mutex<VecDeque<String>>) -> String {
 }
 
 /// The addresses in the log line that says so; `None` for every other line.
-fn bound_addresses(line: &str) -> Option<Bound> {
+fn bound_addresses(line: &str) -> Option<ChildAddresses> {
     let line: Value = serde_json::from_str(line).ok()?;
     // tracing's JSON has the fields in an object of their own, or flattened.
     let field = |name: &str| {
@@ -175,7 +175,7 @@ fn bound_addresses(line: &str) -> Option<Bound> {
         return None;
     }
     let address = |name| field(name).and_then(|text| text.parse().ok());
-    Some(Bound {
+    Some(ChildAddresses {
         data: address("data")?,
         admin: address("admin")?,
     })

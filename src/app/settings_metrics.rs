@@ -1,0 +1,22 @@
+//! The configuration, as metrics show it: the labels of the routes, and when the certificates end.
+
+use crate::config::{Mode, Settings};
+use crate::metrics::{Certificate, Metrics};
+
+/// The labels and modes of the routes.
+pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
+    let routes = settings.routes.iter();
+    routes
+        .map(|route| (route.label.clone(), route.mode))
+        .collect()
+}
+
+/// Says when the certificates end.
+pub(super) fn set_certificates(metrics: &Metrics, settings: &Settings) {
+    let listener = settings.tls.as_ref().map(|tls| tls.expires);
+    metrics.set_certificate_expiry(Certificate::Listener, listener);
+    let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
+    metrics.set_certificate_expiry(Certificate::Admin, admin);
+    let upstream = settings.upstream.tls.identity.as_ref();
+    metrics.set_certificate_expiry(Certificate::Upstream, upstream.map(|shown| shown.expires));
+}

@@ -1,0 +1,140 @@
+//! [`Shutdown`]: what ends a running proxy, or has it drain and stay.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::log_output::LogOutput;
+
+/// A request to stop. SIGUSR1 drains, as `HAProxy`'s soft stop does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopSignal {
+    /// Drain, and end.
+    Stop(&'static str),
+    /// Drain, and stay until the end is asked for.
+    Drain,
+}
+
+impl StopSignal {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Stop(name) => name,
+            Self::Drain => "SIGUSR1",
+        }
+    }
+}
+
+/// Asks a running proxy to drain and to end: the signals of the process, or a token.
+#[derive(Debug)]
+pub struct Shutdown {
+    source: StopSource,
+}
+
+#[derive(Debug)]
+enum StopSource {
+    Signals(Box<ProcessSignals>),
+    /// `None`: it was cancelled, and asks for nothing more.
+    Token(Option<CancellationToken>),
+}
+
+#[derive(Debug)]
+struct ProcessSignals {
+    term: Signal,
+    int: Signal,
+    usr1: Signal,
+    log: LogOutput,
+}
+
+impl Shutdown {
+    /// SIGTERM and SIGINT end it, SIGUSR1 has it drain. From here on the process hears them; by
+    /// default each of them would end it on the spot. A second signal to end does so at once, and
+    /// flushes `log` first.
+    pub fn on_signals(log: LogOutput) -> io::Result<Self> {
+        let signals = ProcessSignals {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            usr1: signal(SignalKind::user_defined1())?,
+            log,
+        };
+        Ok(Self {
+            source: StopSource::Signals(Box::new(signals)),
+        })
+    }
+
+    /// It drains and ends once the token is cancelled.
+    #[must_use]
+    pub fn on_token(token: CancellationToken) -> Self {
+        Self {
+            source: StopSource::Token(Some(token)),
+        }
+    }
+
+    async fn next(&mut self) -> StopSignal {
+        match &mut self.source {
+            StopSource::Signals(signals) => {
+                tokio::select! {
+                    _ = signals.term.recv() => StopSignal::Stop("SIGTERM"),
+                    _ = signals.int.recv() => StopSignal::Stop("SIGINT"),
+                    _ = signals.usr1.recv() => StopSignal::Drain,
+                }
+            }
+            StopSource::Token(token) => {
+                match token {
+                    Some(token) => token.cancelled().await,
+                    None => std::future::pending().await,
+                }
+                *token = None;
+                StopSignal::Stop("shutdown")
+            }
+        }
+    }
+
+    /// Does the work, unless a signal comes first: the work is dropped then, wherever it is.
+    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopSignal> {
+        tokio::select! {
+            done = work => Ok(done),
+            signal = self.next() => Err(signal),
+        }
+    }
+
+    /// The signal that has come already, or the next one.
+    pub(super) async fn next_after(&mut self, come: Option<StopSignal>) -> StopSignal {
+        match come {
+            Some(signal) => signal,
+            None => self.next().await,
+        }
+    }
+
+    /// Handles the signals that come during the drain and after it. The token that it returns is
+    /// cancelled once the process is to end. A second signal to end does so at once, with exit
+    /// status 1.
+    pub(super) fn handle_during_drain(mut self, first: StopSignal) -> CancellationToken {
+        let end = CancellationToken::new();
+        let asked = end.clone();
+        tokio::spawn(async move {
+            let mut last = first;
+            loop {
+                if let StopSignal::Stop(signal) = last {
+                    if asked.is_cancelled() {
+                        tracing::error!(
+                            signal,
+                            "a second signal: aborted, what was in flight stays recorded"
+                        );
+                        self.flush_log();
+                        std::process::exit(1);
+                    }
+                    asked.cancel();
+                }
+                last = self.next().await;
+            }
+        });
+        end
+    }
+
+    fn flush_log(&self) {
+        if let StopSource::Signals(signals) = &self.source {
+            signals.log.flush();
+        }
+    }
+}

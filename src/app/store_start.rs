@@ -1,0 +1,65 @@
+//! The store at the start: it is opened before the ports are bound, and joined before the first
+//! request is accepted, if it can be reached.
+
+use std::sync::Arc;
+
+use super::shutdown::StopSignal;
+use super::{found, keys};
+use crate::config::{PostgresAddress, Settings, StoreTarget};
+use crate::fencing::Background;
+use crate::store::postgres::PostgresStore;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{MarkStore, StoreError};
+
+/// Opens the store. A file that cannot be used ends the start here; a server is reached later.
+pub(super) async fn open(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
+    let store = &settings.store;
+    Ok(match &store.target {
+        StoreTarget::Sqlite { path } => {
+            let (timeout, migrate) = (store.timeout, store.migrate);
+            let namespace = &store.namespace;
+            let opened =
+                SqliteStore::open_or_refuse(path, timeout, migrate, namespace, store.create)
+                    .await?;
+            found::say_file(opened.opened(), namespace);
+            Arc::new(opened)
+        }
+        StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
+            PostgresAddress {
+                url: url.clone(),
+                tls: store.tls.clone(),
+            },
+            &store.namespace,
+            store.timeout,
+            store.migrate,
+        )),
+    })
+}
+
+/// One try to join the store, and what is said of it.
+pub(super) async fn join(background: &Background) -> Result<bool, StoreError> {
+    let findings = background.join().await?;
+    if let Some(findings) = &findings {
+        keys::tell(findings);
+    }
+    Ok(findings.is_some())
+}
+
+/// How far a start has come with the store.
+pub(super) enum StoreJoin {
+    Joined,
+    /// It cannot be reached yet. Trying again may help.
+    Unreached,
+    /// A signal came first.
+    Interrupted(StopSignal),
+}
+
+impl StoreJoin {
+    /// The signal that came first, if one did.
+    pub(super) fn signal(self) -> Option<StopSignal> {
+        match self {
+            Self::Interrupted(signal) => Some(signal),
+            Self::Joined | Self::Unreached => None,
+        }
+    }
+}

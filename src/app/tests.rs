@@ -1,0 +1,46 @@
+//! A proxy in this process: its addresses are known before it runs, and it ends when it is told to.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::config::Overrides;
+
+/// The status line of a `GET`.
+async fn status_line(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.lines().next().unwrap_or_default().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_proxy_runs_until_its_shutdown() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let text = format!(
+        "listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nunmatched: refuse\n\
+         upstream: {{ url: 'http://127.0.0.1:9' }}\nstore: {{ url: 'sqlite:{}/marks.db' }}\n\
+         routes: [{{ path: /orders, resource: orders }}]\n",
+        dir.path().display()
+    );
+    let (settings, _) = config::parse(&text, &Overrides::default()).expect("a configuration");
+    let bound = App::bind(Arc::new(settings)).await.expect("free ports");
+    let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(bound.run(Shutdown::on_token(stop.clone())));
+    let answer = status_line(&data, "/elsewhere").await.expect("an answer");
+    assert_eq!(answer, "HTTP/1.1 404 Not Found");
+    let answer = status_line(&admin, "/livez").await.expect("an answer");
+    assert_eq!(answer, "HTTP/1.1 200 OK");
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_mins(1), running).await;
+    ended
+        .expect("in time")
+        .expect("no panic")
+        .expect("no error");
+    assert!(status_line(&data, "/elsewhere").await.is_err());
+}
