@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use super::addresses;
 use super::problems::{Report, Wrong};
+use super::settings::Listen;
 use super::units::Time;
 
 /// A duration that must not be zero.
@@ -49,4 +51,14 @@ pub(super) fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) 
     result
         .map_err(|(message, hint)| report.error(at, message, hint))
         .ok()
+}
+
+/// An address to listen on, or its default.
+pub(super) fn listen(
+    at: &str,
+    given: Option<&str>,
+    default: &str,
+    report: &mut Report,
+) -> Option<Listen> {
+    taken(at, addresses::listen(given.unwrap_or(default)), report)
 }

@@ -7,6 +7,7 @@
 
 mod address_range;
 mod addresses;
+mod admin;
 mod admin_place;
 mod bearer_tokens;
 mod body;
@@ -24,6 +25,7 @@ mod pem;
 mod problems;
 mod read;
 mod reload;
+mod route;
 mod route_file;
 mod routes;
 mod schema;
@@ -38,6 +40,7 @@ mod tls_settings;
 mod token;
 mod tree;
 mod units;
+mod upstream;
 mod validate;
 
 pub use address_range::AddressRange;
