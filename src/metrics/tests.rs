@@ -1,0 +1,259 @@
+//! Tests of the metrics: every series exists at 0, and counts what it is told.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn metrics() -> Metrics {
+    Metrics::new(&[
+        ("/orders/{id}".into(), Mode::Enforce),
+        ("health".into(), Mode::Bypass),
+    ])
+}
+
+fn text(metrics: &Metrics) -> String {
+    metrics.encode(Instant::now())
+}
+
+/// The value of one series, by the text before the value.
+fn value(metrics: &Metrics, series: &str) -> f64 {
+    let text = text(metrics);
+    let line = text
+        .lines()
+        .find(|line| {
+            line.strip_prefix(series)
+                .is_some_and(|rest| rest.starts_with(' '))
+        })
+        .unwrap_or_else(|| panic!("no series {series} in\n{text}"));
+    line.rsplit(' ')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
+}
+
+/// Every value that a label has anywhere.
+fn label_values(text: &str, label: &str) -> BTreeSet<String> {
+    let start = format!("{label}=\"");
+    text.lines()
+        .filter_map(|line| line.split_once(&start))
+        .filter_map(|(_, rest)| rest.split_once('"'))
+        .map(|(word, _)| word.to_owned())
+        .collect()
+}
+
+#[test]
+fn every_series_exists_at_zero() {
+    let metrics = metrics();
+    for route in ["/orders/{id}", "health", CLAIM, UNMATCHED] {
+        for outcome in Outcome::ALL {
+            let series =
+                format!("fencepost_requests_total{{outcome=\"{outcome}\",route=\"{route}\"}}");
+            assert_eq!(value(&metrics, &series), 0.0);
+        }
+        for decided_by in DecidedBy::ALL {
+            let series = format!(
+                "fencepost_stale_rejections_total{{decided_by=\"{decided_by}\",route=\"{route}\"}}"
+            );
+            assert_eq!(value(&metrics, &series), 0.0);
+        }
+        for class in CodeClass::ALL {
+            for name in ["header", "response"] {
+                let series = format!(
+                    "fencepost_upstream_{name}_seconds_count{{code=\"{}\",route=\"{route}\"}}",
+                    class.as_str()
+                );
+                assert_eq!(value(&metrics, &series), 0.0);
+            }
+        }
+        for name in [
+            "fencepost_stale_gap_count",
+            "fencepost_barrier_wait_seconds_count",
+            "fencepost_upstream_in_flight",
+            "fencepost_idempotency_keyless_total",
+        ] {
+            assert_eq!(
+                value(&metrics, &format!("{name}{{route=\"{route}\"}}")),
+                0.0
+            );
+        }
+    }
+    for kind in STORE_ERROR_KINDS {
+        let series = format!("fencepost_store_errors_total{{kind=\"{kind}\"}}");
+        assert_eq!(value(&metrics, &series), 0.0);
+    }
+    for reason in HandshakeError::ALL {
+        let series = format!("fencepost_tls_handshake_errors_total{{reason=\"{reason}\"}}");
+        assert_eq!(value(&metrics, &series), 0.0);
+    }
+    for limit in Limit::ALL {
+        let series = format!("fencepost_limit_reached_total{{limit=\"{limit}\"}}");
+        assert_eq!(value(&metrics, &series), 0.0);
+    }
+    for result in CheckResult::ALL {
+        let series = format!("fencepost_check_seconds_count{{result=\"{result}\"}}");
+        assert_eq!(value(&metrics, &series), 0.0);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        value(
+            &metrics,
+            &format!("fencepost_build_info{{version=\"{version}\"}}")
+        ),
+        1.0
+    );
+    assert_eq!(value(&metrics, "fencepost_config_reload_ok"), 1.0);
+}
+
+#[test]
+fn every_family_is_there_with_its_doc_comment_as_help() {
+    let text = text(&metrics());
+    for (name, help) in Families::NAMES {
+        assert!(
+            text.contains(&format!("# HELP {name} {}\n", help.trim())),
+            "{name}"
+        );
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+        assert!(name.starts_with("fencepost_"), "{name}");
+    }
+}
+
+#[test]
+fn label_values_are_the_known_ones() {
+    let metrics = metrics();
+    metrics.route("/orders/42").request(Outcome::StaleToken);
+    let text = text(&metrics);
+    let words = |all: &[&str]| {
+        all.iter()
+            .map(|&word| word.to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        label_values(&text, "route"),
+        words(&["/orders/{id}", "health", CLAIM, UNMATCHED])
+    );
+    assert_eq!(label_values(&text, "kind"), words(&STORE_ERROR_KINDS));
+    let outcomes: Vec<_> = Outcome::ALL
+        .iter()
+        .map(|outcome| outcome.as_str())
+        .collect();
+    assert_eq!(label_values(&text, "outcome"), words(&outcomes));
+    assert_eq!(
+        value(
+            &metrics,
+            "fencepost_requests_total{outcome=\"stale-token\",route=\"unmatched\"}"
+        ),
+        1.0
+    );
+}
+
+#[test]
+fn error_kinds_are_those_of_the_store() {
+    assert_eq!(STORE_ERROR_KINDS, crate::store::StoreError::KINDS);
+}
+
+#[test]
+fn a_route_counts_what_it_is_told() {
+    let metrics = metrics();
+    let route = metrics.route("/orders/{id}");
+    route.request(Outcome::Advanced);
+    route.request(Outcome::Advanced);
+    route.stale(DecidedBy::Barrier, 3);
+    route.barrier_wait(Duration::from_millis(3));
+    let timer = route.upstream(tokio::time::Instant::now(), 204);
+    route.keyless();
+    let label = "route=\"/orders/{id}\"";
+    for (series, expected) in [
+        (
+            format!("fencepost_requests_total{{outcome=\"advanced\",{label}}}"),
+            2.0,
+        ),
+        (
+            format!("fencepost_stale_rejections_total{{decided_by=\"barrier\",{label}}}"),
+            1.0,
+        ),
+        (format!("fencepost_stale_gap_sum{{{label}}}"), 3.0),
+        (
+            format!("fencepost_barrier_wait_seconds_sum{{{label}}}"),
+            0.003,
+        ),
+        (
+            format!("fencepost_upstream_header_seconds_count{{code=\"2xx\",{label}}}"),
+            1.0,
+        ),
+        (
+            format!("fencepost_upstream_response_seconds_count{{code=\"2xx\",{label}}}"),
+            0.0,
+        ),
+        (
+            format!("fencepost_idempotency_keyless_total{{{label}}}"),
+            1.0,
+        ),
+    ] {
+        assert!(
+            (value(&metrics, &series) - expected).abs() < 1e-9,
+            "{series}"
+        );
+    }
+    drop(timer);
+    let ended = format!("fencepost_upstream_response_seconds_count{{code=\"2xx\",{label}}}");
+    assert_eq!(value(&metrics, &ended), 1.0);
+}
+
+#[test]
+fn in_flight_lasts_as_long_as_its_guard() {
+    let metrics = metrics();
+    let series = "fencepost_upstream_in_flight{route=\"health\"}";
+    let first = metrics.route("health").in_flight();
+    let second = metrics.route("health").in_flight();
+    assert_eq!(value(&metrics, series), 2.0);
+    drop(first);
+    assert_eq!(value(&metrics, series), 1.0);
+    drop(second);
+    assert_eq!(value(&metrics, series), 0.0);
+}
+
+#[test]
+fn a_reload_changes_modes_and_keeps_counts() {
+    let metrics = metrics();
+    metrics.route("health").request(Outcome::Unfenced);
+    metrics.set_routes(&[
+        ("health".into(), Mode::Observe),
+        ("new".into(), Mode::Enforce),
+    ]);
+    let mode = |route, mode| format!("fencepost_route_mode{{mode=\"{mode}\",route=\"{route}\"}}");
+    assert_eq!(value(&metrics, &mode("health", "bypass")), 0.0);
+    assert_eq!(value(&metrics, &mode("health", "observe")), 1.0);
+    assert_eq!(value(&metrics, &mode("new", "enforce")), 1.0);
+    let text = text(&metrics);
+    assert!(!text.contains("fencepost_route_mode{mode=\"enforce\",route=\"/orders/{id}\"}"));
+    assert!(text.contains("fencepost_requests_total{outcome=\"unfenced\",route=\"health\"} 1"));
+    assert!(text.contains("fencepost_requests_total{outcome=\"stale-token\",route=\"new\"} 0"));
+}
+
+#[test]
+fn refused_resources_are_counted_once_each() {
+    let metrics = metrics();
+    let now = Instant::now();
+    for _ in 0..5 {
+        metrics.stale_resource(&ResourceKey::new("order:1").unwrap(), now);
+        metrics.stale_resource(&ResourceKey::new("order:2").unwrap(), now);
+    }
+    assert!(
+        metrics
+            .encode(now)
+            .contains("\nfencepost_stale_resources 2\n")
+    );
+    let later = now + Duration::from_secs(400);
+    assert!(
+        metrics
+            .encode(later)
+            .contains("\nfencepost_stale_resources 0\n")
+    );
+}
+
+#[test]
+fn the_process_is_measured() {
+    let metrics = metrics();
+    assert!(value(&metrics, "process_resident_memory_bytes") > 0.0);
+    assert!(value(&metrics, "process_open_fds") > 0.0);
+}
