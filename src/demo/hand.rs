@@ -1,6 +1,6 @@
 //! The words around the stories: what runs where, and how to try it by hand.
 
-use super::World;
+use super::world::World;
 
 /// What has been started.
 pub fn introduce(world: &World) {

@@ -243,7 +243,7 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::client;
+    use crate::demo::http_client::client;
 
     async fn get(api: &Legacy, path: &str) -> Value {
         let answer = client()

@@ -217,7 +217,7 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::client;
+    use crate::demo::http_client::client;
 
     const TTL: Duration = Duration::from_secs(1);
 

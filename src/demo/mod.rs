@@ -13,17 +13,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 mod child;
 mod hand;
 mod http;
+mod http_client;
 mod legacy;
 mod locks;
 mod naive;
 mod screen;
 mod stories;
 mod worker;
+mod world;
 
 use child::Fencepost;
 use legacy::Legacy;
 use locks::LockService;
 use screen::Screen;
+use world::World;
 
 /// The command line of `fencepost demo`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,8 +35,6 @@ pub struct DemoArgs {
     pub keep: bool,
 }
 
-/// How long any one request of the demo may take.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// How long any one story may take.
 const STORY: Duration = Duration::from_secs(40);
 
@@ -62,27 +63,6 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<bool> {
     }
     world.fencepost.stop().await;
     Ok(good)
-}
-
-/// Everything that runs while the stories are played.
-struct World {
-    api: Legacy,
-    locks: LockService,
-    fencepost: Fencepost,
-    config: PathBuf,
-    screen: Arc<Screen>,
-}
-
-impl World {
-    /// fencepost's data port, as a URL.
-    fn front(&self) -> String {
-        format!("http://{}", self.fencepost.bound.data)
-    }
-
-    /// fencepost's admin port, as a URL.
-    fn admin(&self) -> String {
-        format!("http://{}", self.fencepost.bound.admin)
-    }
 }
 
 async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
@@ -119,17 +99,6 @@ async fn end_of(screen: &Screen, story: impl Future<Output = anyhow::Result<bool
     };
     screen.verdict(false, "the story to come to its end", &found);
     false
-}
-
-/// A client as the workers use it: no proxy of the environment's comes between.
-fn client() -> reqwest::Client {
-    // reqwest wants a TLS provider even where nothing speaks TLS; another caller may have set one.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .no_proxy()
-        .timeout(PATIENCE)
-        .build()
-        .expect("a client without certificates or proxies has nothing that can fail")
 }
 
 /// The configuration of the demo's fencepost, as a file that a person can read.

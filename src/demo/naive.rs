@@ -28,7 +28,7 @@ struct Naive {
 pub async fn start(upstream: String) -> anyhow::Result<Server> {
     let naive = Naive {
         upstream,
-        http: super::client(),
+        http: super::http_client::client(),
         marks: Mutex::default(),
     };
     let routes = Router::new().fallback(handle).with_state(Arc::new(naive));
@@ -87,7 +87,8 @@ mod tests {
         let api = Legacy::start().await.expect("starts");
         let proxy = start(api.url()).await.expect("starts");
         let put = |token: Option<&'static str>| {
-            let request = crate::demo::client().put(format!("{}/orders/7", proxy.url()));
+            let request =
+                crate::demo::http_client::client().put(format!("{}/orders/7", proxy.url()));
             let request = request.json(&json!({ "by": token }));
             match token {
                 Some(token) => request.header("x-fencing-token", token).send(),

@@ -8,12 +8,13 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::World;
 use super::child::Fencepost;
+use super::http_client::client;
 use super::legacy::OPENING_BALANCE;
+use super::naive;
 use super::screen::{Lane, Timeline, Tone};
 use super::worker::{Answer, Worker};
-use super::{client, naive};
+use super::world::World;
 
 /// Short, so that it can be watched.
 const LEASE: Duration = Duration::from_millis(1200);

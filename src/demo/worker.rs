@@ -38,7 +38,7 @@ impl Worker {
     pub fn new(lane: Lane, timeline: &Timeline, target: &str, fenced: bool) -> Self {
         Self {
             lane,
-            http: super::client(),
+            http: super::http_client::client(),
             timeline: timeline.clone(),
             target: target.to_owned(),
             fenced,
