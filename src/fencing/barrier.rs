@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, Entered, EpochTable, NoRoom, RequestLimits, Ticket};
+use crate::fencing::epochs::{Ending, Entered, EpochTable, QueueLimit, RequestLimits, Ticket};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::lease::{Lease, PermitTerms};
 use crate::routing::{ResourceKey, Token};
@@ -44,11 +44,11 @@ pub enum BarrierRefusal {
 }
 
 impl BarrierRefusal {
-    fn full(full: NoRoom) -> Self {
+    fn full(full: QueueLimit) -> Self {
         match full {
-            NoRoom::Queue => Self::QueueFull,
-            NoRoom::Share => Self::ShareTaken,
-            NoRoom::Waiting => Self::CrowdFull,
+            QueueLimit::Queue => Self::QueueFull,
+            QueueLimit::Share => Self::ShareTaken,
+            QueueLimit::Waiting => Self::CrowdFull,
         }
     }
 }
@@ -144,8 +144,8 @@ impl Barrier {
         }
     }
 
-    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, NoRoom> {
-        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(NoRoom::Waiting)?;
+    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, QueueLimit> {
+        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(QueueLimit::Waiting)?;
         let bell = self.epoch_table.queue(key, token, self.room)?;
         Ok(QueuePlace {
             epoch_table: Arc::clone(&self.epoch_table),

@@ -72,6 +72,6 @@ pub trait Administration: Send + Sync + 'static {
 
     /// Records a route table if the namespace has no instances and no epochs, in one transaction in
     /// which no instance can join. Returns the instances that it has otherwise, as
-    /// [`Self::instances`] does.
+    /// [`instances`](super::Instances::instances) does.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
 }

@@ -4,7 +4,7 @@
 //! The table on record is the one that every instance of the namespace may serve: a table that gives
 //! a request another key, or stops fencing it, is refused. It is compared *after* the instance is on
 //! record and *before* its lease begins. An operator's replacement of the table
-//! ([`MarkStore::replace_routes`]) takes a namespace without instances, and excludes joins meanwhile.
+//! ([`replace_routes`](crate::store::Administration::replace_routes)) takes a namespace without instances, and excludes joins meanwhile.
 //! So an instance either is seen by it, or sees the new table.
 
 use std::fmt::Write as _;

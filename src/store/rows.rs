@@ -1,4 +1,4 @@
-//! Helpers that both stores share: rows turned into the types of [`super::store`], the range of
+//! Helpers that both stores share: rows turned into the types of [`store`](super), the range of
 //! keys that a prefix spans, and the verdict on a schema's version.
 
 use std::time::Duration;

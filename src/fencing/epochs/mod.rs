@@ -217,17 +217,17 @@ impl EpochTable {
         key: &ResourceKey,
         token: Token,
         room: RequestLimits,
-    ) -> Result<Arc<Notify>, NoRoom> {
+    ) -> Result<Arc<Notify>, QueueLimit> {
         self.with(key, |entry, _| {
             let (newest, count) = entry
                 .newest
                 .filter(|(newest, _)| *newest >= token)
                 .unwrap_or((token, 0));
             if count >= room.queue {
-                return Err(NoRoom::Queue);
+                return Err(QueueLimit::Queue);
             }
             if count > 0 && entry.held() >= room.share {
-                return Err(NoRoom::Share);
+                return Err(QueueLimit::Share);
             }
             entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;

@@ -102,7 +102,7 @@ pub struct RequestLimits {
 
 /// What there is no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
+pub enum QueueLimit {
     /// [`RequestLimits::queue`].
     Queue,
     /// [`RequestLimits::share`].

@@ -3,7 +3,7 @@
 //! While one batch commits, the next one gathers; nothing is waited for when the writer is idle (*group
 //! commit*). A batch names each resource once: requests for the same resource fold into the
 //! highest of their tokens. One task owns the order of things: an answer is entered in the
-//! [`EpochTable`] before the next statement is sent, so an opening is always either unanswered (and known
+//! [`EpochTable`](crate::fencing::epochs::EpochTable) before the next statement is sent, so an opening is always either unanswered (and known
 //! here as such), registered, or nobody's.
 //!
 //! What can go wrong stays with those it went wrong for: an error answers exactly the requests whose

@@ -19,7 +19,7 @@ const MOST_PER_BATCH: usize = 1024;
 /// The most drained epochs that are taken in at once.
 const MOST_DRAINED: usize = 2048;
 impl Writer {
-    /// Runs until [`WriterHandle::stop`], or until every handle is gone.
+    /// Runs until [`stop`](super::WriterHandle::stop) is called, or until every handle is gone.
     pub async fn run(mut self) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,9 +1,9 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself ([`batch`](Marks::batch) and
-//! [`override_mark`](Administration::override_mark) excepted), on a dedicated connection: one for the writer, one for the membership task of the lease, so that
-//! a busy writer never costs the lease, one for what reads an instance's own rows, all of them, so that
-//! their number holds up neither, and one for people. An answer counts only when it has been
+//! Each call is one statement, committed by itself ([`batch`](crate::store::Marks::batch) and
+//! [`override_mark`](Administration::override_mark) excepted), on a dedicated connection: one for
+//! the writer; one for the heartbeat, so that a busy writer never costs the lease; one that reads
+//! all of an instance's own rows, so that their number holds up neither; and one for operators. An answer counts only when it has been
 //! read to its end: the server reports a statement complete *before* it commits it, and ready for
 //! the next one after. So rows are always fetched to the last (`fetch_all`, `execute`), never by
 //! `fetch_one` and its kin, which return at the first.

@@ -75,12 +75,12 @@ pub(super) struct FileReader {
 #[derive(Debug)]
 pub(super) struct ReadConnection {
     pub(super) connection: SqliteConnection,
-    pub(super) _counted: CountedConnection,
+    pub(super) _counted: CountedReader,
 }
 
 /// One of [`FileLock::connections`].
 #[derive(Debug)]
-pub(super) struct CountedConnection(pub(super) Arc<FileLock>);
+pub(super) struct CountedReader(pub(super) Arc<FileLock>);
 
 impl FileLock {
     /// Locks the file, and makes it first where it is not there and `create` allows it. Blocks on

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::connection::BUSY;
 use super::fetch::error_of;
-use super::file::{CountedConnection, FileLock, FileReader, ReadConnection};
+use super::file::{CountedReader, FileLock, FileReader, ReadConnection};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -91,7 +91,7 @@ where
 impl ReadConnection {
     async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
         let failed = |error: sqlx::Error| error_of(error.into());
-        let counted = CountedConnection::new(lock);
+        let counted = CountedReader::new(lock);
         let connection = SqliteConnectOptions::new()
             .filename(lock.path())
             .create_if_missing(false)
@@ -132,14 +132,14 @@ impl ReadConnection {
     }
 }
 
-impl CountedConnection {
+impl CountedReader {
     fn new(lock: &Arc<FileLock>) -> Self {
         lock.connections.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(lock))
     }
 }
 
-impl Drop for CountedConnection {
+impl Drop for CountedReader {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::AcqRel);
     }
