@@ -4,6 +4,7 @@ pub mod again;
 pub mod chart;
 pub mod documents;
 pub mod guide;
+pub mod house;
 pub mod image;
 pub mod layers;
 pub mod pods;

@@ -1,0 +1,254 @@
+//! The house rules that a reader relies on: files and functions stay short, a type's name is used
+//! once, and no two files import each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use regex::Regex;
+
+/// The most lines of code of a file; comments, blank lines and tests are not counted.
+const FILE: usize = 400;
+/// The most lines of a function.
+const FUNCTION: usize = 90;
+
+/// The source files without their tests: path below `src`, and text.
+fn sources() -> BTreeMap<String, String> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = BTreeMap::new();
+    let mut open = vec![src.clone()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let inside = path.strip_prefix(&src).expect("below src");
+            let inside = inside.to_str().expect("UTF-8").to_owned();
+            let test = inside.ends_with("tests.rs")
+                || inside.contains("/tests/")
+                || inside.ends_with("double.rs");
+            if inside.ends_with(".rs") && !test {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let code = text
+                    .find("\n#[cfg(test)]\nmod tests {")
+                    .unwrap_or(text.len());
+                found.insert(inside, text[..code].to_owned());
+            }
+        }
+    }
+    assert!(found.len() > 100, "these are not all sources");
+    found
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let begin = Regex::new(r"^( *)(pub(\([^)]*\))? )?(const )?(async )?fn (\w+)").expect("a regex");
+    let mut long = Vec::new();
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        let code = lines.iter().map(|line| line.trim_start());
+        let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
+        let count = code.count();
+        if count > FILE {
+            long.push(format!("{path}: {count} lines of code"));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            let Some(found) = begin.captures(line) else {
+                continue;
+            };
+            let end = format!("{}}}", &found[1]);
+            let length = lines[at..].iter().position(|line| *line == end);
+            // One that ends on its own line, or is only declared.
+            let short = line.ends_with(['}', ';']);
+            if let Some(length) = length.filter(|length| !short && *length > FUNCTION) {
+                long.push(format!("{path}: {} has {length} lines", &found[6]));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn a_type_name_is_used_once() {
+    let item =
+        Regex::new(r"(?m)^ *(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait) (\w+)").expect("a regex");
+    let alias = Regex::new(r"(?m)^(?:pub(?:\([^)]*\))? )?type (\w+)").expect("a regex");
+    let mut files: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let sources = sources();
+    for (path, text) in &sources {
+        for name in item.captures_iter(text).chain(alias.captures_iter(text)) {
+            files.entry(name[1].to_owned()).or_default().push(path);
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    assert!(files.is_empty(), "{files:#?}");
+}
+
+type Module = Vec<String>;
+
+/// The paths that a `use` tree names.
+fn paths(prefix: &[String], tree: &str, found: &mut Vec<Module>) {
+    let (mut depth, mut parts, mut part) = (0, Vec::new(), String::new());
+    for letter in tree.chars() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if letter == ',' && depth == 0 {
+            parts.push(std::mem::take(&mut part));
+        } else {
+            part.push(letter);
+        }
+    }
+    parts.push(part);
+    for part in parts {
+        let part = part.trim();
+        let (plain, rest) = match part.split_once('{') {
+            Some((plain, rest)) => (plain, rest.strip_suffix('}')),
+            None => (part.split(" as ").next().unwrap_or_default(), None),
+        };
+        let names = plain
+            .split("::")
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let path: Module = prefix
+            .iter()
+            .cloned()
+            .chain(names.map(str::to_owned))
+            .collect();
+        match rest {
+            Some(rest) => paths(&path, rest, found),
+            None if part.is_empty() => {}
+            None => found.push(path),
+        }
+    }
+}
+
+struct House {
+    /// The file of each module.
+    files: BTreeMap<Module, String>,
+    /// Where an item stands that a module re-exports.
+    exports: BTreeMap<(Module, String), (Module, Module)>,
+}
+
+impl House {
+    /// The module that a path leads to, and what is left of the path.
+    fn find(&self, here: &Module, path: &Module) -> Option<(Module, Module)> {
+        let first = path.first()?.as_str();
+        let mut base = here.clone();
+        let mut at = 1;
+        match first {
+            "crate" => base.clear(),
+            "self" => {}
+            "super" => {
+                at = path.iter().take_while(|name| *name == "super").count();
+                base.truncate(here.len().checked_sub(at)?);
+            }
+            _ => {
+                at = 0;
+                base.push(first.to_owned());
+                if !self.files.contains_key(&base) {
+                    return None;
+                }
+                base.pop();
+            }
+        }
+        while let Some(name) = path.get(at) {
+            base.push(name.clone());
+            if !self.files.contains_key(&base) {
+                base.pop();
+                break;
+            }
+            at += 1;
+        }
+        Some((base, path[at..].to_vec()))
+    }
+
+    fn resolve(&self, here: &Module, path: &Module) -> Option<Module> {
+        let (mut module, mut rest) = self.find(here, path)?;
+        for _ in 0..5 {
+            let Some(name) = rest.first() else { break };
+            let Some((next, left)) = self.exports.get(&(module.clone(), name.clone())) else {
+                break;
+            };
+            (module, rest) = (next.clone(), left.clone());
+        }
+        Some(module)
+    }
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let comment = Regex::new(r"(?m)//.*$").expect("a regex");
+    let import = Regex::new(r"(?m)^ *(pub(?:\([^)]*\))? )?use ([^;]+);").expect("a regex");
+    let inline = Regex::new(r"\b(?:crate|super|self)(?:::\w+)+").expect("a regex");
+    let scope = Regex::new(r"pub\(in [^)]*\)").expect("a regex");
+    let mut house = House {
+        files: BTreeMap::new(),
+        exports: BTreeMap::new(),
+    };
+    let mut texts = Vec::new();
+    for (path, text) in sources() {
+        let mut module: Module = path
+            .trim_end_matches(".rs")
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        if matches!(
+            module.last().map(String::as_str),
+            Some("mod" | "lib" | "main")
+        ) {
+            module.pop();
+        }
+        if path != "main.rs" {
+            house.files.insert(module.clone(), path);
+            let text = comment.replace_all(&text, "");
+            texts.push((module, scope.replace_all(&text, "pub").into_owned()));
+        }
+    }
+    let mut exports = BTreeMap::new();
+    for (module, text) in &texts {
+        for found in import
+            .captures_iter(text)
+            .filter(|found| found.get(1).is_some())
+        {
+            let mut named = Vec::new();
+            paths(&[], &found[2], &mut named);
+            for path in named {
+                if let Some((to, rest)) = house.find(module, &path)
+                    && let Some(name) = rest.last()
+                {
+                    exports.insert((module.clone(), name.clone()), (to, rest));
+                }
+            }
+        }
+    }
+    house.exports = exports;
+    let mut edges = BTreeSet::new();
+    for (module, text) in &texts {
+        let mut named = Vec::new();
+        for found in import
+            .captures_iter(text)
+            .filter(|found| found.get(1).is_none())
+        {
+            paths(&[], &found[2], &mut named);
+        }
+        let body = import.replace_all(text, "");
+        for found in inline.find_iter(&body) {
+            named.push(found.as_str().split("::").map(str::to_owned).collect());
+        }
+        for path in named {
+            if let Some(to) = house.resolve(module, &path).filter(|to| to != module) {
+                edges.insert((house.files[module].clone(), house.files[&to].clone()));
+            }
+        }
+    }
+    assert!(edges.len() > 500, "the imports were found: {}", edges.len());
+    let both = edges
+        .iter()
+        .filter(|(a, b)| a < b && edges.contains(&(b.clone(), a.clone())));
+    let both: Vec<_> = both.collect();
+    assert!(both.is_empty(), "these import each other: {both:#?}");
+}
