@@ -40,18 +40,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where the admin port listens; bound by the caller.
 #[derive(Debug)]
-pub enum Listener {
+pub enum AdminListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// Serves until `shutdown` ends, then lets the answers that run end within 2 seconds.
 pub async fn serve(
-    listener: Listener,
+    listener: AdminListener,
     state: AdminState,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    if let Listener::Tcp(listener) = &listener
+    if let AdminListener::Tcp(listener) = &listener
         && let Err(error) = stream::bound_buffers(listener)
     {
         tracing::warn!("the admin port's kernel buffers cannot be bounded: {error}");
@@ -96,9 +96,9 @@ struct Port {
 
 impl Port {
     /// Takes the next connection, and serves it in a task of its own.
-    async fn accept(self: &Arc<Self>, listener: &Listener) -> io::Result<()> {
+    async fn accept(self: &Arc<Self>, listener: &AdminListener) -> io::Result<()> {
         match listener {
-            Listener::Tcp(listener) => {
+            AdminListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 let client = Client::of(address.ip());
                 let to = stream.local_addr()?;
@@ -110,7 +110,7 @@ impl Port {
                 };
                 self.spawn(stream, peer);
             }
-            Listener::Unix(listener) => {
+            AdminListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 // The kernel vouches for the user id of whoever holds the other end.
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());

@@ -62,7 +62,7 @@ use self::auth::Access;
 pub(crate) use self::clients::CONNECTIONS;
 pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
-pub use self::listener::{Listener, serve};
+pub use self::listener::{AdminListener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
 use self::room::Room;
 use crate::config::AdminSettings;

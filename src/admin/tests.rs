@@ -599,7 +599,7 @@ async fn serves_over_tcp_and_unix_until_shut_down() {
     let path = admin.dir.path().join("admin.sock");
     let unix = UnixListener::bind(&path).expect("bound");
     let (stop, stopped) = tokio::sync::watch::channel(());
-    let servers: Vec<_> = [Listener::Tcp(tcp), Listener::Unix(unix)]
+    let servers: Vec<_> = [AdminListener::Tcp(tcp), AdminListener::Unix(unix)]
         .into_iter()
         .map(|listener| {
             let mut stopped = stopped.clone();
@@ -647,7 +647,7 @@ async fn served(admin: &Admin) -> std::net::SocketAddr {
     let address = listener.local_addr().expect("an address");
     let state = admin.state.clone();
     tokio::spawn(serve(
-        Listener::Tcp(listener),
+        AdminListener::Tcp(listener),
         state,
         std::future::pending(),
     ));

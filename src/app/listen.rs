@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use tokio::net::{TcpListener, UnixListener, UnixSocket};
 
 use crate::config::Listen;
-use crate::server::Listener;
+use crate::server::DataListener;
 
 /// The connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -28,20 +28,23 @@ const BACKLOG: u32 = 1024;
 const SOCKET_PATH_MAX: usize = 107;
 
 /// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-pub(super) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
+pub(super) async fn bind(
+    listen: &Listen,
+    mode: Option<u32>,
+) -> anyhow::Result<(DataListener, String)> {
     match listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address)
                 .await
                 .with_context(|| format!("cannot listen on {address}"))?;
             let bound = listener.local_addr()?.to_string();
-            Ok((Listener::Tcp(listener), bound))
+            Ok((DataListener::Tcp(listener), bound))
         }
         Listen::Unix(path) => {
             let name = format!("unix:{}", path.display());
             let listener =
                 bind_socket(path, mode).with_context(|| format!("cannot listen on {name}"))?;
-            Ok((Listener::Unix(listener), name))
+            Ok((DataListener::Unix(listener), name))
         }
     }
 }

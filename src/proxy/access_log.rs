@@ -7,9 +7,9 @@ use http::Response;
 
 use super::core::Proxy;
 use super::counting::{CountAs, Forwarded, Scope};
+use super::refusal::{DetailReader, Refusal, Why};
 use super::reply::ClientBody;
 use super::request_context::RequestContext;
-use super::respond::{Reader, Refusal, Why};
 use super::table::Table;
 use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
@@ -114,7 +114,7 @@ pub(super) fn log(
         client = &*about.peer,
         client_name = about.peer_name.as_deref(),
         trace_id = about.trace_id.as_deref(),
-        reason = refusal.detail(Reader::Log),
+        reason = refusal.detail(DetailReader::Log),
         left_out = (left_out > 0).then_some(left_out),
         "{message}"
     );

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::core::Proxy;
-use super::respond::{Refusal, Why};
+use super::refusal::{Refusal, Why};
 use crate::fencing::barrier::Permit;
 use crate::fencing::writer::Caller;
 use crate::fencing::{Admitted, Fencing, Refused, Undecided};

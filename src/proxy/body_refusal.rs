@@ -1,7 +1,7 @@
 //! The refusals of requests whose body cannot be taken.
 
 use super::body::UploadError;
-use super::respond::Refusal;
+use super::refusal::Refusal;
 use crate::wire;
 
 pub(super) fn body_refusal(error: &UploadError) -> Refusal {

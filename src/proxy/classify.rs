@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use super::headers::{self, FieldError};
 use super::peer::Peer;
-use super::respond::Refusal;
+use super::refusal::Refusal;
 use super::table::{Route, Table};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};

@@ -9,7 +9,7 @@ use super::classify::Fenced;
 use super::headers;
 use super::headers::trailers::TrailerRules;
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
-use super::respond::Refusal;
+use super::refusal::Refusal;
 use super::table::Route;
 use crate::routing::{KeyTemplate, ResourceKey, Source};
 

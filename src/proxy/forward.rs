@@ -35,7 +35,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::answered::Answered;
-use self::answered::HeadSender;
+use self::answered::HeadTx;
 pub(super) use self::client::Followed;
 use self::cuts::{Cut, Cuts, ExchangeFailure, too_slow};
 pub(crate) use self::limits::ExchangeLimits;
@@ -47,7 +47,7 @@ use super::body::UpstreamBody;
 use super::conclusion::Conclusion;
 use super::headers::via::Via;
 use super::memory::Share;
-use super::respond::{Refusal, Why};
+use super::refusal::{Refusal, Why};
 use super::tunnel::{End, Opening, Tunnel};
 use super::upstream::{Hold, RequestFate, Upstream};
 use crate::fencing::Fencing;
@@ -104,12 +104,7 @@ pub(crate) async fn forward<G: Send + 'static>(
 }
 
 /// The whole of an exchange: get ready, send, follow the response to its end.
-async fn follow<G>(
-    permit: Permit,
-    exchange: Exchange<G>,
-    fencing: Arc<Fencing>,
-    mut head: HeadSender,
-) {
+async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>, mut head: HeadTx) {
     let Exchange {
         request,
         opening,
@@ -164,14 +159,8 @@ async fn follow<G>(
             let (answer, tunnel) = opening.switch(response, &via);
             let _ = head.send(Ok(Answered::switched(answer)));
             let counted = (in_flight, timer, held);
-            let through = through(
-                tunnel,
-                sending,
-                (hold, upload),
-                limits,
-                (&key, token),
-                counted,
-            );
+            let ours = (hold, upload);
+            let through = through(tunnel, sending, ours, limits, (&key, token), counted);
             // It is long, and few have one.
             return Box::pin(through).await;
         }

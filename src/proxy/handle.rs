@@ -12,12 +12,13 @@ use super::counting::{CountAs, Forwarded, Scope};
 use super::pass::Passing;
 use super::peer::Peer;
 use super::received::Received;
+use super::refusal::Refusal;
 use super::reply::ClientBody;
 use super::request_context::RequestContext;
-use super::respond::{self, Refusal};
+use super::respond;
 use super::{headers, http2, tunnel};
 use crate::metrics::{Limit, Outcome};
-use crate::wire::request::{Kind, RequestError};
+use crate::wire::request::{RequestError, RequestErrorKind};
 
 /// How long a request that is shed waits for its answer. Many clients ask again at once: answered at once, they would
 /// take the time of those that are admitted (`benches/run.sh --only overload`).
@@ -115,10 +116,10 @@ impl Proxy {
 /// The limit that a head is over, if that is why it is refused.
 pub(crate) fn limit_of(error: RequestError) -> Option<Limit> {
     match error.kind() {
-        Kind::HeadBytes => Some(Limit::HeaderBytes),
-        Kind::HeadFields => Some(Limit::HeaderCount),
-        Kind::TargetLong => Some(Limit::TargetBytes),
-        Kind::Slow => Some(Limit::HeadTimeout),
-        Kind::Malformed | Kind::Method | Kind::Version => None,
+        RequestErrorKind::HeadBytes => Some(Limit::HeaderBytes),
+        RequestErrorKind::HeadFields => Some(Limit::HeaderCount),
+        RequestErrorKind::TargetLong => Some(Limit::TargetBytes),
+        RequestErrorKind::Slow => Some(Limit::HeadTimeout),
+        RequestErrorKind::Malformed | RequestErrorKind::Method | RequestErrorKind::Version => None,
     }
 }

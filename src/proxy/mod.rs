@@ -33,6 +33,7 @@ mod peer;
 mod places;
 mod rate;
 mod received;
+mod refusal;
 mod refusal_throttles;
 mod reply;
 mod request_context;

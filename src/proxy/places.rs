@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::peer::Peer;
-use super::respond::Refusal;
+use super::refusal::Refusal;
 use super::shares::{ConnectionPlace, Network};
 use super::slow::SlowClients;
 use crate::config::{LimitSettings, PeerShare};

@@ -6,7 +6,8 @@ use http::{Request, Version};
 
 use super::peer::{Peer, PeerNames};
 use super::received::Received;
-use super::respond::{Style, Subject};
+use super::refusal::Subject;
+use super::respond::AnswerStyle;
 use super::table::Table;
 use super::{conclusion, headers};
 
@@ -43,8 +44,8 @@ impl RequestContext {
         }
     }
 
-    pub(super) fn style(&self, table: &Table) -> Style {
-        Style {
+    pub(super) fn style(&self, table: &Table) -> AnswerStyle {
+        AnswerStyle {
             stale_status: table.stale_status,
             disclose: table.disclose,
             grpc: self.grpc,

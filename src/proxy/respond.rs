@@ -9,131 +9,22 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::headers::OUTCOME;
-use super::headers::via::Loop;
+use super::refusal::{DetailReader, Refusal, Subject};
 use super::reply::{ClientBody, full};
-use crate::metrics::{DecidedBy, Outcome};
-use crate::routing::{ResourceKey, Token};
-use crate::wire::request::{Kind, RequestError};
-
-/// Why the proxy could not do its part. An error of the store or of a connection names hosts, ports,
-/// files and certificates: that is for the log, and no client reads it, with `disclose` or without.
-#[derive(Clone, Debug)]
-pub(crate) struct Why {
-    /// What anybody may read: a sentence without its full stop.
-    said: &'static str,
-    /// What only the log has.
-    cause: Option<String>,
-}
-
-impl Why {
-    pub(crate) const fn new(said: &'static str) -> Self {
-        Self { said, cause: None }
-    }
-
-    pub(crate) fn of(said: &'static str, cause: &dyn std::fmt::Display) -> Self {
-        Self {
-            said,
-            cause: Some(cause.to_string()),
-        }
-    }
-
-    fn text(&self, reader: Reader) -> String {
-        match (&self.cause, reader) {
-            (Some(cause), Reader::Log) => format!("{}: {cause}", self.said),
-            _ => self.said.to_owned(),
-        }
-    }
-}
-
-/// Who reads a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// With `disclose`, resource, token and mark are named.
-    Client { disclose: bool },
-    /// Everything is named.
-    Log,
-}
-
-/// Why a request was not forwarded, or what broke when it was.
-#[derive(Clone, Debug)]
-pub(crate) enum Refusal {
-    Stale {
-        key: ResourceKey,
-        token: Token,
-        mark: Token,
-        decided_by: DecidedBy,
-    },
-    /// `reuse: once`, and the token has been used.
-    Spent {
-        key: ResourceKey,
-        token: Token,
-    },
-    /// Farther past the mark than the route believes; `None`: there is no mark.
-    Implausible {
-        key: ResourceKey,
-        token: Token,
-        mark: Option<Token>,
-    },
-    TokenRequired,
-    MalformedToken(String),
-    Ambiguous(String),
-    /// The request has been here before.
-    Loop(Loop),
-    HeadTooLarge(String),
-    TargetTooLong(String),
-    VersionNotSupported,
-    NoRoute,
-    /// The methods that are allowed.
-    MethodNotAllowed(String),
-    TooLarge(String),
-    /// The client's certificate has none of the names that the route lets in.
-    ClientRefused,
-    /// The client is none of those that may claim.
-    ClaimRefused,
-    /// A claim without the bearer token of claims.
-    Unauthorized,
-    UpgradeRefused,
-    Overloaded(&'static str),
-    StoreUnavailable {
-        why: Why,
-        retry_after: Duration,
-        /// The token may have been spent by this attempt.
-        spent: bool,
-    },
-    OlderInFlight {
-        key: ResourceKey,
-        token: Token,
-        retry_after: Duration,
-        settling: bool,
-    },
-    /// Not sent, or not processed. `spent`: the token could not be given back.
-    Unreachable {
-        why: Why,
-        spent: bool,
-    },
-    /// Sent, and no whole answer came back.
-    Broken(Why),
-    /// Sent, and no answer within this time.
-    TooSlow(Duration),
-    /// The client broke off or took too long over its request.
-    ClientGone(String),
-}
-
-/// What a fenced request is about, once that has been derived: its resource and its token.
-pub(crate) type Subject = (ResourceKey, Token);
+use crate::metrics::Outcome;
 
 /// How this route answers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Style {
+pub(crate) struct AnswerStyle {
     /// 412 or 409.
     pub stale_status: u16,
     pub disclose: bool,
     pub grpc: bool,
 }
 
-impl Style {
-    const fn reader(self) -> Reader {
-        Reader::Client {
+impl AnswerStyle {
+    const fn reader(self) -> DetailReader {
+        DetailReader::Client {
             disclose: self.disclose,
         }
     }
@@ -189,38 +80,6 @@ impl Retry {
 }
 
 impl Refusal {
-    /// Nothing was sent.
-    pub(crate) fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
-        Self::Unreachable {
-            why: Why::of("The upstream cannot be reached, and nothing was sent", why),
-            spent,
-        }
-    }
-
-    /// It was sent, and the upstream says that it has done nothing with it.
-    pub(crate) fn refused(why: &dyn std::fmt::Display, spent: bool) -> Self {
-        Self::Unreachable {
-            why: Why::of(
-                "The upstream has not processed the request, and will not",
-                why,
-            ),
-            spent,
-        }
-    }
-
-    /// The refusal of a head that is not taken.
-    pub(crate) fn of_head(error: RequestError) -> Self {
-        let what = format!("The head of the request: {error}. Nothing was forwarded.");
-        match error.kind() {
-            Kind::Malformed => Self::Ambiguous(what),
-            Kind::Method => Self::MethodNotAllowed(String::new()),
-            Kind::Version => Self::VersionNotSupported,
-            Kind::TargetLong => Self::TargetTooLong(what),
-            Kind::HeadBytes | Kind::HeadFields => Self::HeadTooLarge(what),
-            Kind::Slow => Self::ClientGone(format!("The request: {error}")),
-        }
-    }
-
     /// Its row: outcome, status, gRPC status, what to do next, title. `Stale` and `Spent` have the status
     /// that the route says in place of 412.
     #[rustfmt::skip]
@@ -288,7 +147,7 @@ impl Refusal {
         self.outcome().as_str()
     }
 
-    fn status(&self, style: Style) -> StatusCode {
+    fn status(&self, style: AnswerStyle) -> StatusCode {
         let Row {
             outcome, status, ..
         } = self.row();
@@ -307,128 +166,12 @@ impl Refusal {
         }
     }
 
-    /// What a person reads.
-    pub(crate) fn detail(&self, reader: Reader) -> String {
-        match self {
-            Self::Stale { key, token, mark, .. }
-                if reader != (Reader::Client { disclose: false }) => format!(
-                "Token {token} is lower than {mark}, the highest token accepted for {key}: the lock has \
-                 passed to another holder. Nothing was forwarded. Acquire the lock again, and read the \
-                 state before writing."
-            ),
-            Self::Stale { .. } => "A higher token has been accepted for this resource: the lock has \
-                 passed to another holder. Nothing was forwarded. Acquire the lock again, and read the \
-                 state before writing."
-                .into(),
-            Self::Spent { .. } => "This route accepts each token once (reuse: once), and this token \
-                 was used before. Nothing was forwarded. Acquire the lock again for another operation."
-                .into(),
-            Self::Implausible { key, token, mark } => {
-                let disclose = reader != (Reader::Client { disclose: false });
-                let what = match mark {
-                    Some(mark) if disclose => format!(
-                        "Token {token} is further above {mark}, the highest token accepted for {key}, than this route \
-                         allows (token.max_jump, token.max)"
-                    ),
-                    None if disclose => format!(
-                        "Token {token} is higher than this route allows for {key}, which has no mark yet (token.max)"
-                    ),
-                    _ => "The token is further above the highest token accepted than this route allows".to_owned(),
-                };
-                format!(
-                    "{what}. Nothing was forwarded, and the mark has not changed. If the lock service did grant this \
-                     token, an operator can accept it: fencepost marks advance."
-                )
-            }
-            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
-            Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
-            Self::Loop(why) => format!(
-                "{why}. Nothing was forwarded. Check whether upstream.url leads back to this proxy."
-            ),
-            Self::Ambiguous(why)
-            | Self::TooLarge(why)
-            | Self::HeadTooLarge(why)
-            | Self::TargetTooLong(why) => why.clone(),
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2; over TLS, the version agreed on by ALPN.".into(),
-            Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
-                 without a route. Add a route to the configuration."
-                .into(),
-            Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
-                "This proxy does not forward TRACE or CONNECT.".into()
-            }
-            Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),
-            Self::ClientRefused => "This route is limited to certain clients (require_client), and the client's certificate \
-                 names none of them. Nothing was forwarded."
-                .into(),
-            Self::ClaimRefused => "Claims are limited to certain clients (claim.require_client, claim.addresses), and \
-                 this client is not one of them. Nothing was claimed."
-                .into(),
-            Self::Unauthorized => "Send one `Authorization: Bearer …` header with the token from claim.token_file. Nothing \
-                 was claimed."
-                .into(),
-            Self::UpgradeRefused => "The proxy cannot fence single requests inside a tunnel. With `upgrade: allow` this \
-                 route opens tunnels over HTTP/1.1, and closes them when a newer token arrives. In \
-                 bypass mode nothing is fenced."
-                .into(),
-            Self::Overloaded(why) => (*why).into(),
-            Self::StoreUnavailable { why, spent, .. } => {
-                let spent = if *spent {
-                    " The token counts as used, because the store did not say whether it was."
-                } else {
-                    ""
-                };
-                format!("{}. Nothing was forwarded.{spent}", why.text(reader))
-            }
-            Self::OlderInFlight { settling, .. } => {
-                let why = if *settling {
-                    "Requests with an older token failed midway, and the upstream may still be working on them"
-                } else {
-                    "Requests with an older token are still in flight"
-                };
-                format!("{why}. Nothing was forwarded. Send the same request again, with the same token.")
-            }
-            Self::Unreachable { why, spent } => {
-                let spent = if *spent {
-                    " The token could not be given back and counts as used."
-                } else {
-                    ""
-                };
-                format!("{}.{spent}", why.text(reader))
-            }
-            Self::Broken(why) => format!(
-                "{}. The request was sent once and may have taken effect: check before sending it \
-                 again. If it was fenced, newer tokens wait until it has settled.",
-                why.text(reader)
-            ),
-            Self::TooSlow(limit) => format!(
-                "No response within {}. The request was sent once and may still take effect: check \
-                 before sending it again. If it was fenced, newer tokens wait until it has settled.",
-                humantime::format_duration(*limit)
-            ),
-            Self::ClientGone(why) => format!("{why}. Nothing was forwarded."),
-        }
-    }
-
-    /// Resource, token and mark, as far as they are known: by this refusal itself, else from the request.
-    pub(crate) fn facts<'a>(
-        &'a self,
-        subject: Option<&'a Subject>,
-    ) -> (Option<&'a ResourceKey>, Option<Token>, Option<Token>) {
-        match self {
-            Self::Stale {
-                key, token, mark, ..
-            } => (Some(key), Some(*token), Some(*mark)),
-            Self::Spent { key, token } => (Some(key), Some(*token), Some(*token)),
-            Self::Implausible { key, token, mark } => (Some(key), Some(*token), *mark),
-            Self::OlderInFlight { key, token, .. } => (Some(key), Some(*token), None),
-            _ => subject.map_or((None, None, None), |(key, token)| {
-                (Some(key), Some(*token), None)
-            }),
-        }
-    }
-
     /// The answer.
-    pub(crate) fn respond(&self, style: Style, subject: Option<&Subject>) -> Response<ClientBody> {
+    pub(crate) fn respond(
+        &self,
+        style: AnswerStyle,
+        subject: Option<&Subject>,
+    ) -> Response<ClientBody> {
         let word = self.word();
         let mut response = if style.grpc {
             self.trailers_only(style)
@@ -457,7 +200,7 @@ impl Refusal {
         response
     }
 
-    fn problem(&self, style: Style, subject: Option<&Subject>) -> Value {
+    fn problem(&self, style: AnswerStyle, subject: Option<&Subject>) -> Value {
         let mut problem = Map::new();
         problem.insert(
             "type".into(),
@@ -490,7 +233,7 @@ impl Refusal {
 
     /// gRPC's form of an answer without a message: status in the headers, HTTP 200
     /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
-    fn trailers_only(&self, style: Style) -> Response<ClientBody> {
+    fn trailers_only(&self, style: AnswerStyle) -> Response<ClientBody> {
         let mut response = Response::new(full(bytes::Bytes::new()));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -547,6 +290,9 @@ fn grpc_message(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::DecidedBy;
+    use crate::proxy::refusal::Why;
+    use crate::routing::{ResourceKey, Token};
 
     fn stale() -> Refusal {
         Refusal::Stale {
@@ -557,7 +303,7 @@ mod tests {
         }
     }
 
-    const STYLE: Style = Style {
+    const STYLE: AnswerStyle = AnswerStyle {
         stale_status: 412,
         disclose: true,
         grpc: false,
@@ -578,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_is_not_to_be_disclosed_is_nowhere() {
-        let style = Style {
+        let style = AnswerStyle {
             disclose: false,
             ..STYLE
         };
@@ -604,10 +350,10 @@ mod tests {
             Refusal::Broken(Why::of("The exchange broke", &cause)),
         ] {
             for disclose in [true, false] {
-                let style = Style { disclose, ..STYLE };
+                let style = AnswerStyle { disclose, ..STYLE };
                 let problem = refusal.problem(style, None).to_string();
                 let call = refusal.respond(
-                    Style {
+                    AnswerStyle {
                         grpc: true,
                         ..style
                     },
@@ -621,13 +367,16 @@ mod tests {
                     );
                 }
             }
-            assert!(refusal.detail(Reader::Log).contains(cause), "{refusal:?}");
+            assert!(
+                refusal.detail(DetailReader::Log).contains(cause),
+                "{refusal:?}"
+            );
         }
     }
 
     #[test]
     fn grpc_gets_trailers_only() {
-        let style = Style {
+        let style = AnswerStyle {
             grpc: true,
             ..STYLE
         };

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
-use super::Listener;
 use super::idle::IdleConnections;
 use super::slots::{Place, Slot, Slots};
 use crate::metrics::{Limit, Metrics};
@@ -30,6 +29,13 @@ const PATIENCE: usize = 10;
 const LOOKS: usize = 20;
 /// How often the log says so.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// A bound listener of the data port.
+#[derive(Debug)]
+pub enum DataListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
 
 /// A client's socket.
 pub(super) enum Stream {
@@ -73,7 +79,7 @@ impl Stream {
 
 /// The listener with its limits.
 pub(super) struct Acceptor {
-    listener: Listener,
+    listener: DataListener,
     slots: Slots,
     idle: Arc<IdleConnections>,
     /// Accepted, and without a place.
@@ -86,7 +92,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(
-        listener: Listener,
+        listener: DataListener,
         slots: Slots,
         idle: Arc<IdleConnections>,
         metrics: Arc<Metrics>,
@@ -193,11 +199,11 @@ impl Acceptor {
 
     async fn accept(&self) -> io::Result<Stream> {
         Ok(match &self.listener {
-            Listener::Tcp(listener) => {
+            DataListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 Stream::Tcp(stream, address.ip().to_canonical())
             }
-            Listener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+            DataListener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
         })
     }
 

@@ -18,11 +18,11 @@ mod workers;
 
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::accept::Acceptor;
+pub use self::accept::DataListener;
 pub(crate) use self::activity::Leave;
 use self::activity::Signal;
 use self::connection::Connections;
@@ -33,16 +33,9 @@ use crate::config::LimitSettings;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 
-/// A bound listener.
-#[derive(Debug)]
-pub enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
 /// Accepts until it has to leave, then lets the connections end their requests; returns when all have.
 pub(crate) async fn serve(
-    listener: Listener,
+    listener: DataListener,
     proxy: Arc<Proxy>,
     limits: LimitSettings,
     metrics: Arc<Metrics>,

@@ -14,126 +14,18 @@
 //! - Absolute-form names the Host that the field names (RFC 9112, 3.2.2 would let it win over the field).
 //!   What goes upstream is origin-form. Authority-form goes with CONNECT, which is refused.
 
-use std::fmt;
+mod error;
+
 use std::net::Ipv6Addr;
 use std::ops::Range;
-use std::time::Duration;
 
+pub use self::error::{RequestError, RequestErrorKind};
 use super::head::{
     Field, Framing, FramingFields, HeadError, HeadLimits, Lines, is_tchar, is_token, trim,
 };
 
 /// `http::Uri` takes no more.
 const LONGEST_TARGET: usize = 65_534;
-
-/// Why a request is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestError {
-    Head(HeadError),
-    /// Not `method SP target SP HTTP/1.x`.
-    StartLine,
-    /// Another version of HTTP.
-    Version,
-    Connect,
-    /// More bytes than `HeadLimits::target`.
-    TargetLong(usize),
-    /// This byte in the target.
-    Target(u8),
-    /// Neither a path nor an http URL.
-    TargetForm,
-    NoHost,
-    Host,
-    /// Host is not the authority of the target.
-    OtherHost,
-    /// `Transfer-Encoding` on HTTP/1.0.
-    CodingOn10,
-    /// `Expect` is not `100-continue`.
-    Expect,
-    /// This list does not parse.
-    List(&'static str),
-    /// The head was not whole in this time.
-    Slow(Duration),
-}
-
-/// Whose business it is, which decides the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Malformed,
-    Method,
-    Version,
-    TargetLong,
-    /// Too many bytes.
-    HeadBytes,
-    /// Too many lines.
-    HeadFields,
-    Slow,
-}
-
-impl RequestError {
-    #[must_use]
-    pub const fn kind(self) -> Kind {
-        match self {
-            Self::Head(HeadError::Bytes(_)) => Kind::HeadBytes,
-            Self::Head(HeadError::Fields(_)) => Kind::HeadFields,
-            Self::TargetLong(_) => Kind::TargetLong,
-            Self::Version => Kind::Version,
-            Self::Connect => Kind::Method,
-            Self::Slow(_) => Kind::Slow,
-            _ => Kind::Malformed,
-        }
-    }
-}
-
-impl From<HeadError> for RequestError {
-    fn from(error: HeadError) -> Self {
-        Self::Head(error)
-    }
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head(error) => error.fmt(f),
-            Self::StartLine => f.write_str(
-                "the first line is not `method target HTTP/1.1`, with one space between each two",
-            ),
-            Self::Version => f.write_str("neither HTTP/1.1 nor HTTP/1.0"),
-            Self::Connect => f.write_str("CONNECT"),
-            Self::TargetLong(limit) => write!(
-                f,
-                "a target of more than {limit} bytes (limits.target_bytes)"
-            ),
-            Self::Target(b'#') => {
-                f.write_str("a fragment (`#…`) is never sent; a literal `#` is `%23`")
-            }
-            Self::Target(byte) if byte.is_ascii_graphic() => write!(
-                f,
-                "a raw `{}` in the target, which has it only as `%{byte:02X}`",
-                char::from(*byte)
-            ),
-            Self::Target(byte) => write!(
-                f,
-                "the byte 0x{byte:02x} in the target; escape it as `%{byte:02X}`"
-            ),
-            Self::TargetForm => f.write_str("the target is neither a path nor an http URL"),
-            Self::NoHost => f.write_str("there is no Host"),
-            Self::Host => f.write_str("Host is not a name or address, with a port or without"),
-            Self::OtherHost => f.write_str("Host and the target's authority differ"),
-            Self::CodingOn10 => {
-                f.write_str("Transfer-Encoding on HTTP/1.0, which does not have it")
-            }
-            Self::Expect => f.write_str("Expect is not `100-continue`"),
-            Self::List(name) => write!(f, "{name} is not a list of tokens"),
-            Self::Slow(limit) => write!(
-                f,
-                "the head was not whole within {}s (limits.head_timeout)",
-                limit.as_secs_f64()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 /// What has to be known of a head to find the end of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,12 +68,12 @@ pub struct RequestReader {
     host: Option<Range<usize>>,
     expect: bool,
     upgrade: bool,
-    wishes: Wishes,
+    wishes: HeadWishes,
 }
 
 /// What a client wants of its answer's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Wishes {
+struct HeadWishes {
     close: bool,
     keep_alive: bool,
     trailers: bool,

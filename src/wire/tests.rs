@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::chunked::{BodyError, ChunkError, Chunks};
 use super::follow::{Follow, Violation};
 use super::head::{Framing, HeadError, HeadLimits, fields};
-use super::request::{Kind, RequestError, RequestHead, RequestReader, is_host};
+use super::request::{RequestError, RequestErrorKind, RequestHead, RequestReader, is_host};
 
 const LIMITS: HeadLimits = HeadLimits {
     bytes: 512,
@@ -336,7 +336,7 @@ fn limits_are_exact() {
     assert_eq!(read(&bytes(513).as_bytes()[..511]), Ok(None));
     assert_eq!(
         RequestError::Head(HeadError::Bytes(512)).kind(),
-        Kind::HeadBytes
+        RequestErrorKind::HeadBytes
     );
 }
 

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
 use crate::admin::tests::fake::Admin as FakeAdmin;
-use crate::admin::{Listener, serve};
+use crate::admin::{AdminListener, serve};
 
 #[derive(Parser)]
 struct Program {
@@ -21,7 +21,7 @@ async fn start(admin: &FakeAdmin) -> String {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let state = admin.state.clone();
     tokio::spawn(serve(
-        Listener::Tcp(listener),
+        AdminListener::Tcp(listener),
         state,
         std::future::pending(),
     ));
@@ -191,7 +191,7 @@ async fn speaks_over_a_unix_socket() {
     let path = admin.dir.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(serve(
-        Listener::Unix(listener),
+        AdminListener::Unix(listener),
         admin.state.clone(),
         std::future::pending(),
     ));

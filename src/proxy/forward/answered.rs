@@ -4,8 +4,8 @@ use http::Response;
 use tokio::sync::oneshot;
 
 use crate::proxy::conclusion::Doubt;
+use crate::proxy::refusal::Refusal;
 use crate::proxy::reply::ClientBody;
-use crate::proxy::respond::Refusal;
 
 /// What the upstream has answered.
 #[derive(Debug)]
@@ -26,4 +26,4 @@ impl Answered {
 }
 
 /// Where the head of the answer is handed over, or the refusal in its place.
-pub(super) type HeadSender = oneshot::Sender<Result<Answered, Refusal>>;
+pub(super) type HeadTx = oneshot::Sender<Result<Answered, Refusal>>;

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::ExchangeLimits;
 use crate::fencing::barrier::Sending;
-use crate::proxy::respond::{Refusal, Why};
+use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::upstream::{Hold, RequestFate, SendError};
 
 /// Why there is no response head.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::answered::HeadSender;
+use super::answered::HeadTx;
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
 use crate::proxy::admit::{self, cut_off};
-use crate::proxy::respond::{Refusal, Why};
+use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::upstream::{ReserveError, Reserved, SendError, Upstream};
 
 /// What has to be done before a permit begins.
@@ -25,7 +25,7 @@ impl Ready<'_> {
         self,
         permit: &Permit,
         fencing: &Fencing,
-        head: &mut HeadSender,
+        head: &mut HeadTx,
     ) -> Result<Reserved, Refusal> {
         let (superseded, cutoff) = (permit.superseded(), permit.cutoff());
         let refused = || {

@@ -10,7 +10,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::answered::{Answered, HeadSender};
+use super::answered::{Answered, HeadTx};
 use super::client::{self, AnswerFraming, Client, Followed};
 use super::cuts::{Cuts, give_up};
 use super::limits::ExchangeLimits;
@@ -29,7 +29,7 @@ use crate::routing::{ResourceKey, Token};
 /// An exchange whose answer has begun. What has to end first is declared last: an upload that still
 /// runs ends before the settling starts, and so before the permit.
 pub(super) struct AnsweredExchange<C> {
-    pub head: HeadSender,
+    pub head: HeadTx,
     /// Counts the exchange as in flight, and holds what is held for it.
     pub counted: C,
     pub key: ResourceKey,
@@ -175,7 +175,7 @@ async fn upload_ends(
 )]
 enum Remainder {
     /// All of an answer that came whole with its head.
-    Answer(HeadSender, Answered),
+    Answer(HeadTx, Answered),
     Frames(Client),
 }
 
