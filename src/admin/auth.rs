@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::guesses::Guesses;
 use super::peer::AdminPeer;
-use super::problem::Problem;
+use super::problem::AdminProblem;
 use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
 use crate::metrics::{AdminRefusal, Metrics};
 
@@ -50,7 +50,7 @@ impl Access {
         self: Arc<Self>,
         mut request: Request,
         next: Next,
-    ) -> Result<Response, Problem> {
+    ) -> Result<Response, AdminProblem> {
         let peer = AdminPeer::of(&request);
         if request.method() == Method::POST {
             let proof = self.write(&peer, request.headers()).await?;
@@ -61,7 +61,7 @@ impl Access {
         Ok(next.run(request).await)
     }
 
-    async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, Problem> {
+    async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
         let file = self.settings.borrow().token_file.clone();
         let Some(file) = file else {
             return Err(writes_off(
@@ -81,7 +81,12 @@ impl Access {
         }
     }
 
-    async fn read(&self, peer: &AdminPeer, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    async fn read(
+        &self,
+        peer: &AdminPeer,
+        headers: &HeaderMap,
+        uri: &Uri,
+    ) -> Result<(), AdminProblem> {
         // A browser page whose name its owner has turned toward this machine (DNS rebinding) arrives over the
         // loopback, with that name.
         let known_host = peer.is_by_socket() || names_an_address(headers, uri);
@@ -174,7 +179,7 @@ async fn read_token(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], Problem> {
+fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], AdminProblem> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err(unauthorized(format!(
@@ -212,8 +217,8 @@ fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
         && uri.authority().is_none_or(is)
 }
 
-fn writes_off(detail: impl Into<String>) -> Problem {
-    Problem::new(
+fn writes_off(detail: impl Into<String>) -> AdminProblem {
+    AdminProblem::new(
         StatusCode::FORBIDDEN,
         "writes-off",
         "Writes over the admin API are off",
@@ -221,13 +226,13 @@ fn writes_off(detail: impl Into<String>) -> Problem {
     )
 }
 
-fn reads_off(problems: &[String]) -> Problem {
+fn reads_off(problems: &[String]) -> AdminProblem {
     let why = if problems.is_empty() {
         "no token is configured".to_owned()
     } else {
         problems.join(", and ")
     };
-    Problem::new(
+    AdminProblem::new(
         StatusCode::FORBIDDEN,
         "reads-off",
         "Reads of marks are off from here",
@@ -238,8 +243,8 @@ fn reads_off(problems: &[String]) -> Problem {
     )
 }
 
-fn unknown_host() -> Problem {
-    Problem::new(
+fn unknown_host() -> AdminProblem {
+    AdminProblem::new(
         StatusCode::MISDIRECTED_REQUEST,
         "unknown-host",
         "The Host header names another server",
@@ -248,8 +253,8 @@ fn unknown_host() -> Problem {
     )
 }
 
-fn unauthorized(detail: impl Into<String>) -> Problem {
-    Problem::new(
+fn unauthorized(detail: impl Into<String>) -> AdminProblem {
+    AdminProblem::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
         "This needs the admin token",

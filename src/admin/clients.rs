@@ -23,7 +23,7 @@ const PER_CLIENT: usize = 32;
 
 /// What counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Client {
+pub enum AdminClient {
     /// This machine, or this pod, whichever of the loopback's addresses it uses.
     Loopback,
     /// A user of this machine, over a Unix socket; `None`: the kernel does not say which.
@@ -32,7 +32,7 @@ pub enum Client {
     Site(IpAddr),
 }
 
-impl Client {
+impl AdminClient {
     pub fn of(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) if !ip.is_loopback() => Self::Site(ip.into()),
@@ -45,21 +45,21 @@ impl Client {
 }
 
 /// All connections that are open.
-pub struct Connections {
+pub struct AdminConnections {
     /// Held for a look through at most [`CONNECTIONS`] entries, never across an await.
-    open: Mutex<Open>,
+    open: Mutex<OpenAdminConnection>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenAdminConnection {
     /// The number of the next connection.
     next: u64,
-    by_number: HashMap<u64, Entry>,
+    by_number: HashMap<u64, AdminClientEntry>,
 }
 
-struct Entry {
-    client: Client,
+struct AdminClientEntry {
+    client: AdminClient,
     /// A request is being answered.
     at_work: bool,
     /// When that changed last.
@@ -78,7 +78,7 @@ enum Standing {
     Right,
 }
 
-impl Connections {
+impl AdminConnections {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             open: Mutex::default(),
@@ -86,12 +86,12 @@ impl Connections {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenAdminConnection> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for a new connection. Another one is closed for it where there are too many.
-    pub fn enter(self: &Arc<Self>, client: Client, now: Instant) -> Place {
+    pub fn enter(self: &Arc<Self>, client: AdminClient, now: Instant) -> AdminConnectionPlace {
         let mut open = self.open();
         if let Some(number) = open.to_be_closed_for(client) {
             if let Some(entry) = open.by_number.remove(&number) {
@@ -104,7 +104,7 @@ impl Connections {
         let closed = CancellationToken::new();
         open.by_number.insert(
             number,
-            Entry {
+            AdminClientEntry {
                 client,
                 at_work: false,
                 since: now,
@@ -113,7 +113,7 @@ impl Connections {
             },
         );
         drop(open);
-        Place {
+        AdminConnectionPlace {
             number,
             connections: Arc::clone(self),
             closed,
@@ -132,12 +132,12 @@ impl Connections {
     }
 }
 
-impl Open {
+impl OpenAdminConnection {
     /// The connection that makes room for a new one of `client`: one with a wrong token first, then one without a
     /// request before one with a request; of the client that has the most of them; the one that is so the longest.
     /// None where each has a right token's request under way.
-    fn to_be_closed_for(&self, client: Client) -> Option<u64> {
-        let mut counts: HashMap<Client, usize> = HashMap::new();
+    fn to_be_closed_for(&self, client: AdminClient) -> Option<u64> {
+        let mut counts: HashMap<AdminClient, usize> = HashMap::new();
         for entry in self.by_number.values() {
             *counts.entry(entry.client).or_default() += 1;
         }
@@ -161,13 +161,13 @@ impl Open {
 
 /// An open connection's place.
 #[must_use = "the place is given back when this is dropped"]
-pub struct Place {
+pub struct AdminConnectionPlace {
     number: u64,
-    connections: Arc<Connections>,
+    connections: Arc<AdminConnections>,
     closed: CancellationToken,
 }
 
-impl Place {
+impl AdminConnectionPlace {
     /// Cancelled once the connection has to make room for another one.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
@@ -185,7 +185,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdminConnectionPlace {
     fn drop(&mut self) {
         self.connections.open().by_number.remove(&self.number);
     }
@@ -193,7 +193,7 @@ impl Drop for Place {
 
 /// Notes the tokens that come on a connection. The default is that of none.
 #[derive(Clone, Default)]
-pub struct Conduct(Option<(u64, Arc<Connections>)>);
+pub struct Conduct(Option<(u64, Arc<AdminConnections>)>);
 
 impl fmt::Debug for Conduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,7 +220,7 @@ impl Conduct {
 
 /// A request that is being answered.
 #[must_use]
-pub struct AtWork<'a>(&'a Place);
+pub struct AtWork<'a>(&'a AdminConnectionPlace);
 
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
@@ -235,16 +235,16 @@ mod tests {
 
     use super::*;
 
-    fn connections() -> Arc<Connections> {
-        Arc::new(Connections::new(Arc::new(Metrics::new(&[]))))
+    fn connections() -> Arc<AdminConnections> {
+        Arc::new(AdminConnections::new(Arc::new(Metrics::new(&[]))))
     }
 
-    fn client(ip: &str) -> Client {
-        Client::of(ip.parse().expect("an address"))
+    fn client(ip: &str) -> AdminClient {
+        AdminClient::of(ip.parse().expect("an address"))
     }
 
     /// The positions of the places that were closed for others.
-    fn closed(places: &[Place]) -> Vec<usize> {
+    fn closed(places: &[AdminConnectionPlace]) -> Vec<usize> {
         let all = places.iter().enumerate();
         all.filter(|(_, place)| place.closed.is_cancelled())
             .map(|(at, _)| at)
@@ -268,17 +268,17 @@ mod tests {
         let after =
             |number: usize| began + Duration::from_secs(1) * u32::try_from(number).unwrap_or(0);
         let mut places: Vec<_> = (0..PER_CLIENT)
-            .map(|number| connections.enter(Client::Loopback, after(number)))
+            .map(|number| connections.enter(AdminClient::Loopback, after(number)))
             .collect();
         assert!(closed(&places).is_empty());
         // The longest idle one goes; what is at work stays.
         let work = places[0].begin();
-        let next = connections.enter(Client::Loopback, after(100));
+        let next = connections.enter(AdminClient::Loopback, after(100));
         assert_eq!(closed(&places), [1]);
         tokio::time::advance(Duration::from_secs(200)).await;
         drop(work);
         // It has just been at work: others are idle for longer.
-        let another = connections.enter(Client::Loopback, after(101));
+        let another = connections.enter(AdminClient::Loopback, after(101));
         assert_eq!(closed(&places), [1, 2]);
         places.extend([next, another]);
         assert!(!other.closed.is_cancelled());
@@ -317,10 +317,10 @@ mod tests {
     async fn where_all_are_at_work_the_longest_of_the_largest_client_goes() {
         let (connections, now) = (connections(), Instant::now());
         let places: Vec<_> = (0..PER_CLIENT)
-            .map(|_| connections.enter(Client::User(Some(0)), now))
+            .map(|_| connections.enter(AdminClient::User(Some(0)), now))
             .collect();
-        let work: Vec<_> = places.iter().map(Place::begin).collect();
-        let _place = connections.enter(Client::User(Some(0)), now);
+        let work: Vec<_> = places.iter().map(AdminConnectionPlace::begin).collect();
+        let _place = connections.enter(AdminClient::User(Some(0)), now);
         assert_eq!(closed(&places).len(), 1);
         drop(work);
     }
@@ -329,36 +329,39 @@ mod tests {
     async fn guessers_make_room_first_and_an_operator_at_work_never_does() {
         let (connections, now) = (connections(), Instant::now());
         let places: Vec<_> = (0..PER_CLIENT)
-            .map(|_| connections.enter(Client::Loopback, now))
+            .map(|_| connections.enter(AdminClient::Loopback, now))
             .collect();
         let mut newer = Vec::new();
         // The first has been at work for the longest, and the last is new.
-        let mut work: Vec<_> = places[..5].iter().map(Place::begin).collect();
+        let mut work: Vec<_> = places[..5]
+            .iter()
+            .map(AdminConnectionPlace::begin)
+            .collect();
         places[0].conduct().gave(true);
         places[3].conduct().gave(false);
         places[4].conduct().gave(false);
         for expected in [&[3][..], &[3, 4], &[3, 4, 5]] {
-            newer.push(connections.enter(Client::Loopback, now));
+            newer.push(connections.enter(AdminClient::Loopback, now));
             assert_eq!(closed(&places), expected);
         }
         // A wrong one is forgotten with the next right one, and that with its request.
         places[1].conduct().gave(false);
         places[1].conduct().gave(true);
-        work.extend(newer.iter().map(Place::begin));
+        work.extend(newer.iter().map(AdminConnectionPlace::begin));
         for place in &places[6..] {
             work.push(place.begin());
         }
-        let _next = connections.enter(Client::Loopback, now);
+        let _next = connections.enter(AdminClient::Loopback, now);
         assert_eq!(closed(&places), [2, 3, 4, 5]);
         // Where all of them have a right token the new one gets in all the same.
         let operators: Vec<_> = (0..PER_CLIENT)
-            .map(|_| connections.enter(Client::User(None), now))
+            .map(|_| connections.enter(AdminClient::User(None), now))
             .collect();
-        let at_work: Vec<_> = operators.iter().map(Place::begin).collect();
+        let at_work: Vec<_> = operators.iter().map(AdminConnectionPlace::begin).collect();
         for place in &operators {
             place.conduct().gave(true);
         }
-        let next = connections.enter(Client::User(None), now);
+        let next = connections.enter(AdminClient::User(None), now);
         assert!(closed(&operators).is_empty());
         assert!(!next.closed.is_cancelled());
         drop(at_work);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::AdminState;
 use super::json::Json;
-use super::problem::{self, Problem};
+use super::problem::{self, AdminProblem};
 use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. Nothing else: a restart mends no store.
@@ -53,7 +53,7 @@ pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> 
         Err(problem) => return problem.into_response(),
     };
     if !begun {
-        return Problem::new(
+        return AdminProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "not-draining",
             "The proxy is not draining",

@@ -64,7 +64,7 @@ pub struct View {
     mark: MarkLine,
     in_flight: usize,
     waiting: usize,
-    unknown: Vec<Unknown>,
+    unknown: Vec<UnknownJson>,
     epochs: Vec<Epoch>,
     rejections: Vec<Rejection>,
     latest_unknown: Vec<Rejection>,
@@ -82,7 +82,7 @@ impl View {
             mark: view.row.into(),
             in_flight: view.in_flight,
             waiting: view.waiting,
-            unknown: view.unknown.into_iter().map(Unknown::from).collect(),
+            unknown: view.unknown.into_iter().map(UnknownJson::from).collect(),
             epochs: view.epochs.into_iter().map(Epoch::from).collect(),
             rejections: rejections.into_iter().map(Rejection::from).collect(),
             latest_unknown: latest_unknown.into_iter().map(Rejection::from).collect(),
@@ -92,7 +92,7 @@ impl View {
 }
 
 #[derive(Serialize)]
-struct Unknown {
+struct UnknownJson {
     id: String,
     token: String,
     settles_in_seconds: Option<f64>,
@@ -100,7 +100,7 @@ struct Unknown {
     inherited: bool,
 }
 
-impl From<UnknownView> for Unknown {
+impl From<UnknownView> for UnknownJson {
     fn from(unknown: UnknownView) -> Self {
         Self {
             id: unknown.id,

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::clients::{Client, Conduct, Connections, Place};
+use super::clients::{AdminClient, AdminConnectionPlace, AdminConnections, Conduct};
 use super::peer::AdminPeer;
-use super::stream::{self, Deadlined, Socket};
+use super::stream::{self, AdminSocket, Deadlined};
 use super::{AdminState, router};
 use crate::config::AdminSettings;
 use crate::metrics::Metrics;
@@ -58,7 +58,7 @@ pub async fn serve(
     }
     let mut shutdown = pin!(shutdown);
     let port = Arc::new(Port {
-        connections: Arc::new(Connections::new(Arc::clone(&state.metrics))),
+        connections: Arc::new(AdminConnections::new(Arc::clone(&state.metrics))),
         metrics: Arc::clone(&state.metrics),
         settings: state.settings.clone(),
         router: router(state),
@@ -88,7 +88,7 @@ pub async fn serve(
 struct Port {
     router: Router,
     settings: watch::Receiver<AdminSettings>,
-    connections: Arc<Connections>,
+    connections: Arc<AdminConnections>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
     tasks: TaskTracker,
@@ -100,12 +100,12 @@ impl Port {
         match listener {
             AdminListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                let client = Client::of(address.ip());
+                let client = AdminClient::of(address.ip());
                 let to = stream.local_addr()?;
                 let peer = AdminPeer {
                     text: address.to_string().into(),
                     client,
-                    local: [client, Client::of(to.ip())] == [Client::Loopback; 2],
+                    local: [client, AdminClient::of(to.ip())] == [AdminClient::Loopback; 2],
                     conduct: Conduct::default(),
                 };
                 self.spawn(stream, peer);
@@ -117,7 +117,7 @@ impl Port {
                 let text = user.map(|uid| format!("unix, uid {uid}").into());
                 let peer = AdminPeer {
                     text: text.unwrap_or_else(|| "unix".into()),
-                    client: Client::User(user),
+                    client: AdminClient::User(user),
                     local: true,
                     conduct: Conduct::default(),
                 };
@@ -127,7 +127,7 @@ impl Port {
         Ok(())
     }
 
-    fn spawn<S: Socket>(self: &Arc<Self>, stream: S, mut peer: AdminPeer) {
+    fn spawn<S: AdminSocket>(self: &Arc<Self>, stream: S, mut peer: AdminPeer) {
         let place = self.connections.enter(peer.client, Instant::now());
         peer.conduct = place.conduct();
         let stream = Deadlined::new(stream, place.closed(), Arc::clone(&self.metrics));
@@ -145,7 +145,12 @@ impl Port {
     }
 
     /// Shakes hands where the port has TLS, with the certificate that is in force now.
-    async fn serve<S: Socket>(&self, stream: Deadlined<S>, peer: &AdminPeer, place: &Place) {
+    async fn serve<S: AdminSocket>(
+        &self,
+        stream: Deadlined<S>,
+        peer: &AdminPeer,
+        place: &AdminConnectionPlace,
+    ) {
         let tls = self.settings.borrow().tls.clone();
         let Some(tls) = tls else {
             return self.http(stream, peer, place).await;
@@ -164,7 +169,7 @@ impl Port {
         }
     }
 
-    async fn http<S>(&self, stream: S, peer: &AdminPeer, place: &Place)
+    async fn http<S>(&self, stream: S, peer: &AdminPeer, place: &AdminConnectionPlace)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {

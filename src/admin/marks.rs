@@ -21,7 +21,7 @@ use super::json::{
     ResolveBody, UnknownList, View,
 };
 use super::peer::AdminPeer;
-use super::problem::Problem;
+use super::problem::AdminProblem;
 use super::{AdminState, BODY_LIMIT};
 use crate::routing::{Decision, ResourceKey};
 use crate::store::{Override, StoreError};
@@ -48,12 +48,12 @@ pub struct ListQuery {
 pub async fn list(
     State(state): State<AdminState>,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Result<Json<MarkList>, Problem> {
-    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+) -> Result<Json<MarkList>, AdminProblem> {
+    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
     let limit = limit(query.limit)?;
     for text in std::iter::once(&query.prefix).chain(&query.after) {
         if text.chars().any(char::is_control) {
-            return Err(Problem::malformed(
+            return Err(AdminProblem::malformed(
                 "`prefix` and `after` are parts of resource keys, and no key has control characters.",
             ));
         }
@@ -86,8 +86,8 @@ pub struct LimitQuery {
 pub async fn rejections(
     State(state): State<AdminState>,
     query: Result<Query<LimitQuery>, QueryRejection>,
-) -> Result<Json<RejectionList>, Problem> {
-    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+) -> Result<Json<RejectionList>, AdminProblem> {
+    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
     let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
     let rejections = state
         .rejections
@@ -102,26 +102,26 @@ pub async fn rejections(
 pub async fn unknown(
     State(state): State<AdminState>,
     query: Result<Query<LimitQuery>, QueryRejection>,
-) -> Result<Json<UnknownList>, Problem> {
-    let Query(query) = query.map_err(|error| Problem::malformed(error.body_text()))?;
+) -> Result<Json<UnknownList>, AdminProblem> {
+    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
     let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
     let unknown = state.rejections.latest_unknown(None, limit);
     let unknown = unknown.into_iter().map(Rejection::from).collect();
     Ok(Json(UnknownList { unknown }))
 }
 
-fn limit(asked: Option<u32>) -> Result<u32, Problem> {
+fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
     match asked {
         None => Ok(DEFAULT_LIMIT),
         Some(limit @ 1..=MAX_LIMIT) => Ok(limit),
-        Some(limit) => Err(Problem::malformed(format!(
+        Some(limit) => Err(AdminProblem::malformed(format!(
             "`limit` is {limit}; it is 1 to {MAX_LIMIT}."
         ))),
     }
 }
 
 /// `GET /v1/marks/{resource}`.
-pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View>, Problem> {
+pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View>, AdminProblem> {
     let resource = key(behind_marks(&uri)?)?;
     let view = state
         .control
@@ -140,7 +140,7 @@ pub async fn act(
     State(state): State<AdminState>,
     Extension(_): Extension<MayWrite>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, AdminProblem> {
     let peer = AdminPeer::of(&request).text;
     let (head, body) = request.into_parts();
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named: `…%2Fadvance`.
@@ -159,7 +159,7 @@ pub async fn act(
     let task = tokio::spawn(async move { act.run(&state, &resource, &peer).await });
     task.await.unwrap_or_else(|error| {
         tracing::error!("an operator's act ended abnormally: {error}");
-        Err(Problem::new(
+        Err(AdminProblem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal-error",
             "The proxy failed",
@@ -180,7 +180,7 @@ impl Act {
         state: &AdminState,
         resource: &ResourceKey,
         peer: &str,
-    ) -> Result<Response, Problem> {
+    ) -> Result<Response, AdminProblem> {
         match self {
             Self::Advance(body) => advance(state, resource, &body, peer).await,
             Self::Override(body) => override_mark(state, resource, &body, peer).await,
@@ -194,7 +194,7 @@ async fn advance(
     resource: &ResourceKey,
     body: &AdvanceBody,
     peer: &str,
-) -> Result<Response, Problem> {
+) -> Result<Response, AdminProblem> {
     check_text("reason", &body.reason)?;
     let actor = actor(&body.actor, peer)?;
     let token = body.token.0;
@@ -206,7 +206,7 @@ async fn advance(
         Decision::Advanced => ("advanced", token),
         Decision::Current => ("current", token),
         Decision::Stale { mark } => {
-            return Err(Problem::new(
+            return Err(AdminProblem::new(
                 StatusCode::PRECONDITION_FAILED,
                 "stale-token",
                 "The token is stale",
@@ -232,7 +232,7 @@ async fn override_mark(
     resource: &ResourceKey,
     body: &OverrideBody,
     peer: &str,
-) -> Result<Response, Problem> {
+) -> Result<Response, AdminProblem> {
     require_text("reason", &body.reason)?;
     let actor = actor(&body.actor, peer)?;
     let token = body.token.0;
@@ -254,7 +254,7 @@ async fn override_mark(
         }
         Override::EpochsOpen(epochs) => {
             let epochs: Vec<_> = epochs.into_iter().map(Epoch::from).collect();
-            Err(Problem::new(
+            Err(AdminProblem::new(
                 StatusCode::CONFLICT,
                 "epochs-open",
                 "Requests may be in flight",
@@ -274,7 +274,7 @@ async fn resolve(
     resource: &ResourceKey,
     body: &ResolveBody,
     peer: &str,
-) -> Result<Response, Problem> {
+) -> Result<Response, AdminProblem> {
     require_text("id", &body.id)?;
     require_text("reason", &body.reason)?;
     let actor = actor(&body.actor, peer)?;
@@ -283,7 +283,7 @@ async fn resolve(
         .resolve(resource, &body.id, &body.reason, &actor)
         .await?
     {
-        return Err(Problem::not_found(
+        return Err(AdminProblem::not_found(
             "no-such-unknown",
             "No such unknown outcome",
             "This instance has no unknown outcome of that id for this resource: it has settled, was \
@@ -298,35 +298,35 @@ async fn resolve(
 }
 
 /// The raw path behind `/v1/marks/`.
-fn behind_marks(uri: &Uri) -> Result<&str, Problem> {
+fn behind_marks(uri: &Uri) -> Result<&str, AdminProblem> {
     uri.path()
         .strip_prefix("/v1/marks/")
-        .ok_or_else(|| Problem::malformed("The path does not begin with /v1/marks/."))
+        .ok_or_else(|| AdminProblem::malformed("The path does not begin with /v1/marks/."))
 }
 
 /// The key in a raw path, percent-decoded once.
-fn key(raw: &str) -> Result<ResourceKey, Problem> {
+fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
     let broken = raw.match_indices('%').any(|(at, _)| {
         !raw.as_bytes()
             .get(at + 1..at + 3)
             .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
     });
     if broken {
-        return Err(Problem::malformed(
+        return Err(AdminProblem::malformed(
             "A `%` in the path is not followed by two hex digits; a `%` of the key itself is written %25.",
         ));
     }
-    let text = percent_decode_str(raw)
-        .decode_utf8()
-        .map_err(|_| Problem::malformed("The resource key is not UTF-8 once percent-decoded."))?;
+    let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
+        AdminProblem::malformed("The resource key is not UTF-8 once percent-decoded.")
+    })?;
     ResourceKey::new(&*text)
-        .map_err(|error| Problem::malformed(format!("The resource key is not one: {error}.")))
+        .map_err(|error| AdminProblem::malformed(format!("The resource key is not one: {error}.")))
 }
 
-async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
     let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
     let bytes = bytes.map_err(|_| {
-        Problem::new(
+        AdminProblem::new(
             StatusCode::REQUEST_TIMEOUT,
             "request-timeout",
             "The body took too long",
@@ -335,7 +335,7 @@ async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
         .with_header(header::CONNECTION, "close")
     })?;
     let bytes = bytes.map_err(|_| {
-        Problem::new(
+        AdminProblem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "content-too-large",
             "The body is too large",
@@ -343,22 +343,22 @@ async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
         )
     })?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        Problem::malformed(format!("The body is not the JSON expected here: {error}."))
+        AdminProblem::malformed(format!("The body is not the JSON expected here: {error}."))
     })
 }
 
-fn check_text(name: &str, text: &str) -> Result<(), Problem> {
+fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-        return Err(Problem::malformed(format!(
+        return Err(AdminProblem::malformed(format!(
             "`{name}` is at most {MAX_TEXT} characters, without control characters."
         )));
     }
     Ok(())
 }
 
-fn require_text(name: &str, text: &str) -> Result<(), Problem> {
+fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
-        return Err(Problem::malformed(format!(
+        return Err(AdminProblem::malformed(format!(
             "`{name}` is empty; it goes into the audit table."
         )));
     }
@@ -366,7 +366,7 @@ fn require_text(name: &str, text: &str) -> Result<(), Problem> {
 }
 
 /// Who the audit table says it was: the name given, which nobody has checked, and the address.
-fn actor(name: &str, peer: &str) -> Result<String, Problem> {
+fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
     Ok(if name.is_empty() {
@@ -376,8 +376,8 @@ fn actor(name: &str, peer: &str) -> Result<String, Problem> {
     })
 }
 
-fn no_mark(resource: &ResourceKey) -> Problem {
-    Problem::not_found(
+fn no_mark(resource: &ResourceKey) -> AdminProblem {
+    AdminProblem::not_found(
         "no-mark",
         "The resource has no mark",
         "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
@@ -386,15 +386,15 @@ fn no_mark(resource: &ResourceKey) -> Problem {
     .with("resource", resource.as_str())
 }
 
-fn no_verb() -> Problem {
-    Problem::not_found(
+fn no_verb() -> AdminProblem {
+    AdminProblem::not_found(
         "not-found",
         "Nothing is here",
         "Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.",
     )
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for AdminProblem {
     fn from(error: StoreError) -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -406,7 +406,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<ControlError> for Problem {
+impl From<ControlError> for AdminProblem {
     fn from(error: ControlError) -> Self {
         match error {
             ControlError::Store(error) => error.into(),

@@ -64,7 +64,7 @@ pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
 pub use self::listener::{AdminListener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
-use self::room::Room;
+use self::room::AdminRoom;
 use crate::config::AdminSettings;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
@@ -97,7 +97,7 @@ pub fn router(state: AdminState) -> Router {
     let access = Access::new(state.settings.clone(), Arc::clone(&state.metrics));
     let guard = move |request: Request, next| Arc::clone(&access).guard(request, next);
     let room = |all| {
-        let room = Room::new(all, Arc::clone(&state.metrics));
+        let room = AdminRoom::new(all, Arc::clone(&state.metrics));
         from_fn(move |request: Request, next| Arc::clone(&room).serve(request, next))
     };
     let marks = Router::new()

@@ -8,7 +8,7 @@ use super::json::Json;
 
 /// What went wrong, for the caller: what, where, and what to do.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct AdminProblem {
     status: StatusCode,
     /// The last word of the type.
     word: &'static str,
@@ -19,7 +19,7 @@ pub struct Problem {
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
-impl Problem {
+impl AdminProblem {
     /// A problem of type `urn:fencepost:problem:<word>`.
     pub fn new(
         status: StatusCode,
@@ -67,7 +67,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {
         let mut body = Map::new();
         body.insert(
@@ -118,8 +118,8 @@ pub async fn complete(response: Response) -> Response {
 }
 
 /// The answer to one too many.
-pub fn shed() -> Problem {
-    Problem::new(
+pub fn shed() -> AdminProblem {
+    AdminProblem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "overloaded",
         "Too many wait for this already",
@@ -127,7 +127,7 @@ pub fn shed() -> Problem {
     )
 }
 
-fn of_status(status: StatusCode) -> Problem {
+fn of_status(status: StatusCode) -> AdminProblem {
     let (word, title, detail) = match status {
         StatusCode::NOT_FOUND => (
             "not-found",
@@ -155,5 +155,5 @@ fn of_status(status: StatusCode) -> Problem {
             "The request is malformed.",
         ),
     };
-    Problem::new(status, word, title, detail)
+    AdminProblem::new(status, word, title, detail)
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::clients::Client;
+use super::clients::AdminClient;
 use super::peer::AdminPeer;
 use super::problem;
 use crate::counts::{Counted, Counts};
@@ -24,14 +24,14 @@ use crate::metrics::{AdminRefusal, Metrics};
 const PIECE: usize = 16 << 10;
 
 /// As many requests as may be under way at once.
-pub struct Room {
+pub struct AdminRoom {
     free: Arc<Semaphore>,
     each: usize,
-    taken: Arc<Counts<Client>>,
+    taken: Arc<Counts<AdminClient>>,
     metrics: Arc<Metrics>,
 }
 
-impl Room {
+impl AdminRoom {
     /// Room for `all`, of which one client takes half at most.
     pub fn new(all: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
@@ -42,8 +42,8 @@ impl Room {
         })
     }
 
-    fn enter(&self, client: Client) -> Option<Held> {
-        Some(Held {
+    fn enter(&self, client: AdminClient) -> Option<RoomPermit> {
+        Some(RoomPermit {
             _own: self.taken.take(client, |own| own < self.each)?,
             _place: Arc::clone(&self.free).try_acquire_owned().ok()?,
         })
@@ -57,7 +57,7 @@ impl Room {
         };
         let response = next.run(request).await;
         response.map(|body| {
-            Body::new(Answer {
+            Body::new(HeldAnswer {
                 body,
                 rest: Bytes::new(),
                 _held: held,
@@ -68,20 +68,20 @@ impl Room {
 
 /// A place in a room.
 #[must_use = "the place is given back when this is dropped"]
-struct Held {
-    _own: Counted<Client>,
+struct RoomPermit {
+    _own: Counted<AdminClient>,
     _place: OwnedSemaphorePermit,
 }
 
 /// An answer that goes out piece by piece, with the place that it holds.
-struct Answer {
+struct HeldAnswer {
     body: Body,
     /// What has come of the body and has not gone out.
     rest: Bytes,
-    _held: Held,
+    _held: RoomPermit,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for HeldAnswer {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn one_client_takes_half_of_the_room_and_gives_it_back() {
-        let room = Room::new(4, Arc::new(Metrics::new(&[])));
-        let user = |uid| Client::User(Some(uid));
+        let room = AdminRoom::new(4, Arc::new(Metrics::new(&[])));
+        let user = |uid| AdminClient::User(Some(uid));
         let held: Vec<_> = (0..3).filter_map(|_| room.enter(user(1))).collect();
         assert_eq!(held.len(), 2);
         let others: Vec<_> = (2..9).filter_map(|uid| room.enter(user(uid))).collect();
@@ -141,12 +141,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_goes_out_in_pieces_and_holds_its_place_until_the_last() {
-        let room = Room::new(2, Arc::new(Metrics::new(&[])));
+        let room = AdminRoom::new(2, Arc::new(Metrics::new(&[])));
         let whole = vec![7; 2 * PIECE + 1];
-        let mut answer = Answer {
+        let mut answer = HeldAnswer {
             body: whole.clone().into(),
             rest: Bytes::new(),
-            _held: room.enter(Client::Loopback).expect("there is room"),
+            _held: room.enter(AdminClient::Loopback).expect("there is room"),
         };
         let hint = http_body::Body::size_hint(&answer);
         assert_eq!(hint.exact(), Some(2 * PIECE as u64 + 1));
@@ -156,9 +156,9 @@ mod tests {
             http_body::Body::size_hint(&answer).exact(),
             Some(PIECE as u64 + 1)
         );
-        assert!(room.enter(Client::Loopback).is_none());
+        assert!(room.enter(AdminClient::Loopback).is_none());
         let rest = answer.collect().await.expect("no error").to_bytes();
         assert_eq!(rest, whole[PIECE..]);
-        assert!(room.enter(Client::Loopback).is_some());
+        assert!(room.enter(AdminClient::Loopback).is_some());
     }
 }

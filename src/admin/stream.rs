@@ -26,14 +26,14 @@ const SEND_BUFFER: usize = 64 << 10;
 const RECEIVE_BUFFER: usize = 32 << 10;
 
 /// A socket that can be closed by a reset.
-pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub trait AdminSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// To be called once, before the first byte.
     fn prepare(&self);
     /// The close to come is a reset: the kernel drops what it still holds.
     fn reset(&self) {}
 }
 
-impl Socket for TcpStream {
+impl AdminSocket for TcpStream {
     fn prepare(&self) {
         // Either fails only on a socket that is gone already.
         // Answers are small; waiting to fill a packet only delays them.
@@ -46,7 +46,7 @@ impl Socket for TcpStream {
     }
 }
 
-impl Socket for UnixStream {
+impl AdminSocket for UnixStream {
     fn prepare(&self) {
         // Of a Unix socket only what is sent counts: what comes in is the sender's.
         let _ = SockRef::from(self).set_send_buffer_size(SEND_BUFFER);
@@ -62,7 +62,7 @@ pub fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
 }
 
 /// The socket, with the clock of its writes.
-pub struct Deadlined<S: Socket> {
+pub struct Deadlined<S: AdminSocket> {
     socket: S,
     clock: Option<Pin<Box<Sleep>>>,
     /// A write found no room, and not all has been written since.
@@ -72,7 +72,7 @@ pub struct Deadlined<S: Socket> {
     metrics: Arc<Metrics>,
 }
 
-impl<S: Socket> Deadlined<S> {
+impl<S: AdminSocket> Deadlined<S> {
     pub fn new(socket: S, closed: CancellationToken, metrics: Arc<Metrics>) -> Self {
         socket.prepare();
         Self {
@@ -107,7 +107,7 @@ impl<S: Socket> Deadlined<S> {
     }
 }
 
-impl<S: Socket> Drop for Deadlined<S> {
+impl<S: AdminSocket> Drop for Deadlined<S> {
     fn drop(&mut self) {
         if self.closed.is_cancelled() {
             self.socket.reset();
@@ -115,7 +115,7 @@ impl<S: Socket> Drop for Deadlined<S> {
     }
 }
 
-impl<S: Socket> AsyncRead for Deadlined<S> {
+impl<S: AdminSocket> AsyncRead for Deadlined<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -125,7 +125,7 @@ impl<S: Socket> AsyncRead for Deadlined<S> {
     }
 }
 
-impl<S: Socket> AsyncWrite for Deadlined<S> {
+impl<S: AdminSocket> AsyncWrite for Deadlined<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

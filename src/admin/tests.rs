@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tower::ServiceExt;
 
 use self::fake::{Admin, Answer, READER, SECRET, key};
-use super::clients::{Client, Conduct};
+use super::clients::{AdminClient, Conduct};
 use super::peer::AdminPeer;
 use super::*;
 use crate::metrics::Outcome;
@@ -460,7 +460,7 @@ async fn no_token_file_no_writes() {
 async fn read_from_afar(admin: &Admin, headers: &[(&'static str, &str)]) -> Answer {
     let mut request = Request::get("/v1/marks").extension(AdminPeer {
         text: "192.0.2.7:5000".into(),
-        client: Client::of("192.0.2.7".parse().expect("an address")),
+        client: AdminClient::of("192.0.2.7".parse().expect("an address")),
         local: false,
         conduct: Conduct::default(),
     });

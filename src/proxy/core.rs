@@ -21,7 +21,7 @@ use super::refusal_throttles::RefusalThrottles;
 use super::shares::Network;
 use super::slow::SlowClients;
 use super::table::Table;
-use super::tunnel::Opening;
+use super::tunnel::TunnelOpening;
 use super::upstream::{Upstream, UpstreamError};
 use crate::config::{BodySettings, Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -170,8 +170,12 @@ impl Proxy {
     }
 
     /// What a tunnel takes, if a request asks for one and there is room.
-    pub(super) fn tunnel(&self, head: &mut Parts, peer: &Peer) -> Result<Option<Opening>, Refusal> {
-        let opening = Opening::take(head, &self.stopping, peer.until);
+    pub(super) fn tunnel(
+        &self,
+        head: &mut Parts,
+        peer: &Peer,
+    ) -> Result<Option<TunnelOpening>, Refusal> {
+        let opening = TunnelOpening::take(head, &self.stopping, peer.until);
         opening
             .map(|opening| Ok(opening.holding(self.places.take_tunnel()?)))
             .transpose()

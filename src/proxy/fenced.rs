@@ -18,7 +18,7 @@ use super::peer::Peer;
 use super::received::Received;
 use super::refusal::Refusal;
 use super::request_context::RequestContext;
-use super::tunnel::Opening;
+use super::tunnel::TunnelOpening;
 use super::upstream::Upstream;
 use super::{derive, headers};
 use crate::config::Reuse;
@@ -175,7 +175,7 @@ impl Proxy {
         head: &mut Parts,
         upload: &Upload,
         peer: &Peer,
-    ) -> Result<Opening, Refusal> {
+    ) -> Result<TunnelOpening, Refusal> {
         if upstream.h2 {
             return Err(Refusal::UpgradeRefused);
         }

@@ -14,7 +14,7 @@
 //! From [`Permit::begin`] on, the permit ends as settled when nothing was sent or the response has
 //! arrived whole and is the upstream's last word ([`Conclusion`]). In every other case (a break, a
 //! timeout, a reset, a panic) it is dropped, and counts as an unknown outcome. Before that, it is made
-//! sure that nothing more of the request arrives ([`Hold`]): the outcome settles from then on.
+//! sure that nothing more of the request arrives ([`ExchangeHold`]): the outcome settles from then on.
 
 mod answered;
 mod client;
@@ -48,8 +48,8 @@ use super::conclusion::Conclusion;
 use super::headers::via::Via;
 use super::memory::Share;
 use super::refusal::{Refusal, Why};
-use super::tunnel::{End, Opening, Tunnel};
-use super::upstream::{Hold, RequestFate, Upstream};
+use super::tunnel::{Tunnel, TunnelEnd, TunnelOpening};
+use super::upstream::{ExchangeHold, RequestFate, Upstream};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::{Permit, Sending};
 use crate::metrics::RouteMetrics;
@@ -59,7 +59,7 @@ use crate::routing::{ResourceKey, Token};
 pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
     /// The tunnel that it asks for.
-    pub opening: Option<Opening>,
+    pub opening: Option<TunnelOpening>,
     /// Cancelled when nothing more of the request's body will be sent.
     pub sent: CancellationToken,
     /// To be cancelled when nothing more of the request's body may be sent.
@@ -196,7 +196,7 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>,
 /// what its client is told.
 async fn unanswered(
     failed: ExchangeFailure,
-    (sending, hold): (Sending, Hold),
+    (sending, hold): (Sending, ExchangeHold),
     limits: ExchangeLimits,
     (fencing, spend): (&Fencing, Option<String>),
     (key, token): (&ResourceKey, Token),
@@ -222,20 +222,20 @@ async fn unanswered(
 async fn through(
     tunnel: Tunnel,
     sending: Sending,
-    (hold, upload): (Hold, DropGuard),
+    (hold, upload): (ExchangeHold, DropGuard),
     limits: ExchangeLimits,
     (key, token): (&ResourceKey, Token),
     counted: impl Sized,
 ) {
     match tunnel.run(Cuts::of(&sending, limits).at_once()).await {
-        End::Upstream(rest) => {
+        TunnelEnd::Upstream(rest) => {
             // The tunnel has been reset.
             hold.disarm();
             sending.settled();
             drop(counted);
             rest.finish().await;
         }
-        End::Cut => {
+        TunnelEnd::Cut => {
             if sending.superseded().is_cancelled() {
                 tracing::info!(
                     resource = key.as_str(),

@@ -15,7 +15,7 @@ use super::classify::Fenced;
 use super::core::{Live, Proxy};
 use super::counting::{CountAs, Forwarded};
 use super::pass::Passing;
-use super::places::Place;
+use super::places::InFlightPlace;
 use super::received::Received;
 use super::refusal::Refusal;
 use super::request_context::RequestContext;
@@ -102,7 +102,7 @@ impl Proxy {
         (judged, origin): (Result<Fenced, Refusal>, Option<Origin>),
         key: Result<ResourceKey, Refusal>,
         about: RequestContext,
-        (place, exchange): (Place, oneshot::Receiver<()>),
+        (place, exchange): (InFlightPlace, oneshot::Receiver<()>),
     ) {
         let (fencing, route) = (Arc::clone(&self.fencing), Arc::clone(route));
         let throttles = Arc::clone(&self.throttles);

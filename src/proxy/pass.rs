@@ -22,13 +22,13 @@ use super::http2;
 use super::idempotency::Choice;
 use super::pace::Flow;
 use super::peer::Peer;
-use super::places::Place;
+use super::places::InFlightPlace;
 use super::received::Received;
 use super::refusal::{Refusal, Why};
 use super::reply::ClientBody;
 use super::switch::ClientSwitch;
 use super::table::Route;
-use super::tunnel::End;
+use super::tunnel::TunnelEnd;
 use super::upstream::Upstream;
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
@@ -39,7 +39,7 @@ pub(super) struct Passing<'a> {
     pub peer: &'a Peer,
     /// Its tunnel may be opened.
     pub upgrade: bool,
-    pub place: Place,
+    pub place: InFlightPlace,
 }
 
 impl Proxy {
@@ -179,7 +179,7 @@ impl Proxy {
             let (answer, tunnel) = opening.switch(response, &self.via);
             self.tasks.spawn(async move {
                 let _held = (place, timer);
-                if let End::Upstream(rest) = tunnel.run(std::future::pending()).await {
+                if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
                     rest.finish().await;
                 }
             });

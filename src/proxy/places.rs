@@ -44,18 +44,18 @@ pub(super) struct Places {
 }
 
 /// One place; shared by all tasks of its request.
-pub(super) type Place = Arc<Taken>;
+pub(super) type InFlightPlace = Arc<TakenPlaces>;
 
 /// What a request has taken.
 #[must_use = "the place is given back when this is dropped"]
-pub(super) struct Taken {
+pub(super) struct TakenPlaces {
     _permit: OwnedSemaphorePermit,
     gauge: IntGauge,
     _connection: ConnectionPlace,
     _peer: Option<Counted<Network>>,
 }
 
-impl Drop for Taken {
+impl Drop for TakenPlaces {
     fn drop(&mut self) {
         self.gauge.dec();
     }
@@ -90,7 +90,7 @@ impl Places {
     }
 
     /// Takes a place at once, or refuses: a request that waited for one would need one.
-    pub(super) fn take(&self, peer: &Peer) -> Result<Place, Refusal> {
+    pub(super) fn take(&self, peer: &Peer) -> Result<InFlightPlace, Refusal> {
         let refused = |limit, why| {
             self.metrics.limit(limit);
             Refusal::Overloaded(why)
@@ -122,7 +122,7 @@ impl Places {
         let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
         let gauge = self.metrics.places();
         gauge.inc();
-        Ok(Arc::new(Taken {
+        Ok(Arc::new(TakenPlaces {
             _permit: permit,
             gauge,
             _connection: connection,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// How many places the connections get in all, each as many as it can.
-    fn taken(places: &Places, connections: &[Peer]) -> Vec<Place> {
+    fn taken(places: &Places, connections: &[Peer]) -> Vec<InFlightPlace> {
         let all = connections.iter().flat_map(|one| {
             std::iter::repeat_with(move || places.take(one).ok()).map_while(|place| place)
         });

@@ -1,7 +1,7 @@
 //! The body of a client's request as it comes, over either version of HTTP.
 //!
 //! Over HTTP/1 the connection's own task reads it, and only when somebody asks for more. The two
-//! share one [`Slot`]: mostly both are the same task, so that the lock is never waited for and
+//! share one [`BodySlot`]: mostly both are the same task, so that the lock is never waited for and
 //! nobody has to be woken. A fenced exchange may go on in another task when the client has left.
 
 use std::pin::Pin;
@@ -27,18 +27,18 @@ pub(crate) enum Received {
 /// A body that is read from an HTTP/1 connection.
 #[derive(Debug)]
 pub(crate) struct Streamed {
-    shared: Arc<Mutex<Slot>>,
+    shared: Arc<Mutex<BodySlot>>,
     /// What is left of it; `None`: nobody knows.
     left: Option<u64>,
 }
 
 /// The connection's side of a body. Dropped before its end, it breaks the body off.
 #[derive(Debug)]
-pub(crate) struct Feed(Arc<Mutex<Slot>>);
+pub(crate) struct Feed(Arc<Mutex<BodySlot>>);
 
 /// What one side has for the other. Held for a look, never across an await.
 #[derive(Debug, Default)]
-struct Slot {
+struct BodySlot {
     data: Option<Bytes>,
     trailers: Option<HeaderMap>,
     /// Why nothing more comes, though the body is not whole.
@@ -67,7 +67,7 @@ pub(crate) enum Wish {
 #[error("the client's connection was closed")]
 struct Closed;
 
-fn lock(shared: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+fn lock(shared: &Mutex<BodySlot>) -> MutexGuard<'_, BodySlot> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -83,7 +83,7 @@ fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
 
 /// A body of so many bytes (`None`: nobody knows), and its connection's side.
 pub(crate) fn streamed(length: Option<u64>) -> (Feed, Received) {
-    let shared: Arc<Mutex<Slot>> = Arc::default();
+    let shared: Arc<Mutex<BodySlot>> = Arc::default();
     let body = Streamed {
         shared: Arc::clone(&shared),
         left: length,
@@ -134,7 +134,7 @@ impl Feed {
         });
     }
 
-    fn tell(&self, cx: Option<&Context<'_>>, what: impl FnOnce(&mut Slot)) {
+    fn tell(&self, cx: Option<&Context<'_>>, what: impl FnOnce(&mut BodySlot)) {
         let reader = {
             let mut slot = lock(&self.0);
             what(&mut slot);

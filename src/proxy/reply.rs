@@ -10,18 +10,18 @@ use super::body::BoxError;
 use super::forward::Followed;
 use super::headers::trailers::TrailerRules;
 use super::pace::Answering;
-use super::places::Place;
+use super::places::InFlightPlace;
 use super::upstream::ResponseBody;
 use crate::metrics::ResponseTimer;
 
 /// What goes back to the client.
 pub(crate) struct ClientBody {
-    content: Content,
+    content: ReplyContent,
     /// Held until it has been taken or dropped.
-    kept: Option<(Place, Option<Answering>)>,
+    kept: Option<(InFlightPlace, Option<Answering>)>,
 }
 
-enum Content {
+enum ReplyContent {
     /// It is here; empty: there is none, or no more of it.
     Full(Bytes),
     /// Of an exchange that goes on without its client.
@@ -44,8 +44,8 @@ impl std::fmt::Debug for ClientBody {
     }
 }
 
-impl From<Content> for ClientBody {
-    fn from(content: Content) -> Self {
+impl From<ReplyContent> for ClientBody {
+    fn from(content: ReplyContent) -> Self {
         Self {
             content,
             kept: None,
@@ -55,21 +55,21 @@ impl From<Content> for ClientBody {
 
 /// A body of known content.
 pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
-    Content::Full(content.into()).into()
+    ReplyContent::Full(content.into()).into()
 }
 
 impl ClientBody {
     pub(super) fn followed(body: Followed) -> Self {
-        Content::Followed(body).into()
+        ReplyContent::Followed(body).into()
     }
 
     pub(super) fn passed(body: ResponseBody, rules: TrailerRules, timer: ResponseTimer) -> Self {
         let timer = (!body.is_end_stream()).then_some(timer);
-        Content::Passed(Passed { body, rules, timer }).into()
+        ReplyContent::Passed(Passed { body, rules, timer }).into()
     }
 
     /// Keeps a request's place until this has been taken or dropped.
-    pub(super) fn keep(&mut self, place: Place, answering: Option<Answering>) {
+    pub(super) fn keep(&mut self, place: InFlightPlace, answering: Option<Answering>) {
         if !self.is_end_stream() {
             self.kept = Some((place, answering));
         }
@@ -85,10 +85,12 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.get_mut().content {
-            Content::Full(content) if content.is_empty() => Poll::Ready(None),
-            Content::Full(content) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(content))))),
-            Content::Followed(body) => Pin::new(body).poll_frame(cx),
-            Content::Passed(passed) => {
+            ReplyContent::Full(content) if content.is_empty() => Poll::Ready(None),
+            ReplyContent::Full(content) => {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(content)))))
+            }
+            ReplyContent::Followed(body) => Pin::new(body).poll_frame(cx),
+            ReplyContent::Passed(passed) => {
                 let Passed { body, rules, timer } = passed;
                 let mut frame = Pin::new(&mut *body).poll_frame(cx);
                 match &mut frame {
@@ -110,17 +112,17 @@ impl Body for ClientBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Full(content) => content.is_empty(),
-            Content::Followed(body) => body.is_end_stream(),
-            Content::Passed(passed) => passed.body.is_end_stream(),
+            ReplyContent::Full(content) => content.is_empty(),
+            ReplyContent::Followed(body) => body.is_end_stream(),
+            ReplyContent::Passed(passed) => passed.body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Full(content) => SizeHint::with_exact(content.len() as u64),
-            Content::Followed(body) => body.size_hint(),
-            Content::Passed(passed) => passed.body.size_hint(),
+            ReplyContent::Full(content) => SizeHint::with_exact(content.len() as u64),
+            ReplyContent::Followed(body) => body.size_hint(),
+            ReplyContent::Passed(passed) => passed.body.size_hint(),
         }
     }
 }

@@ -24,19 +24,19 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// All requests whose clients were waited for.
 #[derive(Default)]
-pub(crate) struct SlowClients(Mutex<Members>);
+pub(crate) struct SlowClients(Mutex<SlowClientMembers>);
 
 /// Held for a look, never across an await.
 #[derive(Default)]
-struct Members {
+struct SlowClientMembers {
     next: u64,
-    open: HashMap<u64, Arc<Waiting>>,
+    open: HashMap<u64, Arc<SlowClientWaiting>>,
     /// When they were last looked through, and when those of one network were; not those times that
     /// are long past. One network's looks keep no other's from taking place.
     looked: HashMap<Option<Network>, Instant>,
 }
 
-struct Waiting {
+struct SlowClientWaiting {
     /// `None`: it came over a Unix socket.
     network: Option<Network>,
     /// How far its client is behind, in milliseconds.
@@ -49,16 +49,16 @@ struct Waiting {
 pub(crate) struct SlowClient {
     all: Arc<SlowClients>,
     number: u64,
-    waiting: Arc<Waiting>,
+    waiting: Arc<SlowClientWaiting>,
 }
 
 impl SlowClients {
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, SlowClientMembers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(self: &Arc<Self>, network: Option<Network>) -> SlowClient {
-        let waiting = Arc::new(Waiting {
+        let waiting = Arc::new(SlowClientWaiting {
             network,
             behind: AtomicU64::default(),
             crowded: CancellationToken::new(),

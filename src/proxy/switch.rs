@@ -36,20 +36,20 @@ pub(crate) fn handover() -> (Handover, ClientSwitch) {
 
 impl Handover {
     /// Hands the socket over. `read`: what has been read of it behind the request.
-    pub(crate) fn give(self, socket: Box<dyn Socket>, read: Bytes) {
+    pub(crate) fn give(self, socket: Box<dyn SwitchableSocket>, read: Bytes) {
         // Nobody may want it any more: then it is closed.
         let _ = self.0.send(ClientSocket { socket, read });
     }
 }
 
 /// A client's socket, of whatever kind.
-pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait SwitchableSocket: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> SwitchableSocket for S {}
 
 /// A client's socket that has left HTTP.
 pub(crate) struct ClientSocket {
-    socket: Box<dyn Socket>,
+    socket: Box<dyn SwitchableSocket>,
     /// To be read first.
     read: Bytes,
 }

@@ -38,7 +38,7 @@ use super::upstream::{ResponseBody, Upgraded};
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The client's side of a tunnel to come.
-pub(crate) struct Opening {
+pub(crate) struct TunnelOpening {
     client: Switched,
     /// What it asks for, as one line.
     protocols: HeaderValue,
@@ -49,7 +49,7 @@ pub(crate) struct Opening {
     place: Option<OwnedSemaphorePermit>,
 }
 
-impl Opening {
+impl TunnelOpening {
     /// Takes off a request what it takes to open its tunnel; `None` where it asks for none.
     pub(crate) fn take(
         head: &mut Parts,
@@ -190,7 +190,7 @@ pub(crate) struct Tunnel {
 
 /// How a tunnel has ended. The upstream's connection is closed in either case, and on a fenced route
 /// reset.
-pub(crate) enum End {
+pub(crate) enum TunnelEnd {
     /// The upstream has ended its side, before anybody else.
     Upstream(Rest),
     /// In any other way.
@@ -203,7 +203,7 @@ pub(crate) struct Rest(ClientSocket);
 impl Tunnel {
     /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection is too old,
     /// or the process stops.
-    pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> End {
+    pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> TunnelEnd {
         let Self {
             client,
             upstream,
@@ -212,7 +212,7 @@ impl Tunnel {
             _place,
         } = self;
         let Some(mut upstream) = upstream else {
-            return End::Cut;
+            return TunnelEnd::Cut;
         };
         let too_old = async {
             match until {
@@ -246,8 +246,8 @@ impl Tunnel {
         // arrive later on, when the permit has ended.
         upstream.reset();
         match ended {
-            Some(client) => End::Upstream(Rest(client)),
-            None => End::Cut,
+            Some(client) => TunnelEnd::Upstream(Rest(client)),
+            None => TunnelEnd::Cut,
         }
     }
 }

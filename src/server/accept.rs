@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 
 use super::idle::IdleConnections;
-use super::slots::{Place, Slot, Slots};
+use super::slots::{ConnectionSlot, SlotPlace, Slots};
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Network;
 
@@ -38,7 +38,7 @@ pub enum DataListener {
 }
 
 /// A client's socket.
-pub(super) enum Stream {
+pub(super) enum AcceptedStream {
     /// With its client's address: a socket whose client has left since does not tell any more.
     Tcp(TcpStream, IpAddr),
     Unix(UnixStream),
@@ -52,15 +52,15 @@ pub(super) enum Leaving {
 
 impl Leaving {
     /// To be called in the runtime that has it from now on.
-    pub(super) fn arrive(self) -> io::Result<Stream> {
+    pub(super) fn arrive(self) -> io::Result<AcceptedStream> {
         Ok(match self {
-            Self::Tcp(socket, ip) => Stream::Tcp(TcpStream::from_std(socket)?, ip),
-            Self::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
+            Self::Tcp(socket, ip) => AcceptedStream::Tcp(TcpStream::from_std(socket)?, ip),
+            Self::Unix(socket) => AcceptedStream::Unix(UnixStream::from_std(socket)?),
         })
     }
 }
 
-impl Stream {
+impl AcceptedStream {
     /// Takes it off the runtime that has accepted it.
     pub(super) fn leave(self) -> io::Result<Leaving> {
         Ok(match self {
@@ -83,7 +83,7 @@ pub(super) struct Acceptor {
     slots: Slots,
     idle: Arc<IdleConnections>,
     /// Accepted, and without a place.
-    waiting: Option<Stream>,
+    waiting: Option<AcceptedStream>,
     metrics: Arc<Metrics>,
     /// The latest accept found no descriptor.
     wanting: bool,
@@ -109,7 +109,7 @@ impl Acceptor {
     }
 
     /// The next connection that has a place. Dropping the future loses no connection.
-    pub(super) async fn next(&mut self) -> (Stream, Slot) {
+    pub(super) async fn next(&mut self) -> (AcceptedStream, ConnectionSlot) {
         loop {
             let place = self.place().await;
             let accepted = match self.waiting.take() {
@@ -136,7 +136,7 @@ impl Acceptor {
     }
 
     /// A place: a free one, or that of an idle connection once a client waits for it.
-    async fn place(&mut self) -> Place {
+    async fn place(&mut self) -> SlotPlace {
         if let Some(place) = self.slots.free() {
             return place;
         }
@@ -165,7 +165,7 @@ impl Acceptor {
 
     /// Waits for a client that waits for a place, and has a connection make room for it. Returns the
     /// network whose connections have to, if not all; or a place that has become free before.
-    async fn client(&mut self) -> Result<Option<Network>, Place> {
+    async fn client(&mut self) -> Result<Option<Network>, SlotPlace> {
         while self.waiting.is_none() {
             let accepted = tokio::select! {
                 place = self.slots.freed() => return Err(place),
@@ -197,13 +197,13 @@ impl Acceptor {
         }
     }
 
-    async fn accept(&self) -> io::Result<Stream> {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
         Ok(match &self.listener {
             DataListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                Stream::Tcp(stream, address.ip().to_canonical())
+                AcceptedStream::Tcp(stream, address.ip().to_canonical())
             }
-            DataListener::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+            DataListener::Unix(listener) => AcceptedStream::Unix(listener.accept().await?.0),
         })
     }
 

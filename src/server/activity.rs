@@ -48,7 +48,7 @@ pub(super) enum Signal {
 }
 
 /// What a connection has in hand.
-pub(super) struct Activity {
+pub(super) struct ConnectionActivity {
     born: Instant,
     /// Requests that have not been answered.
     open: AtomicUsize,
@@ -67,7 +67,7 @@ pub(super) struct Activity {
     task: AtomicWaker,
 }
 
-impl Activity {
+impl ConnectionActivity {
     pub(super) fn new() -> Self {
         Self {
             born: Instant::now(),
@@ -184,15 +184,15 @@ impl Activity {
 
 /// A request of an HTTP/2 connection. It is in hand until its answer has been handed over, or dropped.
 #[must_use]
-pub(super) struct Stream {
-    activity: Arc<Activity>,
+pub(super) struct ActiveStream {
+    activity: Arc<ConnectionActivity>,
     began: Instant,
     answered: bool,
 }
 
-impl Stream {
+impl ActiveStream {
     /// A request has arrived.
-    pub(super) fn begin(activity: &Arc<Activity>) -> Self {
+    pub(super) fn begin(activity: &Arc<ConnectionActivity>) -> Self {
         activity.open.fetch_add(1, Ordering::AcqRel);
         activity.begun.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -208,7 +208,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
         let now = Instant::now();
         let activity = &self.activity;
@@ -223,7 +223,7 @@ impl Drop for Stream {
 }
 
 /// Runs a connection until it ends, or is cut.
-pub(super) async fn until_cut(activity: &Activity, connection: impl Future<Output = ()>) {
+pub(super) async fn until_cut(activity: &ConnectionActivity, connection: impl Future<Output = ()>) {
     let mut connection = pin!(connection);
     std::future::poll_fn(|cx| {
         activity.register(cx);
@@ -241,10 +241,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_with_a_request_is_not_idle() {
-        let activity = Arc::new(Activity::new());
+        let activity = Arc::new(ConnectionActivity::new());
         let began = Instant::now();
         assert_eq!(activity.idle_since(), Some(began));
-        let mut stream = Stream::begin(&activity);
+        let mut stream = ActiveStream::begin(&activity);
         assert_eq!(activity.idle_since(), None);
         stream.answered();
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -271,21 +271,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
-        let activity = Arc::new(Activity::new());
-        let answer = || Stream::begin(&activity).answered();
+        let activity = Arc::new(ConnectionActivity::new());
+        let answer = || ActiveStream::begin(&activity).answered();
         for _ in 0..TAKEN_BACK * 2 {
-            drop(Stream::begin(&activity));
+            drop(ActiveStream::begin(&activity));
             answer();
         }
         assert!(!activity.takes_back());
-        let slow = Stream::begin(&activity);
+        let slow = ActiveStream::begin(&activity);
         tokio::time::sleep(AT_ONCE).await;
         drop(slow);
         answer();
         assert!(!activity.takes_back(), "it had waited");
-        drop(Stream::begin(&activity));
-        drop(Stream::begin(&activity));
-        drop(Stream::begin(&activity));
+        drop(ActiveStream::begin(&activity));
+        drop(ActiveStream::begin(&activity));
+        drop(ActiveStream::begin(&activity));
         assert!(activity.takes_back());
     }
 }

@@ -8,15 +8,15 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::accept::Stream;
-use super::activity::{Activity, Leave, Signal, until_cut};
+use super::accept::AcceptedStream;
+use super::activity::{ConnectionActivity, Leave, Signal, until_cut};
 use super::deadline::Timed;
 use super::http1::{self, Site};
 use super::http2::Http2;
 use super::idle::{IdleConnections, Presence};
 use super::patience::Patience;
-use super::slots::Slot;
-use super::tls::{self, Io, Secured};
+use super::slots::ConnectionSlot;
+use super::tls::{self, Secured, TlsIo};
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
@@ -24,7 +24,7 @@ use crate::proxy::{ConnectionPlaces, Network, Peer, Proxy};
 use crate::worker;
 
 /// What all connections of the data port share.
-pub(super) struct Connections {
+pub(super) struct DataConnections {
     proxy: Arc<Proxy>,
     http2: Http2,
     limits: LimitSettings,
@@ -35,7 +35,7 @@ pub(super) struct Connections {
     open: TaskTracker,
 }
 
-impl Connections {
+impl DataConnections {
     pub(super) fn new(
         proxy: Arc<Proxy>,
         limits: LimitSettings,
@@ -55,7 +55,12 @@ impl Connections {
     }
 
     /// Serves a connection in a task of its own, which stays with this worker.
-    pub(super) fn serve(self: &Arc<Self>, stream: Stream, slot: Slot, worker: &Handle) {
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        stream: AcceptedStream,
+        slot: ConnectionSlot,
+        worker: &Handle,
+    ) {
         let network = stream.ip().map(Network::of);
         let stream = match stream.leave() {
             Ok(stream) => stream,
@@ -67,7 +72,7 @@ impl Connections {
         let connections = Arc::clone(self);
         let serving = async move {
             let presence = Presence {
-                activity: Arc::new(Activity::new()),
+                activity: Arc::new(ConnectionActivity::new()),
                 peer: slot.peer(),
             };
             let _member = connections.idle.add(presence.clone());
@@ -76,11 +81,11 @@ impl Connections {
             let patience = Patience::new(limit, waited_for, network);
             let metrics = Arc::clone(&connections.metrics);
             match stream.arrive() {
-                Ok(Stream::Tcp(stream, ip)) => {
+                Ok(AcceptedStream::Tcp(stream, ip)) => {
                     let stream = Timed::new(stream, patience, metrics, slot);
                     Box::pin(connections.secured(stream, peer(Some(ip)), presence)).await;
                 }
-                Ok(Stream::Unix(stream)) => {
+                Ok(AcceptedStream::Unix(stream)) => {
                     let stream = Timed::new(stream, patience, metrics, slot);
                     Box::pin(connections.secured(stream, peer(None), presence)).await;
                 }
@@ -94,7 +99,7 @@ impl Connections {
     }
 
     /// Speaks TLS, if there is any, and HTTP.
-    async fn secured<S: Io + 'static>(&self, stream: S, peer: Peer, presence: Presence) {
+    async fn secured<S: TlsIo + 'static>(&self, stream: S, peer: Peer, presence: Presence) {
         let Some(tls) = self.proxy.tls() else {
             return self.http(stream, peer, presence, None).await;
         };
@@ -120,7 +125,7 @@ impl Connections {
     async fn secure(
         &self,
         tls: TlsSettings,
-        socket: Box<dyn Io>,
+        socket: Box<dyn TlsIo>,
         peer: &Peer,
         presence: &Presence,
     ) -> Option<Secured> {
@@ -145,7 +150,7 @@ impl Connections {
     }
 
     /// `http2`: whether that is what the two have agreed on by ALPN; `None`: they have not.
-    async fn http<S: Io + 'static>(
+    async fn http<S: TlsIo + 'static>(
         &self,
         stream: S,
         peer: Peer,
@@ -164,7 +169,7 @@ impl Connections {
         }
     }
 
-    async fn speak<S: Io + 'static>(
+    async fn speak<S: TlsIo + 'static>(
         &self,
         stream: S,
         peer: Arc<Peer>,
@@ -200,7 +205,7 @@ impl Connections {
 
 /// Lets a connection that is too old leave: requests under way on it may end, for as long again. Then
 /// this resolves.
-async fn grow_old(until: Instant, activity: &Activity) {
+async fn grow_old(until: Instant, activity: &ConnectionActivity) {
     let age = until.saturating_duration_since(Instant::now());
     tokio::time::sleep_until(until).await;
     activity.signal(Signal::Leave);

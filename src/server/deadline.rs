@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::patience::Patience;
-use super::slots::Slot;
+use super::slots::ConnectionSlot;
 use crate::metrics::Metrics;
 
 /// How many bytes may wait in the kernel before a write finds no room. Left alone it takes up to
@@ -24,14 +24,14 @@ use crate::metrics::Metrics;
 const UNSENT: u32 = 128 << 10;
 
 /// A socket that can be closed by a reset.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(super) trait DeadlineSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// To be called once, before the first byte.
     fn prepare(&self) {}
     /// The close to come is a reset.
     fn reset(&self) {}
 }
 
-impl Socket for TcpStream {
+impl DeadlineSocket for TcpStream {
     fn prepare(&self) {
         // Either fails only on a socket that is gone already.
         let _ = self.set_nodelay(true);
@@ -44,7 +44,7 @@ impl Socket for TcpStream {
     }
 }
 
-impl Socket for UnixStream {}
+impl DeadlineSocket for UnixStream {}
 
 /// The socket, with the clock of its writes. It holds the connection's place for as long as it is open.
 pub(super) struct Timed<S> {
@@ -52,11 +52,16 @@ pub(super) struct Timed<S> {
     /// Running while a write waits.
     patience: Patience,
     metrics: Arc<Metrics>,
-    _slot: Slot,
+    _slot: ConnectionSlot,
 }
 
-impl<S: Socket> Timed<S> {
-    pub(super) fn new(socket: S, patience: Patience, metrics: Arc<Metrics>, slot: Slot) -> Self {
+impl<S: DeadlineSocket> Timed<S> {
+    pub(super) fn new(
+        socket: S,
+        patience: Patience,
+        metrics: Arc<Metrics>,
+        slot: ConnectionSlot,
+    ) -> Self {
         socket.prepare();
         Self {
             socket,
@@ -87,7 +92,7 @@ impl<S: Socket> Timed<S> {
     }
 }
 
-impl<S: Socket> AsyncRead for Timed<S> {
+impl<S: DeadlineSocket> AsyncRead for Timed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,7 +102,7 @@ impl<S: Socket> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: Socket> AsyncWrite for Timed<S> {
+impl<S: DeadlineSocket> AsyncWrite for Timed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

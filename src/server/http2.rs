@@ -35,11 +35,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::activity::{Activity, Signal, Stream};
+use super::activity::{ActiveStream, ConnectionActivity, Signal};
 use super::clock::Clock;
 use super::idle::Presence;
-use super::streams::{Streams, Told};
-use super::tls::Io;
+use super::streams::{Streams, StreamsTold};
+use super::tls::TlsIo;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::frames::FrameFilter;
@@ -119,7 +119,7 @@ impl Http2 {
 
     /// Serves a connection to its end. `begun`: its first bytes. `spoken`: the client may speak
     /// HTTP/2 here.
-    pub(super) async fn serve<S: Io + 'static>(
+    pub(super) async fn serve<S: TlsIo + 'static>(
         &self,
         (stream, begun): (S, BytesMut),
         proxy: Arc<Proxy>,
@@ -127,7 +127,7 @@ impl Http2 {
         presence: &Presence,
         spoken: bool,
     ) {
-        let stream = Framed {
+        let stream = FramedTransport {
             stream,
             frames: FrameFilter::of_client(begun, header_list(&self.limits)),
             activity: Arc::clone(&presence.activity),
@@ -141,7 +141,7 @@ impl Http2 {
         let activity = Arc::clone(&presence.activity);
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
-            let mut stream = Stream::begin(&activity);
+            let mut stream = ActiveStream::begin(&activity);
             async move {
                 let response = if spoken {
                     proxy.handle(request.map(Received::Http2), &peer).await
@@ -149,13 +149,13 @@ impl Http2 {
                     proxy.refuse(RequestError::Version, &peer)
                 };
                 stream.answered();
-                Ok::<_, Infallible>(response.map(|body| Told::new(body, stream)))
+                Ok::<_, Infallible>(response.map(|body| StreamsTold::new(body, stream)))
             }
         });
         let builder = builder(&self.limits, streams);
         let serving = builder.serve_connection(TokioIo::new(stream), service);
         let mut serving = pin!(serving);
-        let mut end = End::None;
+        let mut end = Http2ConnectionEnd::None;
         let mut clock = Clock::default();
         std::future::poll_fn(|cx| {
             loop {
@@ -167,9 +167,9 @@ impl Http2 {
                     return Poll::Ready(());
                 }
                 match ready!(self.poll_end(&mut end, &mut clock, presence, cx)) {
-                    Due::Goodbye => serving.as_mut().graceful_shutdown(),
-                    Due::Again => {}
-                    Due::Now => return Poll::Ready(()),
+                    Http2Due::Goodbye => serving.as_mut().graceful_shutdown(),
+                    Http2Due::Again => {}
+                    Http2Due::Now => return Poll::Ready(()),
                 }
             }
         })
@@ -179,38 +179,38 @@ impl Http2 {
     /// Whether the connection has to go.
     fn poll_end(
         &self,
-        end: &mut End,
+        end: &mut Http2ConnectionEnd,
         clock: &mut Clock,
         presence: &Presence,
         cx: &mut Context<'_>,
-    ) -> Poll<Due> {
+    ) -> Poll<Http2Due> {
         let activity = &presence.activity;
         if activity.takes_back() {
             // At once: a GOAWAY with patience would wait for what such a client does not send.
             self.metrics.limit(Limit::StreamResets);
-            return Poll::Ready(Due::Now);
+            return Poll::Ready(Http2Due::Now);
         }
         match end {
-            End::Leaving => return Poll::Pending,
-            End::Goodbye(patience, until) => {
+            Http2ConnectionEnd::Leaving => return Poll::Pending,
+            Http2ConnectionEnd::Goodbye(patience, until) => {
                 ready!(clock.poll(cx, *until));
                 if activity.without_request_since().is_some() {
-                    return Poll::Ready(Due::Now);
+                    return Poll::Ready(Http2Due::Now);
                 }
                 *until = Instant::now() + *patience;
-                return Poll::Ready(Due::Again);
+                return Poll::Ready(Http2Due::Again);
             }
-            End::None => {}
+            Http2ConnectionEnd::None => {}
         }
         // GOAWAY comes first and the end later, so it can go out while clients are still served.
         if activity.is(Signal::Leave) || activity.is(Signal::Announced) {
-            *end = End::Leaving;
-            return Poll::Ready(Due::Goodbye);
+            *end = Http2ConnectionEnd::Leaving;
+            return Poll::Ready(Http2Due::Goodbye);
         }
         let patience = if activity.is(Signal::MakeRoom) {
             if activity.is_busy() {
                 presence.stays();
-                return Poll::Ready(Due::Again);
+                return Poll::Ready(Http2Due::Again);
             }
             self.metrics.limit(Limit::IdleClosed);
             tracing::debug!("an idle connection is closed to make room for a new one");
@@ -223,13 +223,13 @@ impl Http2 {
             self.metrics.limit(Limit::IdleTimeout);
             self.limits.head_timeout
         };
-        *end = End::Goodbye(patience, Instant::now() + patience);
-        Poll::Ready(Due::Goodbye)
+        *end = Http2ConnectionEnd::Goodbye(patience, Instant::now() + patience);
+        Poll::Ready(Http2Due::Goodbye)
     }
 }
 
 /// How far the end of a connection has come.
-enum End {
+enum Http2ConnectionEnd {
     None,
     /// It has been told to end, and what is in hand is waited for.
     Leaving,
@@ -238,7 +238,7 @@ enum End {
     Goodbye(Duration, Instant),
 }
 
-enum Due {
+enum Http2Due {
     /// The client is to be told.
     Goodbye,
     Again,
@@ -246,13 +246,13 @@ enum Due {
 }
 
 /// A client's connection, of which malformed trailers do not pass.
-struct Framed<S> {
+struct FramedTransport<S> {
     stream: S,
     frames: FrameFilter,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
 }
 
-impl<S: Io> Framed<S> {
+impl<S: TlsIo> FramedTransport<S> {
     /// What a write has come to.
     fn written<T>(&self, written: Poll<T>) -> Poll<T> {
         self.activity.set_under_way(written.is_pending());
@@ -260,7 +260,7 @@ impl<S: Io> Framed<S> {
     }
 }
 
-impl<S: Io> AsyncRead for Framed<S> {
+impl<S: TlsIo> AsyncRead for FramedTransport<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -271,7 +271,7 @@ impl<S: Io> AsyncRead for Framed<S> {
     }
 }
 
-impl<S: Io> AsyncWrite for Framed<S> {
+impl<S: TlsIo> AsyncWrite for FramedTransport<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

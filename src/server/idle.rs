@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::activity::{Activity, Signal};
+use super::activity::{ConnectionActivity, Signal};
 use super::slots::PeerPlace;
 use crate::proxy::Network;
 
@@ -22,11 +22,11 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 
 /// All connections that may be idle.
 #[derive(Default)]
-pub(super) struct IdleConnections(Mutex<Members>);
+pub(super) struct IdleConnections(Mutex<IdleMembers>);
 
 /// Held for a look, never across an await.
 #[derive(Default)]
-struct Members {
+struct IdleMembers {
     next: u64,
     /// What all have been told, and those that come later are.
     told: Vec<Signal>,
@@ -38,7 +38,7 @@ struct Members {
 /// What there is to know of one connection.
 #[derive(Clone)]
 pub(super) struct Presence {
-    pub activity: Arc<Activity>,
+    pub activity: Arc<ConnectionActivity>,
     /// Its place among those of its address.
     pub peer: Option<PeerPlace>,
 }
@@ -75,7 +75,7 @@ impl Presence {
 }
 
 impl IdleConnections {
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, IdleMembers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,7 +145,7 @@ impl IdleConnections {
     }
 }
 
-impl Members {
+impl IdleMembers {
     fn idle(&self, now: Instant, of: impl Fn(&Presence) -> bool) -> Vec<(u64, Instant)> {
         let open = self.open.iter().filter(|(_, presence)| of(presence));
         let idle =
@@ -172,11 +172,11 @@ impl Drop for Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::activity::Stream;
+    use crate::server::activity::ActiveStream;
 
     fn presence() -> Presence {
         Presence {
-            activity: Arc::new(Activity::new()),
+            activity: Arc::new(ConnectionActivity::new()),
             peer: None,
         }
     }
@@ -200,7 +200,7 @@ mod tests {
         tokio::time::sleep(AT_LEAST).await;
         // The first has a request under way, the second the beginning of one; the fourth's client does
         // not take the end of its answer.
-        let request = Stream::begin(&open[0].1.activity);
+        let request = ActiveStream::begin(&open[0].1.activity);
         open[1].1.activity.set_under_way(true);
         open[3].1.activity.set_under_way(true);
         assert!(all.close_longest(Instant::now()));

@@ -25,7 +25,7 @@ use self::accept::Acceptor;
 pub use self::accept::DataListener;
 pub(crate) use self::activity::Leave;
 use self::activity::Signal;
-use self::connection::Connections;
+use self::connection::DataConnections;
 use self::idle::IdleConnections;
 use self::slots::Slots;
 pub(crate) use self::workers::Workers;
@@ -46,7 +46,8 @@ pub(crate) async fn serve(
     let idle: Arc<IdleConnections> = Arc::default();
     let _telling = AbortOnDropHandle::new(tokio::spawn(tell(leave.clone(), Arc::clone(&idle))));
     let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
-    let connections = Connections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
+    let connections =
+        DataConnections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
     let connections = Arc::new(connections);
     loop {
         let (stream, slot) = tokio::select! {

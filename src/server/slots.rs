@@ -1,6 +1,6 @@
 //! Places for connections: how many there may be in all, and of one address.
 //!
-//! A [`Slot`] lives in the socket's wrapper, so that a tunnel that has left HTTP keeps its place until its
+//! A [`ConnectionSlot`] lives in the socket's wrapper, so that a tunnel that has left HTTP keeps its place until its
 //! descriptor is closed.
 
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub(super) struct Slots {
 
 /// A place among all connections, before it is known whose.
 #[must_use = "the place is given back when this is dropped"]
-pub(super) struct Place(OwnedSemaphorePermit);
+pub(super) struct SlotPlace(OwnedSemaphorePermit);
 
 /// A place among those of the connection's address, as long as one clone is there. A connection that
 /// makes room counts no more before it is closed.
@@ -32,7 +32,7 @@ pub(super) type PeerPlace = Arc<Counted<Network>>;
 
 /// An open connection's place.
 #[must_use = "the place is given back when this is dropped"]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     _place: OwnedSemaphorePermit,
     peer: Option<PeerPlace>,
     gauge: IntGauge,
@@ -49,18 +49,18 @@ impl Slots {
     }
 
     /// A place, if one is free; if not, that is counted.
-    pub(super) fn free(&self) -> Option<Place> {
+    pub(super) fn free(&self) -> Option<SlotPlace> {
         let place = Arc::clone(&self.all).try_acquire_owned().ok();
         if place.is_none() {
             self.metrics.limit(Limit::Connections);
         }
-        place.map(Place)
+        place.map(SlotPlace)
     }
 
     /// A place, once there is one.
-    pub(super) async fn freed(&self) -> Place {
+    pub(super) async fn freed(&self) -> SlotPlace {
         let place = Arc::clone(&self.all).acquire_owned().await;
-        Place(place.unwrap_or_else(|_| unreachable!("nobody closes the semaphore")))
+        SlotPlace(place.unwrap_or_else(|_| unreachable!("nobody closes the semaphore")))
     }
 
     /// Whose connections have to make room for one more from `ip`, where none is free: its own
@@ -81,10 +81,10 @@ impl Slots {
     /// asked for one of them; `None`: it has none to spare.
     pub(super) fn of(
         &self,
-        place: Place,
+        place: SlotPlace,
         ip: Option<IpAddr>,
         make_room: impl FnOnce(Network) -> bool,
-    ) -> Option<Slot> {
+    ) -> Option<ConnectionSlot> {
         let peer = match (&self.per_client, ip) {
             (Some((share, peers)), Some(ip)) if share.counts(ip) => {
                 let network = Network::of(ip);
@@ -103,7 +103,7 @@ impl Slots {
         };
         let gauge = self.metrics.connections();
         gauge.inc();
-        Some(Slot {
+        Some(ConnectionSlot {
             _place: place.0,
             peer,
             gauge,
@@ -111,14 +111,14 @@ impl Slots {
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// Its place among those of its address.
     pub(super) fn peer(&self) -> Option<PeerPlace> {
         self.peer.clone()
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.gauge.dec();
     }

@@ -25,15 +25,15 @@ use crate::proxy::{BoxError, ClientBody};
 
 tokio::task_local! {
     /// The stream whose task this is.
-    static STREAM: Arc<Taken>;
+    static STREAM: Arc<TakenStream>;
 }
 
 /// How many frames of its response a stream has been handed; even: it asks for the next, or for none yet; odd:
 /// the latest waits for the client. All in one task: the atomic is for the compiler only.
 #[derive(Default)]
-struct Taken(AtomicU64);
+struct TakenStream(AtomicU64);
 
-impl Taken {
+impl TakenStream {
     fn asked(&self) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(now + now % 2, Ordering::Relaxed);
@@ -69,7 +69,7 @@ where
         let patience = Patience::new(self.limit, Arc::clone(&self.slow), self.network);
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
-            let taken = Arc::new(Taken::default());
+            let taken = Arc::new(TakenStream::default());
             let stream = pin!(STREAM.scope(Arc::clone(&taken), stream));
             if let Err(limit) = taking(stream, &taken, patience).await {
                 metrics.limit(limit);
@@ -85,7 +85,7 @@ where
 /// Runs a stream to its end, or to that of the patience with its client.
 async fn taking(
     mut stream: Pin<&mut impl Future>,
-    taken: &Taken,
+    taken: &TakenStream,
     mut patience: Patience,
 ) -> Result<(), Limit> {
     let mut since = None;
@@ -111,27 +111,27 @@ async fn taking(
 const PART: usize = 16 << 10;
 
 /// A response's body that tells its stream what was asked for.
-pub(super) struct Told {
+pub(super) struct StreamsTold {
     body: ClientBody,
-    stream: Option<Box<Stream>>,
+    stream: Option<Box<ServedStream>>,
     /// The request is in hand for as long.
-    _request: activity::Stream,
+    _request: activity::ActiveStream,
 }
 
 /// What there is to know of a response on HTTP/2.
-struct Stream {
-    taken: Arc<Taken>,
+struct ServedStream {
+    taken: Arc<TakenStream>,
     /// Data on its way, somewhere in h2.
-    sent: Arc<Sent>,
+    sent: Arc<SentAnswer>,
     /// What is left of a frame that is handed out in parts.
     rest: Bytes,
-    end: End,
+    end: StreamEnd,
     begun: bool,
 }
 
 /// How a body ends; told only when all data has gone. h2 takes the end together with data that no window is open
 /// for, and keeps it: the stream's task would be over, and the data there.
-enum End {
+enum StreamEnd {
     Unknown,
     Known,
     Trailers(Frame<Bytes>),
@@ -139,39 +139,39 @@ enum End {
 
 /// Data that h2 holds: how many pieces, and who waits for them to go.
 #[derive(Default)]
-struct Sent {
+struct SentAnswer {
     pieces: AtomicU64,
     waiter: AtomicWaker,
 }
 
 /// One of them.
-struct Piece {
+struct AnswerPieces {
     data: Bytes,
-    sent: Arc<Sent>,
+    sent: Arc<SentAnswer>,
 }
 
-impl Piece {
-    fn of(data: Bytes, sent: &Arc<Sent>) -> Bytes {
+impl AnswerPieces {
+    fn of(data: Bytes, sent: &Arc<SentAnswer>) -> Bytes {
         sent.pieces.fetch_add(1, Ordering::AcqRel);
         let sent = Arc::clone(sent);
         Bytes::from_owner(Self { data, sent })
     }
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for AnswerPieces {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl Drop for Piece {
+impl Drop for AnswerPieces {
     fn drop(&mut self) {
         self.sent.pieces.fetch_sub(1, Ordering::AcqRel);
         self.sent.waiter.wake();
     }
 }
 
-impl Sent {
+impl SentAnswer {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         // Registered before the look: a piece that goes after it wakes.
         self.waiter.register(cx.waker());
@@ -183,15 +183,15 @@ impl Sent {
     }
 }
 
-impl Told {
+impl StreamsTold {
     /// To be called in the request's own future.
-    pub(super) fn new(body: ClientBody, request: activity::Stream) -> Self {
+    pub(super) fn new(body: ClientBody, request: activity::ActiveStream) -> Self {
         let stream = STREAM.try_with(|taken| {
-            Box::new(Stream {
+            Box::new(ServedStream {
                 taken: Arc::clone(taken),
                 sent: Arc::default(),
                 rest: Bytes::new(),
-                end: End::Unknown,
+                end: StreamEnd::Unknown,
                 begun: false,
             })
         });
@@ -203,12 +203,12 @@ impl Told {
     }
 }
 
-impl Stream {
+impl ServedStream {
     fn part(&mut self) -> Frame<Bytes> {
         let length = self.rest.len().min(PART);
         let part = self.rest.split_to(length);
         self.taken.handed();
-        Frame::data(Piece::of(part, &self.sent))
+        Frame::data(AnswerPieces::of(part, &self.sent))
     }
 
     fn poll_frame(
@@ -217,7 +217,7 @@ impl Stream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.begun = true;
-        if matches!(self.end, End::Unknown) {
+        if matches!(self.end, StreamEnd::Unknown) {
             self.taken.asked();
             if !self.rest.is_empty() {
                 return Poll::Ready(Some(Ok(self.part())));
@@ -229,22 +229,22 @@ impl Stream {
                         self.rest = data;
                         return Poll::Ready(Some(Ok(self.part())));
                     }
-                    Err(trailers) => self.end = End::Trailers(trailers),
+                    Err(trailers) => self.end = StreamEnd::Trailers(trailers),
                 },
-                None => self.end = End::Known,
+                None => self.end = StreamEnd::Known,
             }
             // As if it were handed out: what it waits for is the client.
             self.taken.handed();
         }
         ready!(self.sent.poll_gone(cx));
-        Poll::Ready(match std::mem::replace(&mut self.end, End::Known) {
-            End::Trailers(trailers) => Some(Ok(trailers)),
-            End::Known | End::Unknown => None,
+        Poll::Ready(match std::mem::replace(&mut self.end, StreamEnd::Known) {
+            StreamEnd::Trailers(trailers) => Some(Ok(trailers)),
+            StreamEnd::Known | StreamEnd::Unknown => None,
         })
     }
 }
 
-impl Body for Told {
+impl Body for StreamsTold {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -279,7 +279,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_once_a_frame_has_waited_for_its_client() {
-        let taken = Taken::default();
+        let taken = TakenStream::default();
         let began = Instant::now();
         taken.asked();
         taken.handed();
@@ -291,7 +291,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_for_the_upstream_is_not_the_clients_doing() {
-        let taken = Taken::default();
+        let taken = TakenStream::default();
         let stream = async {
             for _ in 0..3 {
                 taken.asked();

@@ -15,13 +15,13 @@ use crate::metrics::HandshakeError;
 use crate::proxy::PeerNames;
 
 /// A socket, whatever its kind: one kind of TLS stream is enough, next to what encryption costs.
-pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(super) trait TlsIo: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> TlsIo for S {}
 
 /// A connection after its handshake.
 pub(super) struct Secured {
-    pub stream: TlsStream<Box<dyn Io>>,
+    pub stream: TlsStream<Box<dyn TlsIo>>,
     /// The client has chosen HTTP/2. Without ALPN it has not (RFC 9113, section 3.3).
     pub http2: bool,
     /// The names in the certificate that it showed.
@@ -41,7 +41,7 @@ pub(super) struct Failed {
 /// Shakes hands.
 pub(super) async fn accept(
     config: Arc<ServerConfig>,
-    socket: Box<dyn Io>,
+    socket: Box<dyn TlsIo>,
     limit: Duration,
 ) -> Result<Secured, Failed> {
     let accepting = TlsAcceptor::from(config).accept(socket);

@@ -17,7 +17,7 @@ const MOST_INTERIM: u32 = 100;
 
 /// What ended the trust in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum AnswerFault {
     Head(ResponseError),
     Body(BodyError),
     /// More than a hundred interim responses.
@@ -30,7 +30,7 @@ pub enum Fault {
     Extra,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for AnswerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head(error) => write!(f, "the head of the response: {error}"),
@@ -43,11 +43,11 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for AnswerFault {}
 
 /// What has to be known of a request to read its answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct AskedRequest {
     /// HEAD: no response to it has content.
     pub head: bool,
     /// It asks to leave HTTP.
@@ -56,7 +56,7 @@ pub struct Asked {
 
 /// What follows the head of a final response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum AnswerContent {
     None,
     /// So many bytes, and not 0.
     Length(u64),
@@ -72,21 +72,21 @@ pub enum Content {
 pub enum Head {
     /// So many bytes, which tell nothing that is passed on.
     Interim(usize),
-    Final(ResponseHead, Content),
+    Final(ResponseHead, AnswerContent),
 }
 
 /// Reads the answer to one request up to the end of its head.
 #[derive(Clone, Debug)]
 pub struct AnswerReader {
     limits: HeadLimits,
-    asked: Asked,
+    asked: AskedRequest,
     reader: ResponseReader,
     interim: u32,
 }
 
 impl AnswerReader {
     #[must_use]
-    pub fn new(asked: Asked, limits: HeadLimits) -> Self {
+    pub fn new(asked: AskedRequest, limits: HeadLimits) -> Self {
         Self {
             limits,
             asked,
@@ -105,30 +105,30 @@ impl AnswerReader {
         &mut self,
         bytes: &'a [u8],
         each: impl FnMut(&Field<'a>),
-    ) -> Result<Option<Head>, Fault> {
+    ) -> Result<Option<Head>, AnswerFault> {
         let read = self.reader.read_fields(bytes, &self.limits, each);
-        let Some(head) = read.map_err(Fault::Head)? else {
+        let Some(head) = read.map_err(AnswerFault::Head)? else {
             return Ok(None);
         };
         self.reader = ResponseReader::default();
         match head.status {
-            101 if self.asked.upgrade => Ok(Some(Head::Final(head, Content::Through))),
-            101 => Err(Fault::Unasked),
+            101 if self.asked.upgrade => Ok(Some(Head::Final(head, AnswerContent::Through))),
+            101 => Err(AnswerFault::Unasked),
             100..200 => {
                 self.interim += 1;
                 if self.interim > MOST_INTERIM {
-                    return Err(Fault::Interim);
+                    return Err(AnswerFault::Interim);
                 }
                 Ok(Some(Head::Interim(head.length)))
             }
             status => {
                 let bodiless = self.asked.head || matches!(status, 204 | 304);
                 let content = match head.framing {
-                    _ if bodiless => Content::None,
-                    Framing::Length(0) => Content::None,
-                    Framing::Length(length) => Content::Length(length),
-                    Framing::Chunked => Content::Chunked(Chunks::default()),
-                    Framing::None => Content::ToEnd,
+                    _ if bodiless => AnswerContent::None,
+                    Framing::Length(0) => AnswerContent::None,
+                    Framing::Length(length) => AnswerContent::Length(length),
+                    Framing::Chunked => AnswerContent::Chunked(Chunks::default()),
+                    Framing::None => AnswerContent::ToEnd,
                 };
                 Ok(Some(Head::Final(head, content)))
             }
@@ -145,21 +145,21 @@ mod tests {
         fields: 10,
         target: 0,
     };
-    const GET: Asked = Asked {
+    const GET: AskedRequest = AskedRequest {
         head: false,
         upgrade: false,
     };
-    const HEAD: Asked = Asked { head: true, ..GET };
-    const OPEN: Asked = Asked {
+    const HEAD: AskedRequest = AskedRequest { head: true, ..GET };
+    const OPEN: AskedRequest = AskedRequest {
         upgrade: true,
         ..GET
     };
 
     /// The final head's status, what follows, the bytes up to there, and the names of all fields; the
     /// same whatever the pieces are.
-    type Told = Result<Option<(u16, Content, usize, Vec<Vec<u8>>)>, Fault>;
+    type Told = Result<Option<(u16, AnswerContent, usize, Vec<Vec<u8>>)>, AnswerFault>;
 
-    fn read(asked: Asked, bytes: &[u8], piece: usize) -> Told {
+    fn read(asked: AskedRequest, bytes: &[u8], piece: usize) -> Told {
         let mut reader = AnswerReader::new(asked, LIMITS);
         let (mut at, mut names) = (0, Vec::new());
         let mut end = piece.min(bytes.len());
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    fn answer(asked: Asked, bytes: &[u8]) -> Told {
+    fn answer(asked: AskedRequest, bytes: &[u8]) -> Told {
         let told = read(asked, bytes, bytes.len());
         for piece in [1, 2, 3, 7] {
             assert_eq!(read(asked, bytes, piece), told, "{}", bytes.escape_ascii());
@@ -184,7 +184,7 @@ mod tests {
         told
     }
 
-    fn content(asked: Asked, head: &str) -> (Content, usize) {
+    fn content(asked: AskedRequest, head: &str) -> (AnswerContent, usize) {
         let bytes = format!("{head}more");
         let told = answer(asked, bytes.as_bytes()).expect("no fault");
         let (_, content, length, _) = told.expect("whole");
@@ -196,25 +196,29 @@ mod tests {
         for (head, follows) in [
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
-                Content::Length(2),
+                AnswerContent::Length(2),
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-                Content::None,
+                AnswerContent::None,
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                Content::Chunked(Chunks::default()),
+                AnswerContent::Chunked(Chunks::default()),
             ),
-            ("HTTP/1.0 200 OK\r\n\r\n", Content::ToEnd),
-            ("HTTP/1.1 204 No Content\r\n\r\n", Content::None),
+            ("HTTP/1.0 200 OK\r\n\r\n", AnswerContent::ToEnd),
+            ("HTTP/1.1 204 No AnswerContent\r\n\r\n", AnswerContent::None),
             (
                 "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
-                Content::None,
+                AnswerContent::None,
             ),
         ] {
             assert_eq!(content(GET, head), (follows, head.len()), "{head}");
-            assert_eq!(content(HEAD, head), (Content::None, head.len()), "{head}");
+            assert_eq!(
+                content(HEAD, head),
+                (AnswerContent::None, head.len()),
+                "{head}"
+            );
         }
     }
 
@@ -234,21 +238,24 @@ mod tests {
         let many = [&interim.repeat(100), OK].concat();
         assert!(matches!(answer(GET, &many), Ok(Some((200, ..)))));
         let more = interim.repeat(101);
-        assert_eq!(answer(GET, &more), Err(Fault::Interim));
+        assert_eq!(answer(GET, &more), Err(AnswerFault::Interim));
     }
 
     #[test]
     fn a_switch_passes_where_it_was_asked_for() {
         let switch = "HTTP/1.1 101 S\r\nUpgrade: x\r\n\r\n";
-        assert_eq!(content(OPEN, switch), (Content::Through, switch.len()));
-        assert_eq!(answer(GET, switch.as_bytes()), Err(Fault::Unasked));
+        assert_eq!(
+            content(OPEN, switch),
+            (AnswerContent::Through, switch.len())
+        );
+        assert_eq!(answer(GET, switch.as_bytes()), Err(AnswerFault::Unasked));
         let refused = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
-        assert_eq!(content(OPEN, refused).0, Content::Length(2));
+        assert_eq!(content(OPEN, refused).0, AnswerContent::Length(2));
     }
 
     #[test]
     fn a_malformed_head_is_a_fault() {
         let told = answer(GET, b"220 mail.test ESMTP\r\n");
-        assert_eq!(told, Err(Fault::Head(ResponseError::StatusLine)));
+        assert_eq!(told, Err(AnswerFault::Head(ResponseError::StatusLine)));
     }
 }

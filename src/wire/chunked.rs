@@ -88,7 +88,7 @@ pub fn trailer_limits(head: HeadLimits) -> HeadLimits {
 impl std::error::Error for BodyError {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkedState {
     /// In the size, behind so many digits.
     Size(u8),
     /// White space behind the size or a value: an extension must follow.
@@ -121,7 +121,7 @@ enum State {
 
 /// A part of a chunked body: so many bytes of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ChunkedPart {
     /// Sizes, extensions and line ends.
     Framing(usize),
     /// Content.
@@ -130,7 +130,7 @@ pub enum Part {
     Trailer(usize),
 }
 
-impl Part {
+impl ChunkedPart {
     /// How many bytes it has.
     #[must_use]
     pub const fn length(self) -> usize {
@@ -142,7 +142,7 @@ impl Part {
 /// Finds the end of a chunked body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    state: State,
+    state: ChunkedState,
     /// Of the chunk at hand.
     left: u64,
     extensions: usize,
@@ -153,7 +153,7 @@ pub struct Chunks {
 impl Default for Chunks {
     fn default() -> Self {
         Self {
-            state: State::Size(0),
+            state: ChunkedState::Size(0),
             left: 0,
             extensions: 0,
             trailer_bytes: 0,
@@ -174,15 +174,17 @@ impl Chunks {
     }
 
     /// Takes the next part of the body off these bytes, of which there is one at least.
-    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<Part, BodyError> {
+    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<ChunkedPart, BodyError> {
         if self.is_in_data() {
             let taken = (bytes.len() as u64).min(self.left);
             self.left -= taken;
             if self.left == 0 {
-                self.state = State::DataCr;
+                self.state = ChunkedState::DataCr;
             }
             // No more than what is there.
-            return Ok(Part::Data(usize::try_from(taken).unwrap_or(bytes.len())));
+            return Ok(ChunkedPart::Data(
+                usize::try_from(taken).unwrap_or(bytes.len()),
+            ));
         }
         let trailer = self.is_in_trailer();
         let mut at = 0;
@@ -195,63 +197,71 @@ impl Chunks {
             at += 1;
         }
         Ok(if trailer {
-            Part::Trailer(at)
+            ChunkedPart::Trailer(at)
         } else {
-            Part::Framing(at)
+            ChunkedPart::Framing(at)
         })
     }
 
     /// Whether the next byte is one of the content.
     #[must_use]
     pub const fn is_in_data(&self) -> bool {
-        matches!(self.state, State::Data)
+        matches!(self.state, ChunkedState::Data)
     }
 
     const fn is_in_trailer(&self) -> bool {
         matches!(
             self.state,
-            State::Line | State::FieldName | State::FieldValue | State::FieldLf | State::LastLf
+            ChunkedState::Line
+                | ChunkedState::FieldName
+                | ChunkedState::FieldValue
+                | ChunkedState::FieldLf
+                | ChunkedState::LastLf
         )
     }
 
     /// Whether the body is whole.
     #[must_use]
     pub fn is_end(&self) -> bool {
-        self.state == State::End
+        self.state == ChunkedState::End
     }
 
-    fn step(&mut self, byte: u8, limits: &HeadLimits) -> Result<State, BodyError> {
+    fn step(&mut self, byte: u8, limits: &HeadLimits) -> Result<ChunkedState, BodyError> {
         match self.state {
-            State::Size(_) | State::SizeLf | State::DataCr | State::DataLf => {
-                self.chunk(byte).map_err(BodyError::Chunk)
-            }
-            State::Line | State::FieldName | State::FieldValue | State::FieldLf | State::LastLf => {
-                self.trailer(byte, limits).map_err(BodyError::Trailer)
-            }
-            State::Data | State::End => Ok(self.state),
+            ChunkedState::Size(_)
+            | ChunkedState::SizeLf
+            | ChunkedState::DataCr
+            | ChunkedState::DataLf => self.chunk(byte).map_err(BodyError::Chunk),
+            ChunkedState::Line
+            | ChunkedState::FieldName
+            | ChunkedState::FieldValue
+            | ChunkedState::FieldLf
+            | ChunkedState::LastLf => self.trailer(byte, limits).map_err(BodyError::Trailer),
+            ChunkedState::Data | ChunkedState::End => Ok(self.state),
             _ => self.extension(byte).map_err(BodyError::Chunk),
         }
     }
 
-    fn chunk(&mut self, byte: u8) -> Result<State, ChunkError> {
+    fn chunk(&mut self, byte: u8) -> Result<ChunkedState, ChunkError> {
         match (self.state, byte) {
-            (State::Size(digits), _) if byte.is_ascii_hexdigit() => {
+            (ChunkedState::Size(digits), _) if byte.is_ascii_hexdigit() => {
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
                 if digits == SIZE_DIGITS || self.left > (i64::MAX.unsigned_abs() >> 4) {
                     return Err(ChunkError::Size);
                 }
                 self.left = self.left << 4 | u64::from(digit);
-                Ok(State::Size(digits + 1))
+                Ok(ChunkedState::Size(digits + 1))
             }
-            (State::Size(0), _) => Err(ChunkError::Size),
-            (State::Size(_), b'\r') => Ok(State::SizeLf),
-            (State::Size(_), b';') => Ok(State::NameStart),
-            (State::Size(_), b' ' | b'\t') => Ok(State::Blank),
-            (State::SizeLf, b'\n') if self.left == 0 => Ok(State::Line),
-            (State::SizeLf, b'\n') => Ok(State::Data),
-            (State::DataCr, b'\r') => Ok(State::DataLf),
-            (State::DataLf, b'\n') => Ok(State::Size(0)),
-            (State::Size(_), b'\n') | (State::SizeLf | State::DataCr | State::DataLf, _) => {
+            (ChunkedState::Size(0), _) => Err(ChunkError::Size),
+            (ChunkedState::Size(_), b'\r') => Ok(ChunkedState::SizeLf),
+            (ChunkedState::Size(_), b';') => Ok(ChunkedState::NameStart),
+            (ChunkedState::Size(_), b' ' | b'\t') => Ok(ChunkedState::Blank),
+            (ChunkedState::SizeLf, b'\n') if self.left == 0 => Ok(ChunkedState::Line),
+            (ChunkedState::SizeLf, b'\n') => Ok(ChunkedState::Data),
+            (ChunkedState::DataCr, b'\r') => Ok(ChunkedState::DataLf),
+            (ChunkedState::DataLf, b'\n') => Ok(ChunkedState::Size(0)),
+            (ChunkedState::Size(_), b'\n')
+            | (ChunkedState::SizeLf | ChunkedState::DataCr | ChunkedState::DataLf, _) => {
                 Err(ChunkError::LineEnd)
             }
             _ => Err(ChunkError::Size),
@@ -259,41 +269,57 @@ impl Chunks {
     }
 
     /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`
-    fn extension(&mut self, byte: u8) -> Result<State, ChunkError> {
+    fn extension(&mut self, byte: u8) -> Result<ChunkedState, ChunkError> {
         self.extensions += 1;
         if self.extensions > EXTENSION_BYTES {
             return Err(ChunkError::Extensions);
         }
         let blank = matches!(byte, b' ' | b'\t');
         match (self.state, byte) {
-            (State::Name | State::Value | State::Unquoted, b'\r') => Ok(State::SizeLf),
+            (ChunkedState::Name | ChunkedState::Value | ChunkedState::Unquoted, b'\r') => {
+                Ok(ChunkedState::SizeLf)
+            }
             (
-                State::Blank | State::Name | State::NameBlank | State::Value | State::Unquoted,
+                ChunkedState::Blank
+                | ChunkedState::Name
+                | ChunkedState::NameBlank
+                | ChunkedState::Value
+                | ChunkedState::Unquoted,
                 b';',
-            ) => Ok(State::NameStart),
-            (State::Name | State::NameBlank, b'=') => Ok(State::ValueStart),
-            (State::Name | State::NameBlank, _) if blank => Ok(State::NameBlank),
-            (State::Blank | State::Value | State::Unquoted, _) if blank => Ok(State::Blank),
-            (State::NameStart | State::ValueStart, _) if blank => Ok(self.state),
-            (State::NameStart | State::Name, _) if is_tchar(byte) => Ok(State::Name),
-            (State::ValueStart | State::Value, _) if is_tchar(byte) => Ok(State::Value),
-            (State::ValueStart, b'"') => Ok(State::Quoted),
-            (State::Quoted, b'"') => Ok(State::Unquoted),
-            (State::Quoted, b'\\') => Ok(State::Escaped),
-            (State::Quoted | State::Escaped, _) if is_in_value(byte) => Ok(State::Quoted),
+            ) => Ok(ChunkedState::NameStart),
+            (ChunkedState::Name | ChunkedState::NameBlank, b'=') => Ok(ChunkedState::ValueStart),
+            (ChunkedState::Name | ChunkedState::NameBlank, _) if blank => {
+                Ok(ChunkedState::NameBlank)
+            }
+            (ChunkedState::Blank | ChunkedState::Value | ChunkedState::Unquoted, _) if blank => {
+                Ok(ChunkedState::Blank)
+            }
+            (ChunkedState::NameStart | ChunkedState::ValueStart, _) if blank => Ok(self.state),
+            (ChunkedState::NameStart | ChunkedState::Name, _) if is_tchar(byte) => {
+                Ok(ChunkedState::Name)
+            }
+            (ChunkedState::ValueStart | ChunkedState::Value, _) if is_tchar(byte) => {
+                Ok(ChunkedState::Value)
+            }
+            (ChunkedState::ValueStart, b'"') => Ok(ChunkedState::Quoted),
+            (ChunkedState::Quoted, b'"') => Ok(ChunkedState::Unquoted),
+            (ChunkedState::Quoted, b'\\') => Ok(ChunkedState::Escaped),
+            (ChunkedState::Quoted | ChunkedState::Escaped, _) if is_in_value(byte) => {
+                Ok(ChunkedState::Quoted)
+            }
             (_, b'\n') => Err(ChunkError::LineEnd),
             _ => Err(ChunkError::Extension(byte)),
         }
     }
 
-    fn trailer(&mut self, byte: u8, limits: &HeadLimits) -> Result<State, HeadError> {
+    fn trailer(&mut self, byte: u8, limits: &HeadLimits) -> Result<ChunkedState, HeadError> {
         self.trailer_bytes += 1;
         if self.trailer_bytes > limits.bytes {
             return Err(HeadError::Bytes(limits.bytes));
         }
         match (self.state, byte) {
-            (State::Line, b'\r') => Ok(State::LastLf),
-            (State::Line, _) => {
+            (ChunkedState::Line, b'\r') => Ok(ChunkedState::LastLf),
+            (ChunkedState::Line, _) => {
                 self.trailer_lines += 1;
                 match byte {
                     _ if self.trailer_lines > limits.fields => {
@@ -302,21 +328,21 @@ impl Chunks {
                     b' ' | b'\t' => Err(HeadError::Folded),
                     b':' => Err(HeadError::EmptyName),
                     b'\n' => Err(HeadError::BareLf),
-                    _ if is_tchar(byte) => Ok(State::FieldName),
+                    _ if is_tchar(byte) => Ok(ChunkedState::FieldName),
                     _ => Err(HeadError::Name(byte)),
                 }
             }
-            (State::FieldName, b':') => Ok(State::FieldValue),
-            (State::FieldName, b' ' | b'\t') => Err(HeadError::SpaceBeforeColon),
-            (State::FieldName, b'\r') => Err(HeadError::NoColon),
-            (State::FieldName | State::FieldValue, b'\n') => Err(HeadError::BareLf),
-            (State::FieldName, _) if is_tchar(byte) => Ok(State::FieldName),
-            (State::FieldName, _) => Err(HeadError::Name(byte)),
-            (State::FieldValue, b'\r') => Ok(State::FieldLf),
-            (State::FieldValue, _) if is_in_value(byte) => Ok(State::FieldValue),
-            (State::FieldValue, _) => Err(HeadError::Value(byte)),
-            (State::FieldLf, b'\n') => Ok(State::Line),
-            (State::LastLf, b'\n') => Ok(State::End),
+            (ChunkedState::FieldName, b':') => Ok(ChunkedState::FieldValue),
+            (ChunkedState::FieldName, b' ' | b'\t') => Err(HeadError::SpaceBeforeColon),
+            (ChunkedState::FieldName, b'\r') => Err(HeadError::NoColon),
+            (ChunkedState::FieldName | ChunkedState::FieldValue, b'\n') => Err(HeadError::BareLf),
+            (ChunkedState::FieldName, _) if is_tchar(byte) => Ok(ChunkedState::FieldName),
+            (ChunkedState::FieldName, _) => Err(HeadError::Name(byte)),
+            (ChunkedState::FieldValue, b'\r') => Ok(ChunkedState::FieldLf),
+            (ChunkedState::FieldValue, _) if is_in_value(byte) => Ok(ChunkedState::FieldValue),
+            (ChunkedState::FieldValue, _) => Err(HeadError::Value(byte)),
+            (ChunkedState::FieldLf, b'\n') => Ok(ChunkedState::Line),
+            (ChunkedState::LastLf, b'\n') => Ok(ChunkedState::End),
             _ => Err(HeadError::BareCr),
         }
     }

@@ -5,7 +5,7 @@
 //! come, since a body that turns out to be malformed breaks off and never ends. After the first
 //! violation nothing more passes: where the next message would begin is no longer certain.
 
-use super::chunked::{BodyError, Chunks, Part, trailer_limits};
+use super::chunked::{BodyError, ChunkedPart, Chunks, trailer_limits};
 use super::head::{Framing, HeadLimits};
 use super::request::{RequestError, RequestHead, RequestReader};
 
@@ -22,7 +22,7 @@ pub enum Violation {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum FollowState {
     /// Nothing has come: it may be HTTP/2.
     Start,
     Head,
@@ -41,13 +41,13 @@ enum State {
 
 /// What comes next on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FollowStep {
     /// More has to come first.
     More,
     /// A whole head, which [`Follow::reader`] has read.
     Head(RequestHead),
     /// So many bytes of a body.
-    Body(Part),
+    Body(ChunkedPart),
     /// So many bytes of another protocol.
     Through(usize),
 }
@@ -56,7 +56,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Follow {
     limits: HeadLimits,
-    state: State,
+    state: FollowState,
     reader: RequestReader,
     /// The reader has read a whole head.
     read: bool,
@@ -70,7 +70,7 @@ impl Follow {
     pub fn new(limits: HeadLimits) -> Self {
         Self {
             limits,
-            state: State::Start,
+            state: FollowState::Start,
             reader: RequestReader::default(),
             read: false,
             heads: 0,
@@ -88,77 +88,77 @@ impl Follow {
                 return (released, Ok(()));
             }
             match self.step(rest) {
-                Ok(Step::More) => return (released, Ok(())),
-                Ok(Step::Head(head)) => released += head.length,
-                Ok(Step::Body(part)) => released += part.length(),
-                Ok(Step::Through(taken)) => released += taken,
+                Ok(FollowStep::More) => return (released, Ok(())),
+                Ok(FollowStep::Head(head)) => released += head.length,
+                Ok(FollowStep::Body(part)) => released += part.length(),
+                Ok(FollowStep::Through(taken)) => released += taken,
                 Err(violation) => return (released, Err(violation)),
             }
         }
     }
 
     /// Looks at what has not been taken yet, from its first byte. What it returns has been taken,
-    /// [`Step::More`] excepted.
-    pub fn step(&mut self, rest: &[u8]) -> Result<Step, Violation> {
+    /// [`FollowStep::More`] excepted.
+    pub fn step(&mut self, rest: &[u8]) -> Result<FollowStep, Violation> {
         let step = self.advance(rest);
         if step.is_err() {
-            self.state = State::Ended;
+            self.state = FollowState::Ended;
         }
         step
     }
 
-    fn advance(&mut self, rest: &[u8]) -> Result<Step, Violation> {
+    fn advance(&mut self, rest: &[u8]) -> Result<FollowStep, Violation> {
         if rest.is_empty() {
-            return Ok(Step::More);
+            return Ok(FollowStep::More);
         }
-        if matches!(self.state, State::Start) {
+        if matches!(self.state, FollowState::Start) {
             if rest.starts_with(PREFACE) {
-                self.state = State::Http2;
+                self.state = FollowState::Http2;
             } else if PREFACE.starts_with(rest) {
-                return Ok(Step::More);
+                return Ok(FollowStep::More);
             } else {
-                self.state = State::Head;
+                self.state = FollowState::Head;
             }
         }
         match &mut self.state {
-            State::Head => {
+            FollowState::Head => {
                 if std::mem::take(&mut self.read) {
                     self.reader.clear();
                 }
                 let read = self.reader.read(rest, &self.limits);
                 let Some(head) = read.map_err(|error| Violation::Head(self.heads + 1, error))?
                 else {
-                    return Ok(Step::More);
+                    return Ok(FollowStep::More);
                 };
                 self.read = true;
                 self.heads += 1;
                 self.upgrade = head.upgrade;
                 match head.framing {
                     Framing::None | Framing::Length(0) => self.between(),
-                    Framing::Length(length) => self.state = State::Length(length),
-                    Framing::Chunked => self.state = State::Chunked(Chunks::default()),
+                    Framing::Length(length) => self.state = FollowState::Length(length),
+                    Framing::Chunked => self.state = FollowState::Chunked(Chunks::default()),
                 }
-                Ok(Step::Head(head))
+                Ok(FollowStep::Head(head))
             }
-            State::Length(left) => {
+            FollowState::Length(left) => {
                 let taken = (rest.len() as u64).min(*left);
                 *left -= taken;
                 if *left == 0 {
                     self.between();
                 }
                 let taken = usize::try_from(taken).unwrap_or(rest.len());
-                Ok(Step::Body(Part::Data(taken)))
+                Ok(FollowStep::Body(ChunkedPart::Data(taken)))
             }
-            State::Chunked(chunks) => {
+            FollowState::Chunked(chunks) => {
                 let limits = trailer_limits(self.limits);
                 let part = chunks.next(rest, &limits).map_err(Violation::Body)?;
                 if chunks.is_end() {
                     self.between();
                 }
-                Ok(Step::Body(part))
+                Ok(FollowStep::Body(part))
             }
-            State::Start | State::Held | State::Ended => Ok(Step::More),
-            State::Http2 | State::Through => Ok(Step::Through(rest.len())),
+            FollowState::Start | FollowState::Held | FollowState::Ended => Ok(FollowStep::More),
+            FollowState::Http2 | FollowState::Through => Ok(FollowStep::Through(rest.len())),
         }
     }
 
@@ -170,9 +170,9 @@ impl Follow {
 
     fn between(&mut self) {
         self.state = if std::mem::take(&mut self.upgrade) {
-            State::Held
+            FollowState::Held
         } else {
-            State::Head
+            FollowState::Head
         };
     }
 
@@ -186,45 +186,45 @@ impl Follow {
     /// [`Self::pass_through`].
     #[must_use]
     pub const fn is_held(&self) -> bool {
-        matches!(self.state, State::Held)
+        matches!(self.state, FollowState::Held)
     }
 
     /// It was refused: what follows is the next request.
     pub fn resume(&mut self) {
         if self.is_held() {
-            self.state = State::Head;
+            self.state = FollowState::Head;
         }
     }
 
     /// It was granted: what follows is not HTTP/1.
     pub fn pass_through(&mut self) {
-        self.state = State::Through;
+        self.state = FollowState::Through;
     }
 
     /// Whether everything passes.
     #[must_use]
     pub const fn is_through(&self) -> bool {
-        matches!(self.state, State::Http2 | State::Through)
+        matches!(self.state, FollowState::Http2 | FollowState::Through)
     }
 
     /// Whether the connection has begun as HTTP/2.
     #[must_use]
     pub const fn is_http2(&self) -> bool {
-        matches!(self.state, State::Http2)
+        matches!(self.state, FollowState::Http2)
     }
 
     /// Whether a body has begun and not ended.
     #[must_use]
     pub const fn is_in_body(&self) -> bool {
-        matches!(self.state, State::Length(_) | State::Chunked(_))
+        matches!(self.state, FollowState::Length(_) | FollowState::Chunked(_))
     }
 
     /// Whether the next byte is one of a body's content.
     #[must_use]
     pub fn is_in_data(&self) -> bool {
         match &self.state {
-            State::Length(_) => true,
-            State::Chunked(chunks) => chunks.is_in_data(),
+            FollowState::Length(_) => true,
+            FollowState::Chunked(chunks) => chunks.is_in_data(),
             _ => false,
         }
     }
@@ -233,13 +233,13 @@ impl Follow {
     /// one is not.
     #[must_use]
     pub const fn is_in_head(&self, unreleased: &[u8]) -> bool {
-        matches!(self.state, State::Start | State::Head)
+        matches!(self.state, FollowState::Start | FollowState::Head)
             && !matches!(unreleased, [] | [b'\r'] | [b'\r', b'\n'])
     }
 
     /// Gives up on the head at hand.
     pub fn give_up(&mut self, error: RequestError) -> Violation {
-        self.state = State::Ended;
+        self.state = FollowState::Ended;
         Violation::Head(self.heads + 1, error)
     }
 }

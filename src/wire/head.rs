@@ -137,14 +137,14 @@ impl<'a> Field<'a> {
 /// Cuts a head that comes piece by piece into lines. It remembers how far it has looked, so that a
 /// head that comes byte by byte is still read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lines {
+pub struct HeadLines {
     /// Where the line begins that has not been given out yet.
     start: usize,
     /// Up to where there is neither CR nor LF in it.
     clean: usize,
 }
 
-impl Lines {
+impl HeadLines {
     /// The next line without its CRLF; `None`: it has not come whole. `head` is the head as far as it
     /// has come, from its first byte, the same each time but for what has been added.
     pub fn next<'a>(&mut self, head: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
@@ -197,7 +197,7 @@ fn position_of_line_end(bytes: &[u8]) -> Option<usize> {
 
 /// The fields of a whole head (behind its start line) or trailer section, up to its empty line.
 pub fn fields(section: &[u8]) -> impl Iterator<Item = Result<Field<'_>, HeadError>> {
-    let mut lines = Lines::default();
+    let mut lines = HeadLines::default();
     let mut done = false;
     std::iter::from_fn(move || {
         if done {
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     fn lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
-        let mut reader = Lines::default();
+        let mut reader = HeadLines::default();
         let mut found = Vec::new();
         while let Some(line) = reader.next(head)? {
             found.push(line);
@@ -367,7 +367,7 @@ mod tests {
     fn a_line_that_comes_in_pieces_is_the_same_line() {
         let whole =
             b"GET / HTTP/1.1\r\nHost: app.test\r\nX-Long: 0123456789abcdef0123456789\r\n\r\n";
-        let mut reader = Lines::default();
+        let mut reader = HeadLines::default();
         let mut found = Vec::new();
         for end in 0..=whole.len() {
             while let Some(line) = reader.next(&whole[..end]).expect("well-formed") {

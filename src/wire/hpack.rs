@@ -17,7 +17,7 @@ const MOST_SHIFT: u32 = 28;
 
 /// The block is no HPACK, or refers to what is not there. Nothing behind it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedHpack;
 
 /// What the fields of a block are, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ enum Name {
 
 /// One field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Entry {
+struct HpackEntry {
     name: Name,
     name_bytes: usize,
     value_bytes: usize,
@@ -52,40 +52,40 @@ struct Entry {
 
 /// A representation (RFC 7541, 6) whose integer is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HpackFieldKind {
     Indexed,
     Literal { indexed: bool },
     TableSize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum HpackPart {
     Name,
     Value,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HpackState {
     /// Between fields.
     Between,
-    Integer(Kind, u64, u32),
+    Integer(HpackFieldKind, u64, u32),
     /// Before the length of a string.
-    String(Part),
-    Length(Part, bool, u64, u32),
+    String(HpackPart),
+    Length(HpackPart, bool, u64, u32),
     /// In a string, of which so many bytes are left.
-    Text(Part, bool, u64),
+    Text(HpackPart, bool, u64),
 }
 
 /// Follows the header blocks of one direction of a connection.
 #[derive(Clone, Debug)]
 pub struct Hpack {
-    table: VecDeque<Entry>,
+    table: VecDeque<HpackEntry>,
     size: usize,
     most: usize,
-    state: State,
+    state: HpackState,
     huffman: Huffman,
     /// The field that is being read, whether it goes into the table, and the first signs of its name.
-    entry: Entry,
+    entry: HpackEntry,
     indexed: bool,
     start: [u8; STATUS.len()],
     fields: Fields,
@@ -99,9 +99,9 @@ impl Default for Hpack {
             table: VecDeque::new(),
             size: 0,
             most: TABLE,
-            state: State::Between,
+            state: HpackState::Between,
             huffman: Huffman::default(),
-            entry: Entry::default(),
+            entry: HpackEntry::default(),
             indexed: false,
             start: [0; STATUS.len()],
             fields: Fields::default(),
@@ -111,65 +111,65 @@ impl Default for Hpack {
 
 impl Hpack {
     /// Takes a piece of a block.
-    pub fn read(&mut self, piece: &[u8]) -> Result<(), Malformed> {
+    pub fn read(&mut self, piece: &[u8]) -> Result<(), MalformedHpack> {
         piece.iter().try_for_each(|byte| self.step(*byte))
     }
 
     /// The block ends here: what its fields were.
-    pub fn end(&mut self) -> Result<Fields, Malformed> {
+    pub fn end(&mut self) -> Result<Fields, MalformedHpack> {
         let fields = std::mem::take(&mut self.fields);
         match self.state {
-            State::Between => Ok(fields),
-            _ => Err(Malformed),
+            HpackState::Between => Ok(fields),
+            _ => Err(MalformedHpack),
         }
     }
 
-    fn step(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn step(&mut self, byte: u8) -> Result<(), MalformedHpack> {
         match self.state {
-            State::Between => {
+            HpackState::Between => {
                 let (kind, bits) = match byte {
-                    0x80.. => (Kind::Indexed, 7),
-                    0x40.. => (Kind::Literal { indexed: true }, 6),
-                    0x20.. => (Kind::TableSize, 5),
-                    _ => (Kind::Literal { indexed: false }, 4),
+                    0x80.. => (HpackFieldKind::Indexed, 7),
+                    0x40.. => (HpackFieldKind::Literal { indexed: true }, 6),
+                    0x20.. => (HpackFieldKind::TableSize, 5),
+                    _ => (HpackFieldKind::Literal { indexed: false }, 4),
                 };
                 match prefix(byte, bits) {
                     Ok(value) => self.represented(kind, value),
                     Err(value) => {
-                        self.state = State::Integer(kind, value, 0);
+                        self.state = HpackState::Integer(kind, value, 0);
                         Ok(())
                     }
                 }
             }
-            State::Integer(kind, value, shift) => match integer(value, byte, shift)? {
+            HpackState::Integer(kind, value, shift) => match integer(value, byte, shift)? {
                 Ok(value) => self.represented(kind, value),
                 Err(value) => {
-                    self.state = State::Integer(kind, value, shift + 7);
+                    self.state = HpackState::Integer(kind, value, shift + 7);
                     Ok(())
                 }
             },
-            State::String(part) => {
+            HpackState::String(part) => {
                 let coded = byte & 0x80 != 0;
                 match prefix(byte, 7) {
                     Ok(length) => self.begin(part, coded, length),
                     Err(length) => {
-                        self.state = State::Length(part, coded, length, 0);
+                        self.state = HpackState::Length(part, coded, length, 0);
                         Ok(())
                     }
                 }
             }
-            State::Length(part, coded, length, shift) => match integer(length, byte, shift)? {
+            HpackState::Length(part, coded, length, shift) => match integer(length, byte, shift)? {
                 Ok(length) => self.begin(part, coded, length),
                 Err(length) => {
-                    self.state = State::Length(part, coded, length, shift + 7);
+                    self.state = HpackState::Length(part, coded, length, shift + 7);
                     Ok(())
                 }
             },
-            State::Text(part, coded, left) => {
+            HpackState::Text(part, coded, left) => {
                 if coded {
                     let mut huffman = self.huffman;
                     let read = huffman.read(byte, |sign| self.sign(part, sign));
-                    read.map_err(|_| Malformed)?;
+                    read.map_err(|_| MalformedHpack)?;
                     self.huffman = huffman;
                 } else {
                     self.sign(part, byte);
@@ -180,30 +180,34 @@ impl Hpack {
     }
 
     /// The integer of a representation is known.
-    fn represented(&mut self, kind: Kind, value: u64) -> Result<(), Malformed> {
-        let number = usize::try_from(value).map_err(|_| Malformed)?;
-        self.state = State::Between;
+    fn represented(&mut self, kind: HpackFieldKind, value: u64) -> Result<(), MalformedHpack> {
+        let number = usize::try_from(value).map_err(|_| MalformedHpack)?;
+        self.state = HpackState::Between;
         match kind {
-            Kind::Indexed => {
+            HpackFieldKind::Indexed => {
                 self.entry = self.at(number)?;
                 self.count();
             }
-            Kind::Literal { indexed } => {
+            HpackFieldKind::Literal { indexed } => {
                 self.indexed = indexed;
                 self.start = [0; STATUS.len()];
                 self.entry = match number {
-                    0 => Entry::default(),
-                    _ => Entry {
+                    0 => HpackEntry::default(),
+                    _ => HpackEntry {
                         value_bytes: 0,
                         first: 0,
                         ..self.at(number)?
                     },
                 };
-                let part = if number == 0 { Part::Name } else { Part::Value };
-                self.state = State::String(part);
+                let part = if number == 0 {
+                    HpackPart::Name
+                } else {
+                    HpackPart::Value
+                };
+                self.state = HpackState::String(part);
             }
-            Kind::TableSize if number > TABLE => return Err(Malformed),
-            Kind::TableSize => {
+            HpackFieldKind::TableSize if number > TABLE => return Err(MalformedHpack),
+            HpackFieldKind::TableSize => {
                 self.most = number;
                 self.evict(0);
             }
@@ -211,22 +215,22 @@ impl Hpack {
         Ok(())
     }
 
-    fn begin(&mut self, part: Part, coded: bool, length: u64) -> Result<(), Malformed> {
+    fn begin(&mut self, part: HpackPart, coded: bool, length: u64) -> Result<(), MalformedHpack> {
         self.huffman = Huffman::default();
         self.text(part, coded, length)
     }
 
     /// So many bytes of a string are left.
-    fn text(&mut self, part: Part, coded: bool, left: u64) -> Result<(), Malformed> {
+    fn text(&mut self, part: HpackPart, coded: bool, left: u64) -> Result<(), MalformedHpack> {
         if left > 0 {
-            self.state = State::Text(part, coded, left);
+            self.state = HpackState::Text(part, coded, left);
             return Ok(());
         }
         if coded {
-            self.huffman.end().map_err(|_| Malformed)?;
+            self.huffman.end().map_err(|_| MalformedHpack)?;
         }
         match part {
-            Part::Name => {
+            HpackPart::Name => {
                 self.entry.name = match self.start {
                     _ if self.start[0] != b':' => Name::Field,
                     _ if self.start == *STATUS && self.entry.name_bytes == STATUS.len() => {
@@ -234,10 +238,10 @@ impl Hpack {
                     }
                     _ => Name::Pseudo,
                 };
-                self.state = State::String(Part::Value);
+                self.state = HpackState::String(HpackPart::Value);
             }
-            Part::Value => {
-                self.state = State::Between;
+            HpackPart::Value => {
+                self.state = HpackState::Between;
                 if self.indexed {
                     self.insert();
                 }
@@ -248,15 +252,15 @@ impl Hpack {
     }
 
     /// One sign of a name or a value.
-    fn sign(&mut self, part: Part, sign: u8) {
+    fn sign(&mut self, part: HpackPart, sign: u8) {
         match part {
-            Part::Name => {
+            HpackPart::Name => {
                 if let Some(place) = self.start.get_mut(self.entry.name_bytes) {
                     *place = sign;
                 }
                 self.entry.name_bytes += 1;
             }
-            Part::Value => {
+            HpackPart::Value => {
                 if self.entry.value_bytes == 0 {
                     self.entry.first = sign;
                 }
@@ -275,13 +279,13 @@ impl Hpack {
     }
 
     /// RFC 7541, 2.3.3: the static table, and the dynamic one behind it.
-    fn at(&self, index: usize) -> Result<Entry, Malformed> {
-        let index = index.checked_sub(1).ok_or(Malformed)?;
+    fn at(&self, index: usize) -> Result<HpackEntry, MalformedHpack> {
+        let index = index.checked_sub(1).ok_or(MalformedHpack)?;
         if let Some((name, value)) = STATIC.get(index) {
-            return Ok(Entry::of(name, value));
+            return Ok(HpackEntry::of(name, value));
         }
         let entry = self.table.get(index - STATIC.len());
-        entry.copied().ok_or(Malformed)
+        entry.copied().ok_or(MalformedHpack)
     }
 
     fn insert(&mut self) {
@@ -304,7 +308,7 @@ impl Hpack {
     }
 }
 
-impl Entry {
+impl HpackEntry {
     fn of(name: &str, value: &str) -> Self {
         let kind = match name.as_bytes() {
             STATUS => Name::Status,
@@ -332,9 +336,9 @@ fn prefix(byte: u8, bits: u32) -> Result<u64, u64> {
 }
 
 /// The next byte of a longer one; the inner error: more follow.
-fn integer(value: u64, byte: u8, shift: u32) -> Result<Result<u64, u64>, Malformed> {
+fn integer(value: u64, byte: u8, shift: u32) -> Result<Result<u64, u64>, MalformedHpack> {
     if shift > MOST_SHIFT {
-        return Err(Malformed);
+        return Err(MalformedHpack);
     }
     let value = value + (u64::from(byte & 0x7f) << shift);
     Ok(if byte & 0x80 == 0 {

@@ -77,16 +77,20 @@ pub(super) struct Huffman {
 
 /// The code of the end of the string, or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedHuffman;
 
 impl Huffman {
     /// Takes the next byte, and gives out the symbols that end in it.
-    pub(super) fn read(&mut self, byte: u8, mut symbol: impl FnMut(u8)) -> Result<(), Malformed> {
+    pub(super) fn read(
+        &mut self,
+        byte: u8,
+        mut symbol: impl FnMut(u8),
+    ) -> Result<(), MalformedHuffman> {
         for at in (0..8).rev() {
             self.bits = self.bits << 1 | u32::from(byte >> at & 1);
             self.length += 1;
             if self.length > LONGEST {
-                return Err(Malformed);
+                return Err(MalformedHuffman);
             }
             let number = self.bits.wrapping_sub(CODE.first[self.length]);
             if self.bits < CODE.first[self.length] || number >= CODE.count[self.length] {
@@ -95,8 +99,8 @@ impl Huffman {
             // At most 256.
             let place = CODE.start[self.length] + number as usize;
             match CODE.symbols[place] {
-                END => return Err(Malformed),
-                found => symbol(u8::try_from(found).map_err(|_| Malformed)?),
+                END => return Err(MalformedHuffman),
+                found => symbol(u8::try_from(found).map_err(|_| MalformedHuffman)?),
             }
             *self = Self::default();
         }
@@ -104,9 +108,9 @@ impl Huffman {
     }
 
     /// The string ends here: less than a byte is left, all ones.
-    pub(super) fn end(self) -> Result<(), Malformed> {
+    pub(super) fn end(self) -> Result<(), MalformedHuffman> {
         let padding = self.length < 8 && self.bits == (1 << self.length) - 1;
-        padding.then_some(()).ok_or(Malformed)
+        padding.then_some(()).ok_or(MalformedHuffman)
     }
 }
 
@@ -114,7 +118,7 @@ impl Huffman {
 mod tests {
     use super::*;
 
-    fn decoded(bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
+    fn decoded(bytes: &[u8]) -> Result<Vec<u8>, MalformedHuffman> {
         let (mut huffman, mut text) = (Huffman::default(), Vec::new());
         for byte in bytes {
             huffman.read(*byte, |symbol| text.push(symbol))?;
@@ -153,7 +157,7 @@ mod tests {
             b"\x64\x02\xff",
             b"\xff\xff\xff\xff",
         ] {
-            assert_eq!(decoded(coded), Err(Malformed), "{coded:?}");
+            assert_eq!(decoded(coded), Err(MalformedHuffman), "{coded:?}");
         }
     }
 

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 pub use self::error::{RequestError, RequestErrorKind};
 use super::head::{
-    Field, Framing, FramingFields, HeadError, HeadLimits, Lines, is_tchar, is_token, trim,
+    Field, Framing, FramingFields, HeadError, HeadLimits, HeadLines, is_tchar, is_token, trim,
 };
 
 /// `http::Uri` takes no more.
@@ -58,7 +58,7 @@ pub struct FieldRange {
 /// Reads one head, piece by piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestReader {
-    lines: Lines,
+    lines: HeadLines,
     /// An empty line has come before the start line.
     skipped: bool,
     start: Option<StartLine>,

@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use super::head::{Field, Framing, FramingFields, HeadError, HeadLimits, Lines, is_in_value};
+use super::head::{Field, Framing, FramingFields, HeadError, HeadLimits, HeadLines, is_in_value};
 
 /// Why the head of a response is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ struct StatusLine {
 /// Reads one head, piece by piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseReader {
-    lines: Lines,
+    lines: HeadLines,
     start: Option<StatusLine>,
     fields: usize,
     framing: FramingFields,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tower::ServiceExt;
 
-use crate::admin::clients::{Client, Conduct};
+use crate::admin::clients::{AdminClient, Conduct};
 use crate::admin::peer::AdminPeer;
 use crate::admin::{AdminState, Control, ControlError, MarkView, Readiness, UnknownView, router};
 use crate::config::AdminSettings;
@@ -285,7 +285,7 @@ impl Admin {
     pub(super) async fn send(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().get_or_insert_with(|| AdminPeer {
             text: "unknown".into(),
-            client: Client::Loopback,
+            client: AdminClient::Loopback,
             local: true,
             conduct: Conduct::default(),
         });

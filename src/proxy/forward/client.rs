@@ -40,9 +40,9 @@ impl AnswerFraming {
 
 /// Both ends of the way to the client: the one that the response is handed to, and the body that the
 /// client gets.
-pub(super) fn way(framing: AnswerFraming, memory: Share) -> (Client, Followed) {
+pub(super) fn way(framing: AnswerFraming, memory: Share) -> (FollowedClient, Followed) {
     let (frames, receiver) = mpsc::channel(WINDOW);
-    let client = Client {
+    let client = FollowedClient {
         frames: Some(frames),
         kept: VecDeque::new(),
         memory,
@@ -55,7 +55,7 @@ pub(super) fn way(framing: AnswerFraming, memory: Share) -> (Client, Followed) {
 }
 
 /// What the pump hands to the client's side.
-enum Piece {
+enum AnswerPiece {
     Frame(Frame<Bytes>),
     /// The response is whole with this.
     Last(Frame<Bytes>),
@@ -68,16 +68,16 @@ fn length(frame: &Frame<Bytes>) -> usize {
 }
 
 /// The client's side of an exchange, seen from the pump.
-pub(super) struct Client {
+pub(super) struct FollowedClient {
     /// `None`: the client has left, or its response was cut.
-    frames: Option<mpsc::Sender<Piece>>,
+    frames: Option<mpsc::Sender<AnswerPiece>>,
     /// What the client has not taken since a newer token waits.
     kept: VecDeque<Frame<Bytes>>,
     /// What is charged for it.
     memory: Share,
 }
 
-impl Client {
+impl FollowedClient {
     /// Hands over a frame at the client's pace; once a newer token waits, at the upstream's.
     pub(super) async fn give(&mut self, frame: Frame<Bytes>, superseded: &CancellationToken) {
         let Some(frames) = self.frames.clone() else {
@@ -88,7 +88,7 @@ impl Client {
                 biased;
                 place = frames.reserve() => {
                     match place {
-                        Ok(place) => place.send(Piece::Frame(frame)),
+                        Ok(place) => place.send(AnswerPiece::Frame(frame)),
                         Err(_) => self.frames = None,
                     }
                     return;
@@ -102,7 +102,7 @@ impl Client {
                 Ok(place) => {
                     if let Some(frame) = self.kept.pop_front() {
                         self.memory.give(length(&frame));
-                        place.send(Piece::Frame(frame));
+                        place.send(AnswerPiece::Frame(frame));
                     }
                 }
                 Err(mpsc::error::TrySendError::Full(())) => break,
@@ -146,9 +146,9 @@ impl Client {
         };
         let mut kept = self.kept;
         // With its last frame, so that the request's place is free when its client sees the end.
-        let end = kept.pop_back().map_or(Piece::End, Piece::Last);
+        let end = kept.pop_back().map_or(AnswerPiece::End, AnswerPiece::Last);
         for frame in kept {
-            if frames.send(Piece::Frame(frame)).await.is_err() {
+            if frames.send(AnswerPiece::Frame(frame)).await.is_err() {
                 return;
             }
         }
@@ -165,7 +165,7 @@ pub(crate) struct Followed {
 enum FrameSource {
     /// All of it, or all that is left.
     Whole(Option<Frame<Bytes>>),
-    Exchange(mpsc::Receiver<Piece>),
+    Exchange(mpsc::Receiver<AnswerPiece>),
 }
 
 impl Followed {
@@ -199,12 +199,12 @@ impl Body for Followed {
         };
         match frames.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Piece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
-            Poll::Ready(Some(Piece::Last(frame))) => {
+            Poll::Ready(Some(AnswerPiece::Frame(frame))) => Poll::Ready(Some(Ok(frame))),
+            Poll::Ready(Some(AnswerPiece::Last(frame))) => {
                 framing.over = true;
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Piece::End)) => {
+            Poll::Ready(Some(AnswerPiece::End)) => {
                 framing.over = true;
                 Poll::Ready(None)
             }

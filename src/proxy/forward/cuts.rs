@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::limits::ExchangeLimits;
 use crate::fencing::barrier::Sending;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::upstream::{Hold, RequestFate, SendError};
+use crate::proxy::upstream::{ExchangeHold, RequestFate, SendError};
 
 /// Why there is no response head.
 pub(super) enum ExchangeFailure {
@@ -17,7 +17,7 @@ pub(super) enum ExchangeFailure {
 
 impl ExchangeFailure {
     /// Makes sure that nothing more of the request arrives.
-    pub(super) async fn give_up(&self, hold: Hold, cuts: Cuts<'_>) -> RequestFate {
+    pub(super) async fn give_up(&self, hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
         if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
             hold.disarm();
             return RequestFate::WithoutEffect;
@@ -46,7 +46,7 @@ impl ExchangeFailure {
 }
 
 /// Gives a request up whose lease may have ended: then there is no time to ask the upstream.
-pub(super) async fn give_up(hold: Hold, cuts: Cuts<'_>) -> RequestFate {
+pub(super) async fn give_up(hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
     tokio::select! {
         biased;
         () = cuts.cutoff.cancelled() => RequestFate::Unknown,

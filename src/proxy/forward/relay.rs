@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::answered::{Answered, HeadTx};
-use super::client::{self, AnswerFraming, Client, Followed};
+use super::client::{self, AnswerFraming, Followed, FollowedClient};
 use super::cuts::{Cuts, give_up};
 use super::limits::ExchangeLimits;
 use crate::fencing::barrier::Sending;
@@ -23,7 +23,7 @@ use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
 use crate::proxy::memory::Share;
 use crate::proxy::reply::ClientBody;
-use crate::proxy::upstream::{Hold, ResponseBody};
+use crate::proxy::upstream::{ExchangeHold, ResponseBody};
 use crate::routing::{ResourceKey, Token};
 
 /// An exchange whose answer has begun. What has to end first is declared last: an upload that still
@@ -36,7 +36,7 @@ pub(super) struct AnsweredExchange<C> {
     pub token: Token,
     pub sending: Sending,
     pub upload: DropGuard,
-    pub hold: Hold,
+    pub hold: ExchangeHold,
     pub sent: CancellationToken,
     pub limits: ExchangeLimits,
     pub conclusion: Conclusion,
@@ -176,7 +176,7 @@ async fn upload_ends(
 enum Remainder {
     /// All of an answer that came whole with its head.
     Answer(HeadTx, Answered),
-    Frames(Client),
+    Frames(FollowedClient),
 }
 
 impl Remainder {
@@ -235,7 +235,7 @@ impl Relay<'_> {
     async fn pump(
         &mut self,
         mut first: Poll<NextFrame>,
-        client: &mut Client,
+        client: &mut FollowedClient,
         cuts: Cuts<'_>,
     ) -> bool {
         let cut = cuts.due();

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::socket::{Io, LeaseGuard, ResetSwitch, Socket};
+use super::socket::{LeaseGuard, ResetSwitch, UpstreamSocket, UpstreamSocketIo};
 use crate::proxy::body::BoxError;
 use crate::proxy::tunnel;
 
@@ -78,7 +78,7 @@ impl Tls {
         }
     }
 
-    async fn handshake(&self, socket: Socket) -> Result<UpstreamIo, BoxError> {
+    async fn handshake(&self, socket: UpstreamSocket) -> Result<UpstreamIo, BoxError> {
         let name = self.server_name.clone();
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
         let connector = TlsConnector::from(Arc::clone(&self.config));
@@ -128,12 +128,12 @@ impl Connecting {
             })
     }
 
-    async fn socket(&self) -> io::Result<Socket> {
+    async fn socket(&self) -> io::Result<UpstreamSocket> {
         let guard = self.guard.clone();
         let (host, port) = match &self.address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                return Ok(Socket::new(Io::Unix(stream), guard));
+                return Ok(UpstreamSocket::new(UpstreamSocketIo::Unix(stream), guard));
             }
             Address::Tcp(host, port) => (&**host, *port),
         };
@@ -143,7 +143,7 @@ impl Connecting {
         if let Some(guard) = &guard {
             guard.prepare(&stream)?;
         }
-        Ok(Socket::new(Io::Tcp(stream), guard))
+        Ok(UpstreamSocket::new(UpstreamSocketIo::Tcp(stream), guard))
     }
 }
 
@@ -159,12 +159,12 @@ fn agrees_on_nothing(error: &io::Error) -> bool {
 
 /// A connection to the upstream, with TLS or without.
 pub(crate) enum UpstreamIo {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
+    Plain(UpstreamSocket),
+    Tls(Box<TlsStream<UpstreamSocket>>),
 }
 
 impl UpstreamIo {
-    fn socket(&self) -> &Socket {
+    fn socket(&self) -> &UpstreamSocket {
         match self {
             Self::Plain(socket) => socket,
             Self::Tls(stream) => stream.get_ref().0,

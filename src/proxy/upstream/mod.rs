@@ -34,7 +34,7 @@ pub(crate) use self::errors::{RequestFate, ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
 use self::http1::{Http1Pending, Http1Pool, Http1PoolSettings};
 use self::http2::{Http2Pool, Http2PoolSettings, Reservation};
-pub(crate) use self::response::{Hold, PendingResponse, ResponseBody};
+pub(crate) use self::response::{ExchangeHold, PendingResponse, ResponseBody};
 use self::socket::LeaseGuard;
 use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
@@ -44,12 +44,12 @@ use crate::worker::PerWorker;
 
 /// The connections of one kind.
 #[derive(Clone)]
-enum Connections {
+enum UpstreamConnections {
     Http1(Arc<Http1Pool>),
     Http2(Http2Pool),
 }
 
-impl Connections {
+impl UpstreamConnections {
     async fn reserve(&self, within: Duration) -> Result<Reserved, ReserveError> {
         match self {
             Self::Http1(pool) => Ok(Reserved::Http1(Arc::clone(pool))),
@@ -73,18 +73,21 @@ pub(crate) enum Reserved {
 }
 
 impl Reserved {
-    /// Hands the request over. [`PendingResponse`] is to be polled for the response; [`Hold`] says
+    /// Hands the request over. [`PendingResponse`] is to be polled for the response; [`ExchangeHold`] says
     /// what becomes of the connection.
-    pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, Hold) {
+    pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, ExchangeHold) {
         match self {
             Self::Http1(pool) => {
                 let pending = Box::new(Http1Pending::new(pool, request));
-                let hold = Hold::http1(pending.occupied());
+                let hold = ExchangeHold::http1(pending.occupied());
                 (PendingResponse::Http1(pending), hold)
             }
             Self::Http2(reservation) => {
                 let (pending, exchange) = reservation.send(request);
-                (PendingResponse::Http2(pending), Hold::http2(exchange))
+                (
+                    PendingResponse::Http2(pending),
+                    ExchangeHold::http2(exchange),
+                )
             }
         }
     }
@@ -100,11 +103,11 @@ pub(crate) struct Upstream {
     setup: Setup,
     lease: Arc<Lease>,
     /// For requests with a permit: of the generation beside it. Short sections, never across an await.
-    fenced: Mutex<(u64, Connections)>,
+    fenced: Mutex<(u64, UpstreamConnections)>,
     /// Each worker's copy of them.
-    own: PerWorker<(u64, Connections)>,
+    own: PerWorker<(u64, UpstreamConnections)>,
     /// For what is not fenced.
-    plain: Connections,
+    plain: UpstreamConnections,
 }
 
 /// What connections are made of.
@@ -124,7 +127,7 @@ struct Setup {
 
 impl Setup {
     /// `fence`: the lease, and the generation of the permits that these connections are for.
-    fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> Connections {
+    fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> UpstreamConnections {
         let fenced = fence.is_some();
         let guard =
             fence.map(|(lease, generation)| LeaseGuard::new(lease, generation, self.undelivered));
@@ -132,7 +135,7 @@ impl Setup {
         let connecting = Connecting::new(address, tls, guard, self.connect_timeout);
         let overtime = (!fenced).then_some(self.timeout);
         if self.h2 {
-            return Connections::Http2(Http2Pool::new(Http2PoolSettings {
+            return UpstreamConnections::Http2(Http2Pool::new(Http2PoolSettings {
                 connecting,
                 fenced,
                 overtime,
@@ -142,7 +145,7 @@ impl Setup {
                 metrics: Arc::clone(&self.metrics),
             }));
         }
-        Connections::Http1(Arc::new(Http1Pool::new(Http1PoolSettings {
+        UpstreamConnections::Http1(Arc::new(Http1Pool::new(Http1PoolSettings {
             connecting,
             fenced,
             idle_timeout: self.idle_timeout,
@@ -225,7 +228,7 @@ impl Upstream {
     /// The connections for permits of `generation`. After a rejoin those of the generation before can
     /// carry nothing new, so there are new ones; and a permit of the generation before gets none at
     /// all, since the sockets of the new one would let it write.
-    fn fenced(&self, generation: u64) -> Result<Connections, ReserveError> {
+    fn fenced(&self, generation: u64) -> Result<UpstreamConnections, ReserveError> {
         {
             let own = self.own.own();
             // A permit of the generation before finds out below.

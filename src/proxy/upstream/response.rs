@@ -40,14 +40,14 @@ impl PendingResponse {
 /// The connection that a request goes over, as far as it concerns the request. Dropped, it resets
 /// the connection of a fenced request.
 #[must_use = "dropped, it resets the connection"]
-pub(crate) struct Hold(Option<Carrier>);
+pub(crate) struct ExchangeHold(Option<Carrier>);
 
 enum Carrier {
     Http1(Occupied),
     Http2(Http2Exchange),
 }
 
-impl Hold {
+impl ExchangeHold {
     /// `None`: nobody fences the request.
     pub(super) fn http1(connection: Option<&Occupied>) -> Self {
         Self(connection.cloned().map(Carrier::Http1))
@@ -78,7 +78,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for ExchangeHold {
     fn drop(&mut self) {
         match &self.0 {
             None => {}

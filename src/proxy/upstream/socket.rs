@@ -77,12 +77,12 @@ impl LeaseGuard {
 }
 
 /// The socket itself.
-pub(super) enum Io {
+pub(super) enum UpstreamSocketIo {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Io {
+impl UpstreamSocketIo {
     /// The same socket, registered with the current runtime in place of the one that opened it.
     fn move_here(self) -> io::Result<Self> {
         Ok(match self {
@@ -108,13 +108,13 @@ impl Io {
 
 /// Has a fenced connection reset. Every socket has one.
 #[derive(Clone)]
-pub(crate) struct ResetSwitch(Arc<Mutex<Open>>);
+pub(crate) struct ResetSwitch(Arc<Mutex<OpenSocket>>);
 
 /// The socket, between its owner and its switch. The lock is held over each read and write, which do
 /// not block, so that none is under way when [`ResetSwitch::throw`] returns. Never across an await.
-struct Open {
+struct OpenSocket {
     /// `None`: closed.
-    io: Option<Io>,
+    io: Option<UpstreamSocketIo>,
     /// What nobody fences may arrive at any time, and is not reset.
     fenced: bool,
     thrown: bool,
@@ -144,22 +144,22 @@ impl ResetSwitch {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenSocket> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection to the upstream.
-pub(crate) struct Socket {
+pub(crate) struct UpstreamSocket {
     switch: ResetSwitch,
     guard: Option<LeaseGuard>,
     /// Bytes that the kernel has taken.
     written: u64,
 }
 
-impl Socket {
-    pub(super) fn new(io: Io, guard: Option<LeaseGuard>) -> Self {
-        let open = Open {
+impl UpstreamSocket {
+    pub(super) fn new(io: UpstreamSocketIo, guard: Option<LeaseGuard>) -> Self {
+        let open = OpenSocket {
             io: Some(io),
             fenced: guard.is_some(),
             thrown: false,
@@ -199,7 +199,7 @@ impl Socket {
     fn write(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(&mut Io, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(&mut UpstreamSocketIo, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let mut open = self.switch.lock();
         let open = &mut *open;
@@ -226,7 +226,10 @@ impl Socket {
         written
     }
 
-    fn rest(&self, run: impl FnOnce(&mut Io) -> Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+    fn rest(
+        &self,
+        run: impl FnOnce(&mut UpstreamSocketIo) -> Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
         match &mut self.switch.lock().io {
             Some(io) => run(io),
             None => Poll::Ready(Err(given_up())),
@@ -248,11 +251,11 @@ fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-impl Drop for Socket {
+impl Drop for UpstreamSocket {
     fn drop(&mut self) {
         let mut open = self.switch.lock();
         let thrown = open.thrown;
-        if let Some(Io::Tcp(stream)) = open.io.take()
+        if let Some(UpstreamSocketIo::Tcp(stream)) = open.io.take()
             && self.guard.is_some()
             && !thrown
         {
@@ -262,7 +265,7 @@ impl Drop for Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for UpstreamSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -274,8 +277,8 @@ impl AsyncRead for Socket {
             return Poll::Ready(Err(given_up()));
         }
         let read = match &mut open.io {
-            Some(Io::Tcp(io)) => Pin::new(io).poll_read(cx, buf),
-            Some(Io::Unix(io)) => Pin::new(io).poll_read(cx, buf),
+            Some(UpstreamSocketIo::Tcp(io)) => Pin::new(io).poll_read(cx, buf),
+            Some(UpstreamSocketIo::Unix(io)) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(given_up())),
         };
         if read.is_pending() && open.fenced {
@@ -285,29 +288,29 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for UpstreamSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.get_mut().write(cx, |io, cx| match io {
-            Io::Tcp(io) => Pin::new(io).poll_write(cx, buf),
-            Io::Unix(io) => Pin::new(io).poll_write(cx, buf),
+            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_write(cx, buf),
+            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_write(cx, buf),
         })
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.rest(|io| match io {
-            Io::Tcp(io) => Pin::new(io).poll_flush(cx),
-            Io::Unix(io) => Pin::new(io).poll_flush(cx),
+            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_flush(cx),
+            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_flush(cx),
         })
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.rest(|io| match io {
-            Io::Tcp(io) => Pin::new(io).poll_shutdown(cx),
-            Io::Unix(io) => Pin::new(io).poll_shutdown(cx),
+            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_shutdown(cx),
+            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_shutdown(cx),
         })
     }
 
@@ -321,8 +324,8 @@ impl AsyncWrite for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.get_mut().write(cx, |io, cx| match io {
-            Io::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            Io::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
+            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
         })
     }
 }

@@ -14,7 +14,7 @@ use crate::wire::spelling::Spelling;
 
 /// What the client has asked for, as far as its answer depends on it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct AnsweredRequest {
     /// With HEAD: no answer has content.
     pub head: bool,
     pub http_11: bool,
@@ -32,7 +32,7 @@ pub(super) enum Last {
 
 /// How content is framed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Framed {
+pub(super) enum FramedAnswer {
     /// So many bytes are left.
     Length(u64),
     /// With these trailers.
@@ -43,7 +43,7 @@ pub(super) enum Framed {
 
 /// How much content an answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum WrittenContent {
     None,
     Length(u64),
     Unknown,
@@ -52,11 +52,11 @@ pub(super) enum Content {
 /// Writes the head of an answer.
 pub(super) fn write(
     parts: &Parts,
-    asked: Asked,
-    content: Content,
+    asked: AnsweredRequest,
+    content: WrittenContent,
     last: Last,
     out: &mut Vec<u8>,
-) -> Framed {
+) -> FramedAnswer {
     let status = parts.status;
     start_line(parts, asked, out);
     let none = Spelling::default();
@@ -73,7 +73,7 @@ pub(super) fn write(
             TRANSFER_ENCODING | CONNECTION => continue,
             CONTENT_LENGTH => {
                 // Of no content it says what there would be, and only in answer to HEAD.
-                let shown = content != Content::None || asked.head;
+                let shown = content != WrittenContent::None || asked.head;
                 length = lines().next().filter(|_| shown);
                 let Some(length) = length else { continue };
                 line(spelling, name, length.as_bytes(), out);
@@ -100,13 +100,13 @@ pub(super) fn write(
     }
     let declared = length.and_then(|length| content_length(length.as_bytes()).ok());
     let mut framed = match (declared, content) {
-        (Some(length), _) => Framed::Length(length),
-        (None, Content::Unknown) if !chunks => Framed::ToEnd,
-        (None, Content::Unknown) => {
+        (Some(length), _) => FramedAnswer::Length(length),
+        (None, WrittenContent::Unknown) if !chunks => FramedAnswer::ToEnd,
+        (None, WrittenContent::Unknown) => {
             line(spelling, &TRANSFER_ENCODING, b"chunked", out);
-            Framed::Chunked(if asked.trailers { trailers } else { Vec::new() })
+            FramedAnswer::Chunked(if asked.trailers { trailers } else { Vec::new() })
         }
-        (None, Content::Length(length)) => {
+        (None, WrittenContent::Length(length)) => {
             if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
                 line(
                     spelling,
@@ -115,19 +115,19 @@ pub(super) fn write(
                     out,
                 );
             }
-            Framed::Length(length)
+            FramedAnswer::Length(length)
         }
-        (None, Content::None) => {
+        (None, WrittenContent::None) => {
             if !bodiless {
                 line(spelling, &CONTENT_LENGTH, b"0", out);
             }
-            Framed::Length(0)
+            FramedAnswer::Length(0)
         }
     };
     if bodiless {
-        framed = Framed::Length(0);
+        framed = FramedAnswer::Length(0);
     }
-    let to_end = framed == Framed::ToEnd;
+    let to_end = framed == FramedAnswer::ToEnd;
     connection(parts, asked, (last, to_end), spelling, out);
     if !parts.headers.contains_key(DATE) {
         spelling.write(DATE.as_str(), out);
@@ -139,7 +139,7 @@ pub(super) fn write(
     framed
 }
 
-fn start_line(parts: &Parts, asked: Asked, out: &mut Vec<u8>) {
+fn start_line(parts: &Parts, asked: AnsweredRequest, out: &mut Vec<u8>) {
     let version = if asked.http_11 {
         b"HTTP/1.1 "
     } else {
@@ -158,7 +158,7 @@ fn start_line(parts: &Parts, asked: Asked, out: &mut Vec<u8>) {
 /// client would not know (RFC 9112, 9.3).
 fn connection(
     parts: &Parts,
-    asked: Asked,
+    asked: AnsweredRequest,
     (last, to_end): (Last, bool),
     spelling: &Spelling,
     out: &mut Vec<u8>,

@@ -6,16 +6,16 @@ use std::task::{Context, Poll, ready};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 
-use super::answer::{Asked, Content, Last};
+use super::answer::{AnsweredRequest, Last, WrittenContent};
 use super::input::Fed;
-use super::{Connection, Site, Then, head};
+use super::{Http1Connection, Site, Then, head};
 use crate::proxy::headers::OUTCOME;
 use crate::proxy::{BoxError, ClientBody, Handover, handover, limit_of, spare};
 use crate::server::activity::Signal;
-use crate::server::tls::Io;
+use crate::server::tls::TlsIo;
 use crate::wire::request::{RequestError, RequestHead};
 
-impl<S: Io + 'static> Connection<S> {
+impl<S: TlsIo + 'static> Http1Connection<S> {
     /// One request, and its answer.
     pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> Then {
         let presence = site.presence;
@@ -27,7 +27,7 @@ impl<S: Io + 'static> Connection<S> {
         let keeps = reader.keeps();
         let (mut parts, asked) = match head::parts(reader, &bytes) {
             Ok(parts) => {
-                let asked = Asked {
+                let asked = AnsweredRequest {
                     head: parts.method == Method::HEAD,
                     http_11: parts.version == Version::HTTP_11,
                     trailers: reader.takes_trailers(),
@@ -83,7 +83,7 @@ impl<S: Io + 'static> Connection<S> {
     async fn answer(
         &mut self,
         response: Response<ClientBody>,
-        (asked, keeps, switch): (Asked, bool, Option<Handover>),
+        (asked, keeps, switch): (AnsweredRequest, bool, Option<Handover>),
         site: &Site<'_>,
     ) -> Then {
         let (parts, body) = response.into_parts();
@@ -106,10 +106,10 @@ impl<S: Io + 'static> Connection<S> {
             Last::No
         };
         let content = if body.is_end_stream() {
-            Content::None
+            WrittenContent::None
         } else {
             let length = body.size_hint().exact();
-            length.map_or(Content::Unknown, Content::Length)
+            length.map_or(WrittenContent::Unknown, WrittenContent::Length)
         };
         self.output.head(&parts, asked, content, last);
         spare::keep_map(parts.headers);
@@ -221,7 +221,7 @@ impl<S: Io + 'static> Connection<S> {
             site.metrics.limit(limit);
         }
         self.input.close();
-        let asked = Asked {
+        let asked = AnsweredRequest {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
             head: self.input.begins(b"HEAD "),
             http_11: true,

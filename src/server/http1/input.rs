@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{BoxError, Feed, Received, Wish, streamed};
-use crate::wire::chunked::{BodyError, Part};
-use crate::wire::follow::{Follow, Step, Violation};
+use crate::wire::chunked::{BodyError, ChunkedPart};
+use crate::wire::follow::{Follow, FollowStep, Violation};
 use crate::wire::head::{Framing, HeadError, HeadLimits, fields};
 use crate::wire::request::{RequestError, RequestHead, RequestReader};
 
@@ -98,11 +98,11 @@ impl Input {
     /// Looks for a whole head in what has come.
     pub(super) fn next(&mut self) -> Next {
         match self.follow.step(&self.buf) {
-            Ok(Step::Head(head)) => Next::Head(head),
+            Ok(FollowStep::Head(head)) => Next::Head(head),
             Err(Violation::Head(_, error)) => Next::Refused(error),
-            Ok(Step::Through(_)) => Next::Http2,
+            Ok(FollowStep::Through(_)) => Next::Http2,
             // No body is at hand.
-            Ok(Step::More | Step::Body(_)) | Err(Violation::Body(_)) => Next::More,
+            Ok(FollowStep::More | FollowStep::Body(_)) | Err(Violation::Body(_)) => Next::More,
         }
     }
 
@@ -137,7 +137,7 @@ impl Input {
         self.expects = self.follow.reader().expects();
         if !self.expects
             && length.is_some_and(|length| self.buf.len() as u64 >= length)
-            && let Ok(Step::Body(Part::Data(count))) = self.follow.step(&self.buf)
+            && let Ok(FollowStep::Body(ChunkedPart::Data(count))) = self.follow.step(&self.buf)
         {
             return Received::Whole(self.buf.split_to(count).freeze());
         }
@@ -227,7 +227,7 @@ impl Input {
         for _ in 0..DRAINS {
             while self.follow.is_in_body() {
                 match self.follow.step(&self.buf) {
-                    Ok(Step::Body(part)) => self.buf.advance(part.length()),
+                    Ok(FollowStep::Body(part)) => self.buf.advance(part.length()),
                     Ok(_) => break,
                     Err(violation) => {
                         self.closed = true;
@@ -269,9 +269,11 @@ impl Input {
         let mut data = None;
         while self.follow.is_in_body() && !(data.is_some() && self.follow.is_in_data()) {
             match self.follow.step(&self.buf) {
-                Ok(Step::Body(Part::Data(count))) => data = Some(self.buf.split_to(count).freeze()),
-                Ok(Step::Body(Part::Framing(count))) => self.buf.advance(count),
-                Ok(Step::Body(Part::Trailer(count))) => {
+                Ok(FollowStep::Body(ChunkedPart::Data(count))) => {
+                    data = Some(self.buf.split_to(count).freeze())
+                }
+                Ok(FollowStep::Body(ChunkedPart::Framing(count))) => self.buf.advance(count),
+                Ok(FollowStep::Body(ChunkedPart::Trailer(count))) => {
                     self.trailer.extend_from_slice(&self.buf[..count]);
                     self.buf.advance(count);
                 }

@@ -33,7 +33,7 @@ use self::output::Output;
 use super::activity::Signal;
 use super::clock::Clock;
 use super::idle::Presence;
-use super::tls::Io;
+use super::tls::TlsIo;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{Handover, Peer, Proxy};
@@ -56,7 +56,7 @@ pub(super) struct Site<'a> {
 }
 
 /// How waiting for a head has ended.
-enum Begun {
+enum BegunAnswer {
     Request(RequestHead),
     Refused(RequestError),
     Http2,
@@ -76,7 +76,7 @@ enum Then {
     Switch(Handover),
 }
 
-struct Connection<S> {
+struct Http1Connection<S> {
     io: S,
     input: Input,
     output: Output,
@@ -90,13 +90,13 @@ struct Connection<S> {
 }
 
 /// Serves a connection until it ends; or, where its client speaks HTTP/2, returns it with its first bytes.
-pub(super) async fn serve<S: Io + 'static>(io: S, site: &Site<'_>) -> Option<(S, BytesMut)> {
+pub(super) async fn serve<S: TlsIo + 'static>(io: S, site: &Site<'_>) -> Option<(S, BytesMut)> {
     let limits = HeadLimits {
         bytes: site.limits.header_bytes,
         fields: site.limits.header_count,
         target: site.limits.target_bytes,
     };
-    let mut connection = Connection {
+    let mut connection = Http1Connection {
         io,
         input: Input::new(limits, Arc::clone(site.metrics)),
         output: Output::new(),
@@ -109,14 +109,14 @@ pub(super) async fn serve<S: Io + 'static>(io: S, site: &Site<'_>) -> Option<(S,
     loop {
         let begun = std::future::poll_fn(|cx| connection.poll_head(site, cx)).await;
         let then = match begun {
-            Begun::Request(head) => connection.exchange(head, site).await,
-            Begun::Refused(error) => connection.refuse(error, site).await,
-            Begun::Http2 => {
+            BegunAnswer::Request(head) => connection.exchange(head, site).await,
+            BegunAnswer::Refused(error) => connection.refuse(error, site).await,
+            BegunAnswer::Http2 => {
                 activity.set_under_way(false);
                 return Some((connection.io, connection.input.take_rest()));
             }
-            Begun::End => Then::Close,
-            Begun::Broken => Then::Drop,
+            BegunAnswer::End => Then::Close,
+            BegunAnswer::Broken => Then::Drop,
         };
         match then {
             Then::Next => {
@@ -143,22 +143,22 @@ pub(super) async fn serve<S: Io + 'static>(io: S, site: &Site<'_>) -> Option<(S,
     }
 }
 
-impl<S: Io + 'static> Connection<S> {
+impl<S: TlsIo + 'static> Http1Connection<S> {
     /// Waits for the head of a request, for as long as its client may take.
-    fn poll_head(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<Begun> {
+    fn poll_head(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<BegunAnswer> {
         let activity = &site.presence.activity;
         loop {
             let begun = match self.input.next() {
-                Next::Head(head) => Begun::Request(head),
-                Next::Refused(error) => Begun::Refused(error),
-                Next::Http2 => Begun::Http2,
+                Next::Head(head) => BegunAnswer::Request(head),
+                Next::Refused(error) => BegunAnswer::Refused(error),
+                Next::Http2 => BegunAnswer::Http2,
                 Next::More => match self.input.poll_read(&mut self.io, cx) {
                     Poll::Ready(Ok(true)) => {
                         self.active = Instant::now();
                         continue;
                     }
-                    Poll::Ready(Ok(false)) => Begun::End,
-                    Poll::Ready(Err(_)) => Begun::Broken,
+                    Poll::Ready(Ok(false)) => BegunAnswer::End,
+                    Poll::Ready(Err(_)) => BegunAnswer::Broken,
                     Poll::Pending => return self.poll_patience(site, cx),
                 },
             };
@@ -169,7 +169,7 @@ impl<S: Io + 'static> Connection<S> {
     }
 
     /// Nothing more has come: whether the client may take its time.
-    fn poll_patience(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<Begun> {
+    fn poll_patience(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<BegunAnswer> {
         let presence = site.presence;
         let in_head = self.input.is_in_head();
         if in_head {
@@ -179,7 +179,7 @@ impl<S: Io + 'static> Connection<S> {
             presence.activity.set_under_way(false);
         }
         if presence.activity.is(Signal::Leave) {
-            return Poll::Ready(Begun::End);
+            return Poll::Ready(BegunAnswer::End);
         }
         if presence.activity.is(Signal::MakeRoom) && presence.is_busy(Instant::now()) {
             presence.stays();
@@ -189,17 +189,17 @@ impl<S: Io + 'static> Connection<S> {
             tracing::debug!("an idle connection is closed to make room for a new one");
             // A head that nobody answers is not waited for.
             drop(self.input.take_rest());
-            return Poll::Ready(Begun::End);
+            return Poll::Ready(BegunAnswer::End);
         }
         if let Some(began) = self.began.filter(|_| in_head) {
             let limit = site.limits.head_timeout;
             ready!(self.clock.poll(cx, began + limit));
-            return Poll::Ready(Begun::Refused(RequestError::Slow(limit)));
+            return Poll::Ready(BegunAnswer::Refused(RequestError::Slow(limit)));
         }
         ready!(self.clock.poll(cx, self.active + site.limits.idle_timeout));
         site.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
-        Poll::Ready(Begun::End)
+        Poll::Ready(BegunAnswer::End)
     }
 
     /// Ends the sending side; then, where the client may still be sending, reads on for a moment.

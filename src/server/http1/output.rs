@@ -11,7 +11,7 @@ use http::response::Parts;
 use http_body::Frame;
 use tokio::io::AsyncWrite;
 
-use super::answer::{self, Asked, Content, Framed, Last};
+use super::answer::{self, AnsweredRequest, FramedAnswer, Last, WrittenContent};
 
 /// Longer data is not copied.
 const SMALL: usize = 4 << 10;
@@ -34,7 +34,7 @@ pub(super) struct Output {
     data: Bytes,
     /// Behind `data`.
     tail: &'static [u8],
-    framed: Framed,
+    framed: FramedAnswer,
     /// Something was written and may not have left this process.
     unflushed: bool,
 }
@@ -46,7 +46,7 @@ impl Output {
             written: 0,
             data: Bytes::new(),
             tail: &[],
-            framed: Framed::Length(0),
+            framed: FramedAnswer::Length(0),
             unflushed: false,
         }
     }
@@ -57,18 +57,24 @@ impl Output {
     }
 
     /// Begins an answer.
-    pub(super) fn head(&mut self, parts: &Parts, asked: Asked, content: Content, last: Last) {
+    pub(super) fn head(
+        &mut self,
+        parts: &Parts,
+        asked: AnsweredRequest,
+        content: WrittenContent,
+        last: Last,
+    ) {
         self.framed = answer::write(parts, asked, content, last, &mut self.buf);
     }
 
     /// The content of the answer at hand only ends with the connection.
     pub(super) fn is_to_end(&self) -> bool {
-        self.framed == Framed::ToEnd
+        self.framed == FramedAnswer::ToEnd
     }
 
     /// The answer at hand takes no more content.
     pub(super) fn is_full(&self) -> bool {
-        self.framed == Framed::Length(0)
+        self.framed == FramedAnswer::Length(0)
     }
 
     /// Whether more can be taken before something has been written.
@@ -92,14 +98,14 @@ impl Output {
 
     fn data(&mut self, mut data: Bytes) {
         let chunked = match &mut self.framed {
-            Framed::Length(left) => {
+            FramedAnswer::Length(left) => {
                 // No more than was promised.
                 data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= data.len() as u64;
                 false
             }
-            Framed::Chunked(_) => true,
-            Framed::ToEnd => false,
+            FramedAnswer::Chunked(_) => true,
+            FramedAnswer::ToEnd => false,
         };
         if data.is_empty() {
             return;
@@ -131,10 +137,10 @@ impl Output {
 
     /// The content is whole.
     pub(super) fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), TooShort> {
-        match std::mem::replace(&mut self.framed, Framed::Length(0)) {
-            Framed::Length(0) | Framed::ToEnd => Ok(()),
-            Framed::Length(_) => Err(TooShort),
-            Framed::Chunked(announced) => {
+        match std::mem::replace(&mut self.framed, FramedAnswer::Length(0)) {
+            FramedAnswer::Length(0) | FramedAnswer::ToEnd => Ok(()),
+            FramedAnswer::Length(_) => Err(TooShort),
+            FramedAnswer::Chunked(announced) => {
                 if self.data.is_empty() {
                     answer::write_trailers(&announced, trailers, &mut self.buf);
                 } else if announced.is_empty() || trailers.is_none() {
@@ -225,8 +231,8 @@ mod tests {
 
     use super::*;
 
-    fn asked(http_11: bool, trailers: bool) -> Asked {
-        Asked {
+    fn asked(http_11: bool, trailers: bool) -> AnsweredRequest {
+        AnsweredRequest {
             head: false,
             http_11,
             trailers,
@@ -244,7 +250,7 @@ mod tests {
     /// What is written of an answer with this content.
     async fn written(
         parts: &Parts,
-        (asked, content): (Asked, Content),
+        (asked, content): (AnsweredRequest, WrittenContent),
         pieces: &[usize],
         trailers: Option<HeaderMap>,
     ) -> Result<Vec<u8>, TooShort> {
@@ -270,7 +276,7 @@ mod tests {
         for name in ["x-a", "x-secret", "content-length"] {
             trailers.append(HeaderName::from_static(name), "1".parse().expect("a value"));
         }
-        let how = (asked(true, true), Content::Unknown);
+        let how = (asked(true, true), WrittenContent::Unknown);
         let all = written(&parts, how, &[1, 0, 18, SMALL + 1], Some(trailers)).await;
         let expected = format!(
             "HTTP/1.1 200 OK\r\nDate: now\r\nTrailer: x-a, x-b\r\nX-C: 1\r\n\
@@ -281,7 +287,7 @@ mod tests {
         );
         assert_eq!(all.expect("whole"), expected.as_bytes());
         // HTTP/1.0 has no chunks: the connection ends it.
-        let how = (asked(false, true), Content::Unknown);
+        let how = (asked(false, true), WrittenContent::Unknown);
         let all = written(&parts, how, &[2], None).await.expect("whole");
         assert_eq!(all, b"HTTP/1.0 200 OK\r\nDate: now\r\nX-C: 1\r\n\r\nxx");
     }
@@ -289,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn content_is_as_long_as_was_said() {
         let parts = head(StatusCode::OK, &[("content-length", "3")]);
-        let how = (asked(true, false), Content::Unknown);
+        let how = (asked(true, false), WrittenContent::Unknown);
         let all = written(&parts, how, &[2, 5], None).await.expect("whole");
         assert_eq!(
             all,
@@ -302,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn some_answers_have_no_content() {
-        let how = (asked(true, false), Content::None);
+        let how = (asked(true, false), WrittenContent::None);
         let parts = head(StatusCode::NOT_MODIFIED, &[("content-length", "9")]);
         let all = written(&parts, how, &[], None).await.expect("whole");
         assert_eq!(all, b"HTTP/1.1 304 Not Modified\r\nDate: now\r\n\r\n");

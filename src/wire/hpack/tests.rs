@@ -14,7 +14,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn read(hpack: &mut Hpack, block: &[u8]) -> Result<Fields, Malformed> {
+fn read(hpack: &mut Hpack, block: &[u8]) -> Result<Fields, MalformedHpack> {
     hpack.read(block)?;
     hpack.end()
 }
@@ -26,7 +26,7 @@ fn table(hpack: &Hpack) -> (usize, usize) {
 fn size(fields: &[(&str, &str)]) -> Fields {
     let bytes = fields
         .iter()
-        .map(|(name, value)| Entry::of(name, value).size());
+        .map(|(name, value)| HpackEntry::of(name, value).size());
     Fields {
         count: fields.len(),
         bytes: bytes.sum(),
@@ -143,7 +143,7 @@ fn what_an_entry_was_is_known_by_its_number() {
     // A table of nothing, and of something again.
     read(&mut hpack, &hex("20 3fe11f")).expect("a block");
     assert_eq!(table(&hpack), (0, 0));
-    assert_eq!(read(&mut hpack, &hex("be")), Err(Malformed));
+    assert_eq!(read(&mut hpack, &hex("be")), Err(MalformedHpack));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_is_no_block_is_refused() {
     ] {
         assert_eq!(
             read(&mut Hpack::default(), &hex(block)),
-            Err(Malformed),
+            Err(MalformedHpack),
             "{block}"
         );
     }

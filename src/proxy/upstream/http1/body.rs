@@ -9,20 +9,20 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use super::connection::{Connection, Upgraded};
+use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head;
 use super::limits::RESPONSE_LIMITS;
 use super::pool::Http1Pool;
 use super::tail::ReadHalf;
 use crate::proxy::body::BoxError;
-use crate::wire::answers::{Content, Fault};
-use crate::wire::chunked::{Part, trailer_limits};
+use crate::wire::answers::{AnswerContent, AnswerFault};
+use crate::wire::chunked::{ChunkedPart, trailer_limits};
 
 /// The body of a response. Dropped before its end, it drops the connection.
-pub(crate) struct Http1Body(State);
+pub(crate) struct Http1Body(Http1BodyState);
 
-enum State {
-    Reading(Box<Reading>),
+enum Http1BodyState {
+    Reading(Box<Http1BodyReading>),
     /// It is whole; its connection has been let go.
     Last(Option<Bytes>, Option<HeaderMap>),
     /// Nothing is left of it, or nothing more comes.
@@ -30,7 +30,7 @@ enum State {
     Switched(Upgraded),
 }
 
-struct Reading {
+struct Http1BodyReading {
     way: Way,
     keeps: bool,
     decoder: Decoder,
@@ -39,17 +39,17 @@ struct Reading {
 /// Where it is read from.
 enum Way {
     /// The connection, and whether the request has been written whole.
-    Own(Connection, bool, Arc<Http1Pool>),
+    Own(Http1UpstreamConnection, bool, Arc<Http1Pool>),
     Shared(ReadHalf),
 }
 
 impl Http1Body {
     /// The connection has nothing to do but to read this. `written`: the whole request was.
     pub(super) fn own(
-        mut connection: Connection,
+        mut connection: Http1UpstreamConnection,
         written: bool,
         keeps: bool,
-        content: Content,
+        content: AnswerContent,
         pool: &Arc<Http1Pool>,
     ) -> Self {
         let mut decoder = Decoder::new(content);
@@ -59,11 +59,11 @@ impl Http1Body {
             let way = Way::Own(connection, written, Arc::clone(pool));
             way.end(keeps, false);
             return Self(match data {
-                Some(data) => State::Last(Some(data), None),
-                None => State::Ended,
+                Some(data) => Http1BodyState::Last(Some(data), None),
+                None => Http1BodyState::Ended,
             });
         }
-        Self(State::Reading(Box::new(Reading {
+        Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
             way: Way::Own(connection, written, Arc::clone(pool)),
             keeps,
             decoder,
@@ -71,14 +71,14 @@ impl Http1Body {
     }
 
     /// Another task still writes the request.
-    pub(super) fn shared(connection: ReadHalf, keeps: bool, content: Content) -> Self {
+    pub(super) fn shared(connection: ReadHalf, keeps: bool, content: AnswerContent) -> Self {
         let decoder = Decoder::new(content);
         let way = Way::Shared(connection);
         if decoder.is_at_end() {
             way.end(keeps, false);
-            return Self(State::Ended);
+            return Self(Http1BodyState::Ended);
         }
-        Self(State::Reading(Box::new(Reading {
+        Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
             way,
             keeps,
             decoder,
@@ -86,13 +86,13 @@ impl Http1Body {
     }
 
     pub(super) const fn switched(connection: Upgraded) -> Self {
-        Self(State::Switched(connection))
+        Self(Http1BodyState::Switched(connection))
     }
 
     /// The tunnel that follows a 101.
     pub(crate) fn into_upgraded(self) -> Option<Upgraded> {
         match self.0 {
-            State::Switched(connection) => Some(connection),
+            Http1BodyState::Switched(connection) => Some(connection),
             _ => None,
         }
     }
@@ -120,15 +120,15 @@ impl Way {
 }
 
 /// Whether bytes have come behind a response.
-fn is_extra(connection: &Connection) -> bool {
+fn is_extra(connection: &Http1UpstreamConnection) -> bool {
     let extra = !connection.buf.is_empty();
     if extra {
-        tracing::warn!(fault = %Fault::Extra, "a connection to the upstream is given up");
+        tracing::warn!(fault = %AnswerFault::Extra, "a connection to the upstream is given up");
     }
     extra
 }
 
-impl Reading {
+impl Http1BodyReading {
     fn end(self) {
         self.way.end(self.keeps, self.decoder.closed);
     }
@@ -149,17 +149,17 @@ impl Reading {
 
 /// Finds the content in what comes.
 struct Decoder {
-    content: Content,
+    content: AnswerContent,
     /// What has come of the trailer section.
     trailers: Vec<u8>,
     /// Behind the latest piece.
-    fault: Option<Fault>,
+    fault: Option<AnswerFault>,
     /// The connection's end was the content's.
     closed: bool,
 }
 
 impl Decoder {
-    const fn new(content: Content) -> Self {
+    const fn new(content: AnswerContent) -> Self {
         Self {
             content,
             trailers: Vec::new(),
@@ -169,13 +169,13 @@ impl Decoder {
     }
 
     fn is_at_end(&self) -> bool {
-        self.content == Content::None
+        self.content == AnswerContent::None
     }
 
     /// All that is left of it, if it has a length and has come whole.
     fn rest(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
         match self.content {
-            Content::Length(left) if buf.len() as u64 >= left => self.take(buf),
+            AnswerContent::Length(left) if buf.len() as u64 >= left => self.take(buf),
             _ => None,
         }
     }
@@ -183,7 +183,7 @@ impl Decoder {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut Connection,
+        connection: &mut Http1UpstreamConnection,
     ) -> Poll<Result<Option<Bytes>, BoxError>> {
         loop {
             if let Some(fault) = self.fault {
@@ -203,12 +203,12 @@ impl Decoder {
                 return Poll::Ready(Ok(None));
             }
             if ready!(connection.poll_fill(cx))? == 0 {
-                if self.content != Content::ToEnd {
+                if self.content != AnswerContent::ToEnd {
                     let why = "the upstream closed the connection before its answer's end";
                     let error = io::Error::new(io::ErrorKind::UnexpectedEof, why);
                     return Poll::Ready(Err(error.into()));
                 }
-                self.content = Content::None;
+                self.content = AnswerContent::None;
                 self.closed = true;
             }
         }
@@ -216,26 +216,26 @@ impl Decoder {
 
     /// Skips what stands between the data of a chunked body.
     fn skip(&mut self, buf: &mut BytesMut) {
-        let Content::Chunked(chunks) = &mut self.content else {
+        let AnswerContent::Chunked(chunks) = &mut self.content else {
             return;
         };
         let limits = trailer_limits(RESPONSE_LIMITS);
         while !buf.is_empty() && !chunks.is_in_data() && !chunks.is_end() {
             match chunks.next(buf, &limits) {
-                Ok(Part::Data(_)) => return,
-                Ok(Part::Framing(length)) => buf.advance(length),
-                Ok(Part::Trailer(length)) => {
+                Ok(ChunkedPart::Data(_)) => return,
+                Ok(ChunkedPart::Framing(length)) => buf.advance(length),
+                Ok(ChunkedPart::Trailer(length)) => {
                     self.trailers.extend_from_slice(&buf[..length]);
                     buf.advance(length);
                 }
                 Err(error) => {
-                    self.fault = Some(Fault::Body(error));
+                    self.fault = Some(AnswerFault::Body(error));
                     return;
                 }
             }
         }
         if chunks.is_end() {
-            self.content = Content::None;
+            self.content = AnswerContent::None;
         }
     }
 
@@ -245,20 +245,20 @@ impl Decoder {
             return None;
         }
         let length = match &mut self.content {
-            Content::None | Content::Through => return None,
-            Content::ToEnd => buf.len(),
-            Content::Length(left) => {
+            AnswerContent::None | AnswerContent::Through => return None,
+            AnswerContent::ToEnd => buf.len(),
+            AnswerContent::Length(left) => {
                 let length = buf.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= length as u64;
                 if *left == 0 {
-                    self.content = Content::None;
+                    self.content = AnswerContent::None;
                 }
                 length
             }
-            Content::Chunked(chunks) => {
+            AnswerContent::Chunked(chunks) => {
                 let limits = trailer_limits(RESPONSE_LIMITS);
                 match chunks.is_in_data().then(|| chunks.next(buf, &limits)) {
-                    Some(Ok(Part::Data(length))) => length,
+                    Some(Ok(ChunkedPart::Data(length))) => length,
                     _ => return None,
                 }
             }
@@ -275,24 +275,24 @@ impl Body for Http1Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let State::Reading(reading) = &mut self.0 {
+        if let Http1BodyState::Reading(reading) = &mut self.0 {
             let read = ready!(reading.poll(cx));
             let at_end = reading.decoder.is_at_end();
             let data = match read {
                 Ok(Some(data)) if !at_end => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Ok(data) => data,
                 Err(error) => {
-                    self.0 = State::Ended;
+                    self.0 = Http1BodyState::Ended;
                     return Poll::Ready(Some(Err(error)));
                 }
             };
             let trailers = head::trailers(&reading.decoder.trailers);
-            let last = State::Last(data, trailers);
-            if let State::Reading(reading) = std::mem::replace(&mut self.0, last) {
+            let last = Http1BodyState::Last(data, trailers);
+            if let Http1BodyState::Reading(reading) = std::mem::replace(&mut self.0, last) {
                 reading.end();
             }
         }
-        let State::Last(data, trailers) = &mut self.0 else {
+        let Http1BodyState::Last(data, trailers) = &mut self.0 else {
             return Poll::Ready(None);
         };
         let frame = match data.take() {
@@ -300,23 +300,23 @@ impl Body for Http1Body {
             None => trailers.take().map(Frame::trailers),
         };
         if trailers.is_none() {
-            self.0 = State::Ended;
+            self.0 = Http1BodyState::Ended;
         }
         Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, State::Ended | State::Switched(_))
+        matches!(self.0, Http1BodyState::Ended | Http1BodyState::Switched(_))
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            State::Ended | State::Switched(_) => SizeHint::with_exact(0),
-            State::Last(data, _) => {
+            Http1BodyState::Ended | Http1BodyState::Switched(_) => SizeHint::with_exact(0),
+            Http1BodyState::Last(data, _) => {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
-            State::Reading(reading) => match reading.decoder.content {
-                Content::Length(left) => SizeHint::with_exact(left),
+            Http1BodyState::Reading(reading) => match reading.decoder.content {
+                AnswerContent::Length(left) => SizeHint::with_exact(left),
                 _ => SizeHint::default(),
             },
         }

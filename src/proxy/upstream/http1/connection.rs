@@ -38,7 +38,7 @@ impl Occupied {
 
 /// What a look at a connection that carries nothing has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum IdleLook {
     /// Nothing has come.
     Quiet,
     /// Bytes that answer nothing.
@@ -49,7 +49,7 @@ pub(super) enum Look {
 
 /// A connection. Dropped while a request is out on it, it is reset if it is fenced: what the kernel
 /// has not sent by then it would go on sending.
-pub(super) struct Connection {
+pub(super) struct Http1UpstreamConnection {
     io: UpstreamIo,
     /// What has been read and not been taken.
     pub buf: BytesMut,
@@ -62,7 +62,7 @@ pub(super) struct Connection {
     worker: usize,
 }
 
-impl Connection {
+impl Http1UpstreamConnection {
     pub(super) fn new(io: UpstreamIo) -> Self {
         Self {
             io,
@@ -113,9 +113,9 @@ impl Connection {
     }
 
     /// Looks at what has come, without waiting for anything.
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn look(&mut self) -> IdleLook {
         if !self.buf.is_empty() {
-            return Look::Bytes;
+            return IdleLook::Bytes;
         }
         let mut cx = Context::from_waker(Waker::noop());
         let mut byte = [0; 1];
@@ -125,9 +125,9 @@ impl Connection {
             |cx| { Pin::new(&mut self.io).poll_read(cx, &mut buf) }
         )));
         match look.poll(&mut cx) {
-            Poll::Pending => Look::Quiet,
-            Poll::Ready(Ok(())) if !buf.filled().is_empty() => Look::Bytes,
-            Poll::Ready(_) => Look::Ended,
+            Poll::Pending => IdleLook::Quiet,
+            Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
+            Poll::Ready(_) => IdleLook::Ended,
         }
     }
 
@@ -182,7 +182,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for Http1UpstreamConnection {
     fn drop(&mut self) {
         if self.busy {
             self.io.switch().throw();
@@ -193,10 +193,10 @@ impl Drop for Connection {
 }
 
 /// A connection that has left HTTP: a tunnel's. Dropped, a fenced one is reset.
-pub(crate) struct Upgraded(Connection);
+pub(crate) struct Upgraded(Http1UpstreamConnection);
 
 impl Upgraded {
-    pub(super) const fn new(connection: Connection) -> Self {
+    pub(super) const fn new(connection: Http1UpstreamConnection) -> Self {
         Self(connection)
     }
 

@@ -10,7 +10,7 @@ use http::header::UPGRADE;
 use http::{Method, Request, Response};
 
 use super::body::Http1Body;
-use super::connection::{Connection, Occupied, Upgraded};
+use super::connection::{Http1UpstreamConnection, Occupied, Upgraded};
 use super::head::{self, FieldPlaces};
 use super::limits::RESPONSE_LIMITS;
 use super::pool::Http1Pool;
@@ -20,13 +20,13 @@ use crate::proxy::body::UpstreamBody;
 use crate::proxy::headers;
 use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::socket::LAPSED;
-use crate::wire::answers::{AnswerReader, Asked, Content, Fault, Head};
+use crate::wire::answers::{AnswerContent, AnswerFault, AnswerReader, AskedRequest, Head};
 use crate::wire::response::ResponseHead;
 
 /// A request that is sent as its response is waited for.
 pub(crate) struct Http1Pending {
     pool: Arc<Http1Pool>,
-    asked: Asked,
+    asked: AskedRequest,
     occupied: Option<Occupied>,
     outgoing: Outgoing,
 }
@@ -41,7 +41,7 @@ enum Broke {
 
 impl Http1Pending {
     pub(crate) fn new(pool: Arc<Http1Pool>, request: Request<UpstreamBody>) -> Self {
-        let asked = Asked {
+        let asked = AskedRequest {
             head: *request.method() == Method::HEAD,
             upgrade: request.headers().contains_key(UPGRADE),
         };
@@ -95,7 +95,7 @@ impl Http1Pending {
     }
 
     /// Most requests find a connection: only the others take room for this.
-    fn open(&self) -> Pin<Box<impl Future<Output = Result<Connection, SendError>>>> {
+    fn open(&self) -> Pin<Box<impl Future<Output = Result<Http1UpstreamConnection, SendError>>>> {
         Box::pin(async { self.pool.open().await.map_err(SendError::NotSent) })
     }
 }
@@ -119,7 +119,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn new(asked: Asked, connection: &Connection) -> Self {
+    fn new(asked: AskedRequest, connection: &Http1UpstreamConnection) -> Self {
         Self {
             reader: AnswerReader::new(asked, RESPONSE_LIMITS),
             places: FieldPlaces::default(),
@@ -129,7 +129,7 @@ impl Attempt {
         }
     }
 
-    fn broke(&self, connection: &Connection, why: String) -> Broke {
+    fn broke(&self, connection: &Http1UpstreamConnection, why: String) -> Broke {
         if connection.written() == self.before {
             Broke::Unsent(why)
         } else {
@@ -137,7 +137,7 @@ impl Attempt {
         }
     }
 
-    fn fault(&self, connection: &Connection, fault: Fault) -> Broke {
+    fn fault(&self, connection: &Http1UpstreamConnection, fault: AnswerFault) -> Broke {
         tracing::warn!(%fault, "a connection to the upstream is given up");
         self.broke(connection, fault.to_string())
     }
@@ -146,16 +146,16 @@ impl Attempt {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut Connection,
+        connection: &mut Http1UpstreamConnection,
         outgoing: &mut Outgoing,
-    ) -> Poll<Result<(ResponseHead, Content), Broke>> {
+    ) -> Poll<Result<(ResponseHead, AnswerContent), Broke>> {
         if !self.unwritable
             && let Poll::Ready(Err(error)) = outgoing.poll(cx, connection)
         {
             match error {
                 Unwritten::Body(error) => return Poll::Ready(Err(Broke::Midway(chain(&error)))),
                 Unwritten::Length => {
-                    let why = "the body is not as long as its Content-Length says";
+                    let why = "the body is not as long as its AnswerContent-Length says";
                     return Poll::Ready(Err(Broke::Midway(why.to_owned())));
                 }
                 Unwritten::Socket(error) if error.kind() == LAPSED => {
@@ -174,11 +174,11 @@ impl Attempt {
             if !outgoing.is_whole() {
                 return Poll::Pending;
             }
-            return Poll::Ready(Ok((head, Content::Through)));
+            return Poll::Ready(Ok((head, AnswerContent::Through)));
         }
         loop {
             if let Some(answer) = self.look(connection)? {
-                if answer.1 == Content::Through && !outgoing.is_whole() {
+                if answer.1 == AnswerContent::Through && !outgoing.is_whole() {
                     if self.unwritable {
                         return Poll::Ready(Err(not_taken()));
                     }
@@ -200,14 +200,14 @@ impl Attempt {
     /// Looks at what has come.
     fn look(
         &mut self,
-        connection: &mut Connection,
-    ) -> Result<Option<(ResponseHead, Content)>, Broke> {
+        connection: &mut Http1UpstreamConnection,
+    ) -> Result<Option<(ResponseHead, AnswerContent)>, Broke> {
         loop {
             if connection.buf.is_empty() {
                 return Ok(None);
             }
             if connection.written() == self.before {
-                return Err(self.fault(connection, Fault::Extra));
+                return Err(self.fault(connection, AnswerFault::Extra));
             }
             let bytes = &connection.buf[..];
             let places = &mut self.places;
@@ -227,16 +227,16 @@ impl Attempt {
     fn response(
         self,
         pool: &Arc<Http1Pool>,
-        mut connection: Connection,
+        mut connection: Http1UpstreamConnection,
         outgoing: Outgoing,
         head: &ResponseHead,
-        content: Content,
+        content: AnswerContent,
     ) -> Result<Response<Http1Body>, SendError> {
         let bytes = connection.take(head.length as u64);
         let Some(response) = head::response(head, &bytes, &self.places) else {
             return Err(SendError::Broken("the head of the response".to_owned()));
         };
-        if content == Content::Through {
+        if content == AnswerContent::Through {
             let body = Http1Body::switched(Upgraded::new(connection));
             return Ok(response.map(|()| body));
         }

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::{Connection, Look};
+use super::connection::{Http1UpstreamConnection, IdleLook};
 use crate::proxy::upstream::connect::Connecting;
 use crate::proxy::upstream::errors::chain;
-use crate::wire::answers::Fault;
+use crate::wire::answers::AnswerFault;
 use crate::worker;
 
 /// How often idle connections are looked at.
@@ -55,7 +55,7 @@ struct Shelf(Mutex<Vec<Resting>>);
 /// A connection that carries nothing.
 struct Resting {
     since: Instant,
-    connection: Connection,
+    connection: Http1UpstreamConnection,
 }
 
 impl Shelf {
@@ -84,7 +84,7 @@ impl Http1Pool {
     }
 
     /// A connection that has carried a request before, and of which nothing speaks against another.
-    pub(super) fn take(&self) -> Option<Connection> {
+    pub(super) fn take(&self) -> Option<Http1UpstreamConnection> {
         let own = self.own();
         let (before, from_own) = self.shards.split_at(own);
         from_own.iter().chain(before).find_map(|shelf| {
@@ -106,22 +106,22 @@ impl Http1Pool {
     /// # Errors
     ///
     /// With the causes, in one line. Nothing was written.
-    pub(super) async fn open(&self) -> Result<Connection, String> {
+    pub(super) async fn open(&self) -> Result<Http1UpstreamConnection, String> {
         let opened = self.options.connecting.open().await;
         let io = opened.map_err(|error| chain(&*error))?;
-        let mut connection = Connection::new(io);
+        let mut connection = Http1UpstreamConnection::new(io);
         match connection.look() {
-            Look::Quiet => Ok(connection),
-            Look::Bytes => {
-                tracing::warn!(fault = %Fault::Greeting, "a connection to the upstream is given up");
-                Err(Fault::Greeting.to_string())
+            IdleLook::Quiet => Ok(connection),
+            IdleLook::Bytes => {
+                tracing::warn!(fault = %AnswerFault::Greeting, "a connection to the upstream is given up");
+                Err(AnswerFault::Greeting.to_string())
             }
-            Look::Ended => Err("it has closed the connection".to_owned()),
+            IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
 
     /// Keeps a connection that carries nothing.
-    pub(super) fn put(self: &Arc<Self>, mut connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, mut connection: Http1UpstreamConnection) {
         connection.rest();
         {
             let mut idle = self.shards[self.own()].lock();
@@ -181,14 +181,14 @@ impl Http1Pool {
     }
 }
 
-fn is_quiet(connection: &mut Connection) -> bool {
+fn is_quiet(connection: &mut Http1UpstreamConnection) -> bool {
     match connection.look() {
-        Look::Quiet => true,
-        Look::Bytes => {
-            tracing::warn!(fault = %Fault::Extra, "a connection to the upstream is given up");
+        IdleLook::Quiet => true,
+        IdleLook::Bytes => {
+            tracing::warn!(fault = %AnswerFault::Extra, "a connection to the upstream is given up");
             false
         }
-        Look::Ended => false,
+        IdleLook::Ended => false,
     }
 }
 

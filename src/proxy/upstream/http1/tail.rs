@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::Http1UpstreamConnection;
 use super::pool::Http1Pool;
 use super::upload::{Outgoing, Unwritten};
 use crate::proxy::upstream::socket::LAPSED;
@@ -20,7 +20,7 @@ struct SplitConnection {
 
 struct Halves {
     /// `None`: it was given up, or both are done with it.
-    connection: Option<Connection>,
+    connection: Option<Http1UpstreamConnection>,
     /// The upload has ended; whether the request was written whole.
     written: Option<bool>,
     /// The answer is whole; whether the connection may carry another one.
@@ -56,7 +56,7 @@ impl Halves {
 }
 
 impl SplitConnection {
-    fn new(connection: Connection, pool: &Arc<Http1Pool>) -> Self {
+    fn new(connection: Http1UpstreamConnection, pool: &Arc<Http1Pool>) -> Self {
         Self {
             halves: Mutex::new(Halves {
                 connection: Some(connection),
@@ -112,7 +112,11 @@ pub(super) struct ReadHalf(Arc<SplitConnection>);
 
 impl ReadHalf {
     /// Has a task write the rest of the request.
-    pub(super) fn of(connection: Connection, outgoing: Outgoing, pool: &Arc<Http1Pool>) -> Self {
+    pub(super) fn of(
+        connection: Http1UpstreamConnection,
+        outgoing: Outgoing,
+        pool: &Arc<Http1Pool>,
+    ) -> Self {
         let shared = Arc::new(SplitConnection::new(connection, pool));
         tokio::spawn(Arc::clone(&shared).finish(outgoing));
         Self(shared)
@@ -122,7 +126,7 @@ impl ReadHalf {
     pub(super) fn read<T>(
         &self,
         cx: &mut Context<'_>,
-        read: impl FnOnce(&mut Context<'_>, &mut Connection) -> Poll<T>,
+        read: impl FnOnce(&mut Context<'_>, &mut Http1UpstreamConnection) -> Poll<T>,
     ) -> Option<Poll<T>> {
         let mut halves = self.0.lock();
         let polled = read(cx, halves.connection.as_mut()?);
@@ -133,7 +137,7 @@ impl ReadHalf {
     }
 
     /// The answer is whole; `keeps`: whether the connection may carry another one.
-    pub(super) fn answered(self, keeps: impl FnOnce(&Connection) -> bool) {
+    pub(super) fn answered(self, keeps: impl FnOnce(&Http1UpstreamConnection) -> bool) {
         let mut halves = self.0.lock();
         halves.answered = Some(halves.connection.as_ref().is_some_and(keeps));
         halves.settle(&self.0.pool);

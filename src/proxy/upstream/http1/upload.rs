@@ -8,7 +8,7 @@ use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Request};
 use http_body::Body as _;
 
-use super::connection::Connection;
+use super::connection::Http1UpstreamConnection;
 use super::head::{self, RequestFraming};
 use crate::proxy::body::{UploadError, UpstreamBody};
 use crate::proxy::spare;
@@ -83,7 +83,7 @@ impl Outgoing {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &mut Connection,
+        connection: &mut Http1UpstreamConnection,
     ) -> Poll<Result<(), Unwritten>> {
         while !self.is_whole() {
             // First: what is there of the body goes with the head, in one system call.

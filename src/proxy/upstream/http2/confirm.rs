@@ -10,20 +10,23 @@ use h2::{Ping, PingPong};
 use tokio::sync::{mpsc, oneshot};
 
 /// Told when the upstream has confirmed; dropped, it has not.
-type Asking = oneshot::Sender<()>;
+type ConfirmRequests = oneshot::Sender<()>;
 
 /// Sends a PING for those that ask, one at a time, and tells them when it was answered.
 pub(super) struct Confirmations {
     ping_pong: PingPong,
-    asking: mpsc::UnboundedReceiver<Asking>,
+    asking: mpsc::UnboundedReceiver<ConfirmRequests>,
     /// They wait for the next PING: they may have written since the one that is under way.
-    waiting: Vec<Asking>,
+    waiting: Vec<ConfirmRequests>,
     /// They wait for the answer to the PING that is under way.
-    sent: Vec<Asking>,
+    sent: Vec<ConfirmRequests>,
 }
 
 impl Confirmations {
-    pub(super) fn new(ping_pong: PingPong, asking: mpsc::UnboundedReceiver<Asking>) -> Self {
+    pub(super) fn new(
+        ping_pong: PingPong,
+        asking: mpsc::UnboundedReceiver<ConfirmRequests>,
+    ) -> Self {
         Self {
             ping_pong,
             asking,

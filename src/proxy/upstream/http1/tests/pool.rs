@@ -3,39 +3,39 @@
 use socket2::SockRef;
 use tokio::net::UnixStream;
 
-use super::super::connection::{Connection, Look};
+use super::super::connection::{Http1UpstreamConnection, IdleLook};
 use super::*;
 use crate::proxy::upstream::connect::UpstreamIo;
-use crate::proxy::upstream::socket::{Io, Socket};
+use crate::proxy::upstream::socket::{UpstreamSocket, UpstreamSocketIo};
 use crate::worker;
 
-fn connection() -> (Connection, UnixStream) {
+fn connection() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
-    let socket = Socket::new(Io::Unix(near), None);
-    (Connection::new(UpstreamIo::Plain(socket)), far)
+    let socket = UpstreamSocket::new(UpstreamSocketIo::Unix(near), None);
+    (Http1UpstreamConnection::new(UpstreamIo::Plain(socket)), far)
 }
 
 /// Until the runtime knows of what has come.
-async fn look(connection: &mut Connection) -> Look {
+async fn look(connection: &mut Http1UpstreamConnection) -> IdleLook {
     for _ in 0..1000 {
         match connection.look() {
-            Look::Quiet => tokio::task::yield_now().await,
+            IdleLook::Quiet => tokio::task::yield_now().await,
             seen => return seen,
         }
     }
-    Look::Quiet
+    IdleLook::Quiet
 }
 
 #[tokio::test]
 async fn a_look_sees_what_has_come() {
     let (mut quiet, _far) = connection();
-    assert_eq!(look(&mut quiet).await, Look::Quiet);
+    assert_eq!(look(&mut quiet).await, IdleLook::Quiet);
     let (mut spoken, mut far) = connection();
     far.write_all(b"\n").await.expect("written");
-    assert_eq!(look(&mut spoken).await, Look::Bytes);
+    assert_eq!(look(&mut spoken).await, IdleLook::Bytes);
     let (mut ended, far) = connection();
     drop(far);
-    assert_eq!(look(&mut ended).await, Look::Ended);
+    assert_eq!(look(&mut ended).await, IdleLook::Ended);
 }
 
 #[tokio::test]
@@ -148,12 +148,12 @@ async fn what_is_retired_keeps_nothing() {
 }
 
 /// The kernel takes nothing more over it, which no look shows.
-fn unwritable() -> (Connection, UnixStream) {
+fn unwritable() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let shut = SockRef::from(&near).shutdown(std::net::Shutdown::Write);
     shut.expect("an open socket");
-    let socket = Socket::new(Io::Unix(near), None);
-    (Connection::new(UpstreamIo::Plain(socket)), far)
+    let socket = UpstreamSocket::new(UpstreamSocketIo::Unix(near), None);
+    (Http1UpstreamConnection::new(UpstreamIo::Plain(socket)), far)
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::super::limits::RESPONSE_LIMITS;
 use super::*;
 use crate::proxy::Received;
-use crate::wire::chunked::{Chunks, Part};
+use crate::wire::chunked::{ChunkedPart, Chunks};
 
 /// A body of which `part` has arrived, and the client that may send more.
 async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
@@ -57,9 +57,9 @@ async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMa
     while !chunks.is_end() {
         let byte = [socket.read_u8().await.expect("more")];
         match chunks.next(&byte, &RESPONSE_LIMITS).expect("no fault") {
-            Part::Data(_) => content.extend(byte),
-            Part::Trailer(_) => section.extend(byte),
-            Part::Framing(_) => {}
+            ChunkedPart::Data(_) => content.extend(byte),
+            ChunkedPart::Trailer(_) => section.extend(byte),
+            ChunkedPart::Framing(_) => {}
         }
     }
     (content, head::trailers(&section))
