@@ -38,7 +38,7 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         self: &Arc<Self>,
         holder: K,
         gives: impl FnOnce(usize) -> bool,
-    ) -> Option<Counted<K>> {
+    ) -> Option<CountGuard<K>> {
         let mut held = self.held();
         let own = held.get(&holder).copied().unwrap_or_default();
         if !gives(own) {
@@ -46,7 +46,7 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         }
         held.insert(holder, own + 1);
         drop(held);
-        Some(Counted {
+        Some(CountGuard {
             counts: Arc::clone(self),
             holder,
             is_one: AtomicBool::new(true),
@@ -57,13 +57,13 @@ impl<K: Copy + Eq + Hash> Counts<K> {
 /// One of what a holder has.
 #[must_use = "it counts until this is dropped"]
 #[derive(Debug)]
-pub(crate) struct Counted<K: Copy + Eq + Hash> {
+pub(crate) struct CountGuard<K: Copy + Eq + Hash> {
     counts: Arc<Counts<K>>,
     holder: K,
     is_one: AtomicBool,
 }
 
-impl<K: Copy + Eq + Hash> Counted<K> {
+impl<K: Copy + Eq + Hash> CountGuard<K> {
     pub(crate) const fn holder(&self) -> K {
         self.holder
     }
@@ -82,7 +82,7 @@ impl<K: Copy + Eq + Hash> Counted<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Drop for Counted<K> {
+impl<K: Copy + Eq + Hash> Drop for CountGuard<K> {
     fn drop(&mut self) {
         self.count(false);
     }

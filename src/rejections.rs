@@ -14,7 +14,7 @@ pub const KEPT: usize = 256;
 
 /// One request that was refused, or whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RecentRejection {
     /// By the wall clock, for people only.
     pub at: SystemTime,
     /// The route's label.
@@ -32,7 +32,7 @@ pub struct Refusal {
     pub trace_id: Option<String>,
 }
 
-impl Refusal {
+impl RecentRejection {
     /// Mark minus token, where both are known and the token is not past the mark.
     #[must_use]
     pub fn gap(&self) -> Option<u64> {
@@ -53,7 +53,7 @@ pub struct Rejections {
 struct Ring {
     capacity: usize,
     /// The latest last. Held for a push or a copy, never across an await.
-    latest: Mutex<VecDeque<Refusal>>,
+    latest: Mutex<VecDeque<RecentRejection>>,
 }
 
 impl Default for Rejections {
@@ -73,7 +73,7 @@ impl Rejections {
     }
 
     /// Keeps it among its like, and forgets the oldest of them if the ring is full.
-    pub fn push(&self, refusal: Refusal) {
+    pub fn push(&self, refusal: RecentRejection) {
         match refusal.outcome {
             Outcome::OutcomeUnknown => self.unknown.push(refusal),
             _ => self.refused.push(refusal),
@@ -82,13 +82,13 @@ impl Rejections {
 
     /// The latest refusals, newest first; of one resource if one is named.
     #[must_use]
-    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+    pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
         self.refused.latest(of, limit)
     }
 
     /// The latest unknown outcomes, whether they have settled or not; as [`Self::latest`].
     #[must_use]
-    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+    pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
         self.unknown.latest(of, limit)
     }
 }
@@ -101,7 +101,7 @@ impl Ring {
         }
     }
 
-    fn push(&self, refusal: Refusal) {
+    fn push(&self, refusal: RecentRejection) {
         // What falls out is freed after the lock.
         let _oldest = {
             let mut ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Ring {
         };
     }
 
-    fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<Refusal> {
+    fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
         let ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         ring.iter()
             .rev()
@@ -134,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    fn refusal(resource: &str, token: i64) -> Refusal {
-        Refusal {
+    fn refusal(resource: &str, token: i64) -> RecentRejection {
+        RecentRejection {
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
             route: "/orders/{id}".into(),
             resource: Some(ResourceKey::new(resource).expect("a good key")),
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn tokens(refusals: &[Refusal]) -> Vec<i64> {
+    fn tokens(refusals: &[RecentRejection]) -> Vec<i64> {
         refusals
             .iter()
             .map(|refusal| refusal.token.expect("given").get())
@@ -169,7 +169,7 @@ mod tests {
         let ring = Rejections::new(2);
         ring.push(refusal("order:1", 1));
         for token in 2..5 {
-            ring.push(Refusal {
+            ring.push(RecentRejection {
                 outcome: Outcome::OutcomeUnknown,
                 ..refusal("order:1", token)
             });
@@ -184,7 +184,7 @@ mod tests {
         ring.push(refusal("order:1", 1));
         ring.push(refusal("order:10", 2));
         ring.push(refusal("order:1", 3));
-        ring.push(Refusal {
+        ring.push(RecentRejection {
             resource: None,
             ..refusal("order:1", 4)
         });
@@ -196,7 +196,7 @@ mod tests {
     fn the_gap_needs_both_numbers() {
         assert_eq!(refusal("a", 41).gap(), Some(2));
         assert_eq!(
-            Refusal {
+            RecentRejection {
                 mark: None,
                 ..refusal("a", 41)
             }
@@ -204,7 +204,7 @@ mod tests {
             None
         );
         assert_eq!(
-            Refusal {
+            RecentRejection {
                 token: None,
                 ..refusal("a", 41)
             }

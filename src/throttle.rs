@@ -22,12 +22,12 @@ pub struct Throttle {
     /// The first span. Each that was filled is followed by one of twice the length.
     first: Duration,
     longest: Duration,
-    state: Mutex<State>,
+    state: Mutex<ThrottleState>,
 }
 
 /// Held for a look and a count, never across an await.
 #[derive(Debug, Default)]
-struct State {
+struct ThrottleState {
     cause: &'static str,
     /// Since when the span runs, and how long it is.
     span: Option<(Instant, Duration)>,

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use fencepost::config::{Mode, Overrides, Place, Problems, Settings, Warning, parse, schema};
+use fencepost::config::{ConfigPlace, Mode, Overrides, Problems, Settings, Warning, parse, schema};
 use fencepost::routing::Router;
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ fn told(problem: &Warning, text: &str) -> Result<(), String> {
         "a problem without a word: {problem:?}"
     );
     match &problem.place {
-        Place::Line(line) => {
+        ConfigPlace::Line(line) => {
             // YAML 1.2, 5.4: a CR alone ends a line too.
             let lines = text.replace("\r\n", "\n").split(['\r', '\n']).count() as u64;
             hold!(
@@ -70,8 +70,8 @@ fn told(problem: &Warning, text: &str) -> Result<(), String> {
                 "a file of {lines} lines: {shown}"
             );
         }
-        Place::Named(name) => hold!(!name.is_empty(), "a flag without a name: {shown}"),
-        Place::Nowhere => hold!(
+        ConfigPlace::Named(name) => hold!(!name.is_empty(), "a flag without a name: {shown}"),
+        ConfigPlace::Nowhere => hold!(
             !problem.path.is_empty(),
             "a problem without a place: {shown}"
         ),

@@ -328,11 +328,11 @@ fn configurations_that_are_taken_whatever_is_in_them() {
 
 #[test]
 fn problems_outside_the_file() {
-    use fencepost::config::{Place, parse};
+    use fencepost::config::{ConfigPlace, parse};
     let mutant: &config::Parse = &|text, overrides| {
         parse(text, overrides).map_err(|mut problems| {
             for problem in &mut problems.list {
-                problem.place = Place::Line(7);
+                problem.place = ConfigPlace::Line(7);
             }
             problems
         })

@@ -11,7 +11,7 @@ use serde::{Deserialize as DeriveDeserialize, Serialize};
 
 use super::control::{MarkView, UnknownView};
 use crate::printable;
-use crate::rejections::Refusal;
+use crate::rejections::RecentRejection;
 use crate::routing::{Token, TokenFormat};
 use crate::store::{AuditRow, EpochRow, MarkRow};
 
@@ -74,8 +74,8 @@ pub struct View {
 impl View {
     pub fn new(
         view: MarkView,
-        rejections: Vec<Refusal>,
-        latest_unknown: Vec<Refusal>,
+        rejections: Vec<RecentRejection>,
+        latest_unknown: Vec<RecentRejection>,
         audit: Vec<AuditRow>,
     ) -> Self {
         Self {
@@ -178,8 +178,8 @@ pub struct Rejection {
     trace_id: Option<String>,
 }
 
-impl From<Refusal> for Rejection {
-    fn from(refusal: Refusal) -> Self {
+impl From<RecentRejection> for Rejection {
+    fn from(refusal: RecentRejection) -> Self {
         let since_epoch = refusal.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             at: rfc3339_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)),

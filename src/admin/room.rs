@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::clients::AdminClient;
 use super::peer::AdminPeer;
 use super::problem;
-use crate::counts::{Counted, Counts};
+use crate::counts::{CountGuard, Counts};
 use crate::metrics::{AdminRefusal, Metrics};
 
 /// How much of an answer is handed to the connection at once. What waits in front of the connection holds the
@@ -69,7 +69,7 @@ impl AdminRoom {
 /// A place in a room.
 #[must_use = "the place is given back when this is dropped"]
 struct RoomPermit {
-    _own: Counted<AdminClient>,
+    _own: CountGuard<AdminClient>,
     _place: OwnedSemaphorePermit,
 }
 

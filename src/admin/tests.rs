@@ -16,7 +16,7 @@ use super::clients::{AdminClient, Conduct};
 use super::peer::AdminPeer;
 use super::*;
 use crate::metrics::Outcome;
-use crate::rejections::Refusal;
+use crate::rejections::RecentRejection;
 use crate::routing::Token;
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn lists_page_by_page() {
 async fn a_view_says_what_goes_on() {
     let admin = Admin::new();
     for (resource, at) in [("order:42", 41), ("order:43", 40)] {
-        admin.state.rejections.push(Refusal {
+        admin.state.rejections.push(RecentRejection {
             at: SystemTime::UNIX_EPOCH,
             route: "/orders/{id}".into(),
             resource: Some(key(resource)),
@@ -159,7 +159,7 @@ async fn a_view_says_what_goes_on() {
             trace_id: Some("t".into()),
         });
     }
-    admin.state.rejections.push(Refusal {
+    admin.state.rejections.push(RecentRejection {
         at: SystemTime::UNIX_EPOCH,
         route: "/orders/{id}".into(),
         resource: Some(key("order:42")),

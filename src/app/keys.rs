@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::boot_clock::BootClock;
-use crate::config::{Change, Finding, PostgresAddress, RouteTable, Settings, StoreTarget};
+use crate::config::{Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::reckoning::Reckoning;
@@ -19,12 +19,12 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Says in the log what a route table that was taken over changes.
 pub(super) fn tell(findings: &[Finding]) {
-    let routes = |change: Change| {
+    let routes = |change: TableChange| {
         let found = findings.iter().filter(|finding| finding.change == change);
         let routes: BTreeSet<&str> = found.filter_map(|found| found.route.as_deref()).collect();
         routes.into_iter().collect::<Vec<_>>().join(", ")
     };
-    let enforced = routes(Change::Enforced);
+    let enforced = routes(TableChange::Enforced);
     if !enforced.is_empty() {
         tracing::warn!(
             routes = enforced,
@@ -33,7 +33,7 @@ pub(super) fn tell(findings: &[Finding]) {
              unjudged requests have ended, and barrier.settle has passed"
         );
     }
-    let reuse = routes(Change::Reuse);
+    let reuse = routes(TableChange::Reuse);
     if !reuse.is_empty() {
         tracing::warn!(
             routes = reuse,

@@ -64,14 +64,14 @@ fn bind_socket(path: &Path, mode: Option<u32>) -> anyhow::Result<UnixListener> {
 }
 
 /// Device and inode.
-type FileId = (u64, u64);
+type SocketFileId = (u64, u64);
 
-fn id(metadata: &Metadata) -> FileId {
+fn id(metadata: &Metadata) -> SocketFileId {
     (metadata.dev(), metadata.ino())
 }
 
 /// The socket that an earlier run has left. An error where somebody listens on it, or may.
-fn left_over(path: &Path) -> anyhow::Result<Option<FileId>> {
+fn left_over(path: &Path) -> anyhow::Result<Option<SocketFileId>> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -92,7 +92,7 @@ fn left_over(path: &Path) -> anyhow::Result<Option<FileId>> {
 }
 
 /// Puts the socket in its place: where nothing is, or in place of the one that was left there.
-fn put(name: &Path, place: &Path, left: Option<FileId>) -> anyhow::Result<()> {
+fn put(name: &Path, place: &Path, left: Option<SocketFileId>) -> anyhow::Result<()> {
     let rename = |flags| renameat_with(CWD, name, CWD, place, flags);
     let without_a_look = |error| [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].contains(&error);
     if let Some(left) = left {

@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, DataListener, Leave, Workers};
+use crate::server::{self, Leave, DataListener, Workers};
 use crate::store::routes::RouteRecord;
 use crate::store::{MarkStore, StoreError};
 
@@ -81,10 +81,131 @@ pub struct Bound {
     pub admin: Option<String>,
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
-    data: DataListener,
-    data_address: String,
-    admin: Option<admin::AdminListener>,
-    admin_address: Option<String>,
+    data_listener: DataListener,
+    admin_listener: Option<admin::AdminListener>,
+    loader: Option<Loader>,
+    log: Option<LogOutput>,
+}
+
+impl Bound {
+    /// Reloads the configuration from `loader`, on SIGHUP and when a file has changed.
+    pub fn reloading(self, loader: Loader) -> Self {
+        Self {
+            loader: Some(loader),
+            ..self
+        }
+    }
+
+    /// Counts the lines that `log` loses.
+    pub fn counting_lost_lines(self, log: LogOutput) -> Self {
+        Self {
+            log: Some(log),
+            ..self
+        }
+    }
+
+    /// Serves until `shutdown` ends it: starts what decides, serves, waits, drains, closes.
+    pub async fn run(self, mut shutdown: Shutdown) -> anyhow::Result<()> {
+        let reloading = match self.loader {
+            Some(loader) => Some((reload::Trigger::new()?, loader)),
+            None => None,
+        };
+
+        // Start what decides, and what runs beside it.
+        let (app, background) = App::start(self.settings, self.store)?;
+        let admin_settings = watch::Sender::new(app.settings.admin.clone());
+        let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
+
+        // Serve.
+        let mut store = app.join_or_stop(&mut shutdown, join(&background)).await?;
+        let mut port = app.accept(self.data_listener)?;
+        tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
+        tracing::info!("{}", config::summary(&app.settings));
+        while matches!(store, StoreJoin::Unreached) {
+            let again = async {
+                tokio::time::sleep(START_AGAIN).await;
+                join(&background).await
+            };
+            store = app.join_or_stop(&mut shutdown, again).await?;
+        }
+        // A stop before the store was reached leaves nothing in it to put in order.
+        let joined = matches!(store, StoreJoin::Joined);
+        let mut running = background.run(joined);
+        if joined {
+            app.readiness.set_store_reached();
+        }
+        let reloads = reloading.map(|(trigger, loader)| {
+            let (settings, parts) = (Arc::clone(&app.settings), app.reloaded(admin_settings));
+            tokio::spawn(reload::watch(trigger, loader, settings, parts))
+        });
+
+        // Wait until a signal comes. Without the writer or the membership task everything fenced
+        // would be refused for ever: a new process does better.
+        let signal = tokio::select! {
+            biased;
+            signal = shutdown.next_after(store.signal()) => signal,
+            failed = running.failed() => anyhow::bail!(failed),
+        };
+
+        // Drain.
+        tracing::info!(signal = signal.name(), "draining");
+        // In this order: a client that finds it unready is told to go by every answer, too.
+        port.departure.announced.cancel();
+        app.readiness.set_draining();
+        if let Some(reloads) = reloads {
+            reloads.abort();
+        }
+        let end = shutdown.handle_during_drain(signal);
+        let deadline = app.drain(&mut port).await;
+
+        // Close.
+        app.close(running, deadline, end, side_tasks).await;
+        drop(port);
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Leaves out the store and the listeners, which say nothing more.
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bound")
+            .field("data", &self.data)
+            .field("admin", &self.admin)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The proxy: what stands between its ports and its store.
+pub struct App {
+    settings: Arc<Settings>,
+    store: Arc<dyn MarkStore>,
+    metrics: Arc<Metrics>,
+    rejections: Arc<Rejections>,
+    readiness: Arc<Readiness>,
+    routes: Arc<RouteRecord>,
+    fencing: Arc<Fencing>,
+    proxy: Arc<Proxy>,
+    /// Exchanges that go on when their connections have ended.
+    tasks: TaskTracker,
+    /// Cancelled once tunnels are to end.
+    tunnels: CancellationToken,
+}
+
+/// The data port while it accepts.
+struct DataPort {
+    server: JoinHandle<()>,
+    departure: Leave,
+    /// They live as long as the port: exchanges go on there when their connections have ended.
+    _workers: Arc<Workers>,
+}
+
+/// What runs beside the requests until the store is closed.
+struct SideTasks {
+    admin_stop: CancellationToken,
+    admin: Option<JoinHandle<()>>,
+    mirror: JoinHandle<()>,
+    lost_lines: Option<JoinHandle<()>>,
 }
 
 impl App {

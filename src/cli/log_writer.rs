@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// What lines look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum LineStyle {
     Json,
     Text,
     /// Text with escape sequences. Values have none: tracing's formatter writes those as numbers.
@@ -36,14 +36,14 @@ pub(super) enum Look {
 /// Where lines are left.
 #[derive(Clone, Debug)]
 pub(super) struct LogWriter {
-    shared: Arc<Shared>,
-    look: Look,
+    shared: Arc<LogQueue>,
+    look: LineStyle,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LogQueue {
     /// Held for a copy of memory, never while something is written.
-    lines: Mutex<Lines>,
+    lines: Mutex<QueuedLines>,
     /// There is something to write.
     more: Condvar,
     /// All is written.
@@ -51,7 +51,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct QueuedLines {
     waiting: Vec<u8>,
     /// How many bytes the thread has taken, and is writing.
     taken: usize,
@@ -62,15 +62,15 @@ struct Lines {
 /// Writes what waits when it is dropped, for [`LAST_WORDS`] at most.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct LogThread(Arc<Shared>);
+pub(super) struct LogThread(Arc<LogQueue>);
 
 impl LogWriter {
     /// Starts the thread that writes. It lives as long as the process.
     pub(super) fn start(
         to: impl Write + Send + 'static,
-        look: Look,
+        look: LineStyle,
     ) -> io::Result<(Self, LogThread)> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<LogQueue>::default();
         let writing = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("log".to_owned())
@@ -93,7 +93,7 @@ impl LogWriter {
     }
 }
 
-impl Look {
+impl LineStyle {
     /// A line, without its end.
     fn clean(self, line: &str) -> Cow<'_, str> {
         match self {
@@ -136,14 +136,14 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-impl Shared {
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+impl LogQueue {
+    fn lines(&self) -> MutexGuard<'_, QueuedLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until all lines are written, for [`LAST_WORDS`] at most.
     fn written(&self) {
-        let unwritten = |lines: &mut Lines| !lines.waiting.is_empty() || lines.taken > 0;
+        let unwritten = |lines: &mut QueuedLines| !lines.waiting.is_empty() || lines.taken > 0;
         let lines = self.lines();
         drop(self.empty.wait_timeout_while(lines, LAST_WORDS, unwritten));
     }
@@ -226,7 +226,7 @@ mod tests {
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
         let (mut writer, thread) =
-            LogWriter::start(Reader { begun, told }, Look::Text).expect("a thread");
+            LogWriter::start(Reader { begun, told }, LineStyle::Text).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -260,13 +260,13 @@ mod tests {
     fn no_value_steers_the_terminal() {
         for (look, line, clean) in [
             (
-                Look::Json,
+                LineStyle::Json,
                 "{\"a\":\"\u{202e}\u{7f}\"}",
                 "{\"a\":\"\\u202e\\u007f\"}",
             ),
-            (Look::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
+            (LineStyle::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
             (
-                Look::Coloured,
+                LineStyle::Coloured,
                 "\x1b[2ma\x1b[0m \u{9b}2J",
                 "\x1b[2ma\x1b[0m \\u{9b}2J",
             ),

@@ -9,7 +9,7 @@ use std::panic::PanicHookInfo;
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-use super::log_writer::{LogThread, LogWriter, Look};
+use super::log_writer::{LineStyle, LogThread, LogWriter};
 use crate::app::LogOutput;
 use crate::config::{LogFormat, LogSettings};
 
@@ -26,9 +26,9 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
         .parse(&settings.level)
         .with_context(|| format!("log.level: {}", settings.level))?;
     let look = match settings.format {
-        LogFormat::Json => Look::Json,
-        LogFormat::Text if coloured() => Look::Coloured,
-        LogFormat::Text => Look::Text,
+        LogFormat::Json => LineStyle::Json,
+        LogFormat::Text if coloured() => LineStyle::Coloured,
+        LogFormat::Text => LineStyle::Text,
     };
     let (writer, thread) =
         LogWriter::start(std::io::stderr(), look).context("the log's thread cannot be started")?;
@@ -43,7 +43,7 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
             .with_current_span(false)
             .with_span_list(false)
             .try_init(),
-        LogFormat::Text => builder.with_ansi(look == Look::Coloured).try_init(),
+        LogFormat::Text => builder.with_ansi(look == LineStyle::Coloured).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
     std::panic::set_hook(Box::new(panicked));

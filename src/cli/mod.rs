@@ -38,11 +38,11 @@ flags. Only the environment variables that are listed here are read.";
 #[command(name = "fencepost", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the proxy in front of a service.
     ///
     /// Without a file, `fencepost serve --upstream URL` fences every unsafe request. Each path is a
@@ -134,7 +134,7 @@ struct MigrateArgs {
 /// What the command line says to do.
 #[derive(Debug)]
 pub struct Invocation {
-    command: Command,
+    command: CliCommand,
     overrides: Overrides,
 }
 
@@ -175,7 +175,7 @@ impl Invocation {
             overrides.fall_back("log.format", "text", "");
         }
         match command {
-            Command::Serve(args) => {
+            CliCommand::Serve(args) => {
                 let loader = Loader {
                     file: args.config,
                     overrides,
@@ -187,21 +187,23 @@ impl Invocation {
                 app::serve(loader, settings, warnings, logging.output.clone()).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Demo(args) => {
-                let good = demo::run(demo::DemoArgs { keep: args.keep }).await?;
+            CliCommand::Demo(args) => {
+                let good = demo::run(demo::DemoOptions { keep: args.keep }).await?;
                 Ok(if good {
                     ExitCode::SUCCESS
                 } else {
                     ExitCode::FAILURE
                 })
             }
-            Command::Check(args) => Ok(check::run(&args.file, overrides, &mut std::io::stdout())?),
-            Command::Schema => {
+            CliCommand::Check(args) => {
+                Ok(check::run(&args.file, overrides, &mut std::io::stdout())?)
+            }
+            CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;
                 writeln!(std::io::stdout(), "{schema}")?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Migrate(args) => {
+            CliCommand::Migrate(args) => {
                 // Nothing is forwarded: a store and a namespace on the command line are enough.
                 overrides.fall_back("upstream.url", "http://localhost", "");
                 let loader = Loader {
@@ -224,16 +226,16 @@ impl Invocation {
                 app::migrate(&settings, accept, grant_to, say).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Marks(args) => {
+            CliCommand::Marks(args) => {
                 marks::run(args).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Health(args) => Ok(if health::run(args).await? {
+            CliCommand::Health(args) => Ok(if health::run(args).await? {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             }),
-            Command::Drain(args) => {
+            CliCommand::Drain(args) => {
                 drain::run(&args)?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::problems::Report;
-use super::tree::{Kind, Node};
+use super::tree::{NodeKind, YamlNode};
 
 /// What a file says of the admin port's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +27,13 @@ impl AdminPlace {
     }
 
     fn of(text: &str) -> Option<Self> {
-        let tree = Node::parse(text, &mut Report::default())?;
+        let tree = YamlNode::parse(text, &mut Report::default())?;
         let mut place = Self::default();
         if let Some(admin) = member(&tree, "admin") {
-            place.tls = member(admin, "tls").is_some_and(|tls| matches!(tls.kind, Kind::Map(_)));
+            place.tls =
+                member(admin, "tls").is_some_and(|tls| matches!(tls.kind, NodeKind::Map(_)));
             place.listen = match member(admin, "listen").map(|listen| &listen.kind) {
-                Some(Kind::Text(listen)) => Some(listen.clone()),
+                Some(NodeKind::Text(listen)) => Some(listen.clone()),
                 _ => None,
             };
         }
@@ -40,8 +41,8 @@ impl AdminPlace {
     }
 }
 
-fn member<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
-    let Kind::Map(entries) = &node.kind else {
+fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
+    let NodeKind::Map(entries) = &node.kind else {
         return None;
     };
     let entry = entries.iter().find(|entry| entry.key == key)?;

@@ -163,7 +163,7 @@ impl Dsn {
         if places.is_empty() {
             places.push((String::new(), None));
         }
-        let host = |(name, port): Place| Host {
+        let host = |(name, port): HostAndPort| Host {
             name,
             port: port.unwrap_or(5432),
         };
@@ -171,7 +171,7 @@ impl Dsn {
         Ok(dsn)
     }
 
-    fn read_query(&mut self, query: &str, places: &mut Vec<Place>) -> Result<(), Wrong> {
+    fn read_query(&mut self, query: &str, places: &mut Vec<HostAndPort>) -> Result<(), Wrong> {
         let (mut hosts, mut addresses, mut ports) = (None, None, None);
         let (mut cert, mut key) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -236,9 +236,9 @@ impl Dsn {
 }
 
 /// A host and a port.
-type Place = (String, Option<u16>);
+type HostAndPort = (String, Option<u16>);
 
-fn place(text: &str) -> Result<Place, Wrong> {
+fn place(text: &str) -> Result<HostAndPort, Wrong> {
     let (host, port) = match text.rsplit_once(':') {
         // Within the brackets of an IPv6 address a colon does not set off a port.
         Some((_, port)) if port.contains(']') => (text, None),
@@ -260,7 +260,7 @@ fn unbracketed(host: &str) -> String {
 
 /// Puts the hosts and ports of the query in place of those of the authority.
 fn relocate(
-    places: &mut Vec<Place>,
+    places: &mut Vec<HostAndPort>,
     hosts: Option<&str>,
     ports: Option<&str>,
 ) -> Result<(), Wrong> {

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::addresses;
 use super::file::File;
-use super::problems::{Place, Problems, Report, Warning, shown};
+use super::problems::{ConfigPlace, Problems, Report, Warning, shown};
 use super::read::read;
 use super::settings::{Listen, Settings};
 use super::sources::Sources;
-use super::tree::{Entry, Kind, Node};
+use super::tree::{MapEntry, NodeKind, YamlNode};
 use super::validate;
 
 /// Where the configuration is: a file or none, and what flags and the environment put over it.
@@ -21,12 +21,12 @@ pub struct Loader {
 /// Values that stand above the file's, or below them.
 #[derive(Clone, Default)]
 pub struct Overrides {
-    above: Vec<Override>,
-    below: Vec<Override>,
+    above: Vec<FieldOverride>,
+    below: Vec<FieldOverride>,
 }
 
 #[derive(Clone)]
-struct Override {
+struct FieldOverride {
     path: String,
     text: String,
     origin: String,
@@ -49,7 +49,7 @@ impl Overrides {
     /// are those of the route that is implied where the file has none. `origin` is the name of the flag or
     /// the environment variable, for messages.
     pub fn set(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.above.push(Override {
+        self.above.push(FieldOverride {
             path: path.to_owned(),
             text: text.into(),
             origin: origin.to_owned(),
@@ -58,7 +58,7 @@ impl Overrides {
 
     /// Sets a field of the file by its path where nothing else does. `origin` as with [`Self::set`].
     pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.below.push(Override {
+        self.below.push(FieldOverride {
             path: path.to_owned(),
             text: text.into(),
             origin: origin.to_owned(),
@@ -91,7 +91,7 @@ impl Loader {
                 Err(error) => {
                     let mut report = Report::default();
                     let message = format!("the file cannot be read: {error}");
-                    report.error_at(Place::Nowhere, "", message, None);
+                    report.error_at(ConfigPlace::Nowhere, "", message, None);
                     return Err(Problems {
                         file: self.file.clone(),
                         list: report.finish(),
@@ -117,7 +117,7 @@ impl Loader {
 /// Checks a configuration that is given as text, and reads the certificates and keys that it names.
 pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
     let mut report = Report::default();
-    let tree = Node::parse(text, &mut report);
+    let tree = YamlNode::parse(text, &mut report);
     let settings = tree.and_then(|mut tree| {
         lay_over(&mut tree, overrides, &mut report);
         report.locate(tree.places());
@@ -138,20 +138,20 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
 }
 
 /// Puts flags and environment over the tree, and the route that is implied where none is written.
-fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
+fn lay_over(tree: &mut YamlNode, overrides: &Overrides, report: &mut Report) {
     let places = tree.places();
     report.locate(places.clone());
     for over in &overrides.below {
         if !places.contains_key(&over.path) {
-            tree.set(&over.path, &over.text, &Place::Nowhere);
+            tree.set(&over.path, &over.text, &ConfigPlace::Nowhere);
         } else if overrides.above.iter().all(|above| above.path != over.path) {
             unreachable_outside(tree, over, report);
         }
     }
     let has_routes = places.contains_key("routes");
-    let mut implied = vec![entry("path", "/{*path}", Place::Nowhere)];
+    let mut implied = vec![entry("path", "/{*path}", ConfigPlace::Nowhere)];
     for over in &overrides.above {
-        let place = Place::Named(over.origin.clone());
+        let place = ConfigPlace::Named(over.origin.clone());
         if IMPLIED.contains(&over.path.as_str()) {
             if has_routes {
                 let message = "the file has routes, and each says its own".to_owned();
@@ -172,21 +172,21 @@ fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
     }
     if !has_routes {
         if !implied.iter().any(|entry| entry.key == "resource") {
-            implied.push(entry("resource", "{path}", Place::Nowhere));
+            implied.push(entry("resource", "{path}", ConfigPlace::Nowhere));
         }
-        let route = Node {
-            place: Place::Nowhere,
-            kind: Kind::Map(implied),
+        let route = YamlNode {
+            place: ConfigPlace::Nowhere,
+            kind: NodeKind::Map(implied),
         };
-        let routes = Node {
-            place: Place::Nowhere,
-            kind: Kind::List(vec![route]),
+        let routes = YamlNode {
+            place: ConfigPlace::Nowhere,
+            kind: NodeKind::List(vec![route]),
         };
         add(
             tree,
-            Entry {
+            MapEntry {
                 key: "routes".to_owned(),
-                place: Place::Nowhere,
+                place: ConfigPlace::Nowhere,
                 value: routes,
             },
         );
@@ -194,7 +194,7 @@ fn lay_over(tree: &mut Node, overrides: &Overrides, report: &mut Report) {
 }
 
 /// Warns of a listener that the file puts on the loopback, where the environment of the image has it for all.
-fn unreachable_outside(tree: &Node, over: &Override, report: &mut Report) {
+fn unreachable_outside(tree: &YamlNode, over: &FieldOverride, report: &mut Report) {
     let loopback = |text: &str| {
         let listen = addresses::listen(text).ok();
         listen
@@ -214,12 +214,12 @@ fn unreachable_outside(tree: &Node, over: &Override, report: &mut Report) {
     }
 }
 
-fn entry(key: &str, text: &str, place: Place) -> Entry {
-    let value = Node {
+fn entry(key: &str, text: &str, place: ConfigPlace) -> MapEntry {
+    let value = YamlNode {
         place: place.clone(),
-        kind: Kind::Text(text.to_owned()),
+        kind: NodeKind::Text(text.to_owned()),
     };
-    Entry {
+    MapEntry {
         key: key.to_owned(),
         place,
         value,
@@ -227,10 +227,10 @@ fn entry(key: &str, text: &str, place: Place) -> Entry {
 }
 
 /// Adds a field to the tree, unless the file is no map at all.
-fn add(tree: &mut Node, entry: Entry) {
+fn add(tree: &mut YamlNode, entry: MapEntry) {
     match &mut tree.kind {
-        Kind::Map(entries) => entries.push(entry),
-        kind @ Kind::Null => *kind = Kind::Map(vec![entry]),
-        Kind::Text(_) | Kind::List(_) | Kind::Broken => {}
+        NodeKind::Map(entries) => entries.push(entry),
+        kind @ NodeKind::Null => *kind = NodeKind::Map(vec![entry]),
+        NodeKind::Text(_) | NodeKind::List(_) | NodeKind::Broken => {}
     }
 }

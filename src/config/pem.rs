@@ -15,7 +15,7 @@ use super::problems::{Report, Wrong};
 
 /// A certificate with its chain, and its key.
 #[derive(Clone)]
-pub struct Identity {
+pub struct TlsIdentity {
     pub key: Arc<CertifiedKey>,
     /// When the first of the chain ends, in seconds since 1970.
     pub expires: i64,
@@ -24,7 +24,7 @@ pub struct Identity {
 }
 
 /// Without the key.
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Identity")
             .field("expires", &self.expires)
@@ -37,7 +37,7 @@ pub(super) fn identity(
     (cert_at, cert_file): (&str, &Path),
     (key_at, key_file): (&str, &Path),
     report: &mut Report,
-) -> Option<Identity> {
+) -> Option<TlsIdentity> {
     let chain = taken(cert_at, cert_file, report, certificates);
     let key = taken(key_at, key_file, report, private_key);
     let chain = chain?;
@@ -68,7 +68,7 @@ pub(super) fn identity(
             return None;
         }
     };
-    Some(Identity {
+    Some(TlsIdentity {
         key: Arc::new(certified),
         expires,
         begins,

@@ -1,4 +1,4 @@
-//! [`Problem`]: what is wrong with a configuration, where, and what to do. All problems of a
+//! [`ConfigProblem`]: what is wrong with a configuration, where, and what to do. All problems of a
 //! configuration are collected before any is told, so that a person mends a file once and not ten
 //! times; [`Report`] is what the checks write to.
 
@@ -29,7 +29,7 @@ impl Severity {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ConfigPlace {
     /// A line of the file, from 1.
     Line(u64),
     /// A flag or an environment variable, by its name.
@@ -41,11 +41,11 @@ pub enum Place {
 
 /// One thing that is wrong or doubtful.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     pub severity: Severity,
     /// Where in the configuration: `routes[2].resource`. Empty: the whole of it.
     pub path: String,
-    pub place: Place,
+    pub place: ConfigPlace,
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
@@ -55,15 +55,15 @@ pub struct Problem {
 pub(super) type Wrong = (String, &'static str);
 
 /// A problem that does not keep the program from starting.
-pub type Warning = Problem;
+pub type Warning = ConfigProblem;
 
-impl Problem {
+impl ConfigProblem {
     /// The line in the file, if that is where it is.
     #[must_use]
     pub const fn line(&self) -> Option<u64> {
         match self.place {
-            Place::Line(line) => Some(line),
-            Place::Named(_) | Place::Nowhere => None,
+            ConfigPlace::Line(line) => Some(line),
+            ConfigPlace::Named(_) | ConfigPlace::Nowhere => None,
         }
     }
 
@@ -71,18 +71,18 @@ impl Problem {
     #[must_use]
     pub fn render(&self, file: Option<&Path>) -> String {
         let place = match (&self.place, file) {
-            (Place::Line(line), Some(file)) => format!("{}:{line}: ", file.display()),
-            (Place::Line(line), None) => format!("line {line}: "),
-            (Place::Named(name), _) => format!("{name}: "),
-            (Place::Nowhere, Some(file)) => format!("{}: ", file.display()),
-            (Place::Nowhere, None) => String::new(),
+            (ConfigPlace::Line(line), Some(file)) => format!("{}:{line}: ", file.display()),
+            (ConfigPlace::Line(line), None) => format!("line {line}: "),
+            (ConfigPlace::Named(name), _) => format!("{name}: "),
+            (ConfigPlace::Nowhere, Some(file)) => format!("{}: ", file.display()),
+            (ConfigPlace::Nowhere, None) => String::new(),
         };
         format!("{}: {place}{self}", self.severity.as_str())
     }
 }
 
 /// Path, message and hint, without the place.
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
@@ -101,7 +101,7 @@ pub struct Problems {
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
     /// In the order of the file; at least one is an error.
-    pub list: Vec<Problem>,
+    pub list: Vec<ConfigProblem>,
     /// What was read, as far as it got.
     pub sources: Sources,
 }
@@ -132,10 +132,10 @@ impl std::error::Error for Problems {}
 /// Collects problems, and knows where in the file each path is.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ConfigPlace>,
     /// Paths that have an error already: what follows from it is not told as well.
     broken: BTreeSet<String>,
-    list: Vec<Problem>,
+    list: Vec<ConfigProblem>,
     sources: Sources,
 }
 
@@ -151,7 +151,7 @@ impl Report {
     }
 
     /// Takes the places of everything that is written down.
-    pub fn locate(&mut self, places: BTreeMap<String, Place>) {
+    pub fn locate(&mut self, places: BTreeMap<String, ConfigPlace>) {
         self.places = places;
     }
 
@@ -164,9 +164,15 @@ impl Report {
     }
 
     /// An error at a place that the map of places does not have.
-    pub fn error_at(&mut self, place: Place, path: &str, message: String, hint: Option<String>) {
+    pub fn error_at(
+        &mut self,
+        place: ConfigPlace,
+        path: &str,
+        message: String,
+        hint: Option<String>,
+    ) {
         self.broken.insert(path.to_owned());
-        self.list.push(Problem {
+        self.list.push(ConfigProblem {
             severity: Severity::Error,
             path: masked(path),
             place,
@@ -185,11 +191,11 @@ impl Report {
     }
 
     /// Everything reported, in the order of the file.
-    pub fn finish(mut self) -> Vec<Problem> {
+    pub fn finish(mut self) -> Vec<ConfigProblem> {
         self.list.sort_by_key(|p| match p.place {
-            Place::Line(line) => (1, line),
-            Place::Named(_) => (0, 0),
-            Place::Nowhere => (2, 0),
+            ConfigPlace::Line(line) => (1, line),
+            ConfigPlace::Named(_) => (0, 0),
+            ConfigPlace::Nowhere => (2, 0),
         });
         self.list
     }
@@ -204,7 +210,7 @@ impl Report {
             self.broken.insert(path);
         }
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        self.list.push(Problem {
+        self.list.push(ConfigProblem {
             severity,
             path: shown,
             place,
@@ -214,7 +220,7 @@ impl Report {
     }
 
     /// The place of this path, or of what is nearest around it.
-    fn place(&self, path: &str) -> Place {
+    fn place(&self, path: &str) -> ConfigPlace {
         let mut path = path;
         loop {
             if let Some(place) = self.places.get(path) {
@@ -222,7 +228,7 @@ impl Report {
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = &path[..end],
-                None => return Place::Nowhere,
+                None => return ConfigPlace::Nowhere,
             }
         }
     }
@@ -272,14 +278,14 @@ mod tests {
     fn a_problem_is_placed_at_its_nearest_known_surrounding() {
         let mut report = Report::default();
         report.locate(BTreeMap::from([
-            ("routes".to_owned(), Place::Line(3)),
-            ("routes[0]".to_owned(), Place::Line(4)),
+            ("routes".to_owned(), ConfigPlace::Line(3)),
+            ("routes[0]".to_owned(), ConfigPlace::Line(4)),
         ]));
         report.error("routes[0].resource", "missing", "");
         report.error("store", "missing", "");
         let list = report.finish();
         assert_eq!(list[0].line(), Some(4));
-        assert_eq!(list[1].place, Place::Nowhere);
+        assert_eq!(list[1].place, ConfigPlace::Nowhere);
     }
 
     #[test]
@@ -306,10 +312,10 @@ mod tests {
 
     #[test]
     fn a_rendered_problem_says_where() {
-        let problem = Problem {
+        let problem = ConfigProblem {
             severity: Severity::Error,
             path: "listen".into(),
-            place: Place::Line(2),
+            place: ConfigPlace::Line(2),
             message: "no port".into(),
             hint: Some("write one".into()),
         };

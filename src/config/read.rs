@@ -14,13 +14,13 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::problems::{Place, Report, masked, nearest, shown};
-use super::tree::{Entry, Kind, Node, member};
+use super::problems::{ConfigPlace, Report, masked, nearest, shown};
+use super::tree::{MapEntry, NodeKind, YamlNode, member};
 
 /// Reads a tree. What cannot be taken is reported and left out.
-pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut Report) -> T {
+pub(super) fn read<T: DeserializeOwned + Default>(mut tree: YamlNode, report: &mut Report) -> T {
     loop {
-        let fault = match T::deserialize(Cursor {
+        let fault = match T::deserialize(NodeCursor {
             node: &tree,
             path: String::new(),
         }) {
@@ -29,11 +29,11 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut tree: Node, report: &mut R
         };
         let Spot { path, place } = fault.spot.unwrap_or_default();
         let (message, hint) = match fault.what {
-            What::Message(message) => match message.split_once('\n') {
+            ReadFaultKind::Message(message) => match message.split_once('\n') {
                 Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
                 None => (message, None),
             },
-            What::UnknownField { name, known } => {
+            ReadFaultKind::UnknownField { name, known } => {
                 let renamed = renamed(&path);
                 let meant = renamed.or_else(|| nearest(&name, known.iter().copied()));
                 let hint = match meant {
@@ -87,19 +87,19 @@ fn sibling(path: &str, name: &str) -> String {
 
 /// Why a value could not be taken.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ReadFault {
     spot: Option<Spot>,
-    what: What,
+    what: ReadFaultKind,
 }
 
 #[derive(Debug, Default)]
 struct Spot {
     path: String,
-    place: Place,
+    place: ConfigPlace,
 }
 
 #[derive(Debug)]
-enum What {
+enum ReadFaultKind {
     /// Behind the first line break: the hint.
     Message(String),
     UnknownField {
@@ -108,9 +108,9 @@ enum What {
     },
 }
 
-impl Fault {
+impl ReadFault {
     /// Notes where it happened, unless somebody further in knew better.
-    fn at(mut self, path: &str, place: &Place) -> Self {
+    fn at(mut self, path: &str, place: &ConfigPlace) -> Self {
         self.spot.get_or_insert_with(|| Spot {
             path: path.to_owned(),
             place: place.clone(),
@@ -121,23 +121,23 @@ impl Fault {
     fn message(text: String) -> Self {
         Self {
             spot: None,
-            what: What::Message(text),
+            what: ReadFaultKind::Message(text),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ReadFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
-            What::Message(text) => f.write_str(text),
-            What::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
+            ReadFaultKind::Message(text) => f.write_str(text),
+            ReadFaultKind::UnknownField { name, .. } => write!(f, "unknown field `{name}`"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ReadFault {}
 
-impl de::Error for Fault {
+impl de::Error for ReadFault {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::message(message.to_string())
     }
@@ -167,7 +167,7 @@ impl de::Error for Fault {
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
         Self {
             spot: None,
-            what: What::UnknownField {
+            what: ReadFaultKind::UnknownField {
                 name: name.to_owned(),
                 known,
             },
@@ -176,47 +176,47 @@ impl de::Error for Fault {
 }
 
 /// A node, and the way to it.
-struct Cursor<'a> {
-    node: &'a Node,
+struct NodeCursor<'a> {
+    node: &'a YamlNode,
     path: String,
 }
 
-impl Cursor<'_> {
-    fn text(&self, expected: &str) -> Result<&str, Fault> {
+impl NodeCursor<'_> {
+    fn text(&self, expected: &str) -> Result<&str, ReadFault> {
         let found = match &self.node.kind {
-            Kind::Text(text) => return Ok(text),
-            Kind::Null | Kind::Broken => "nothing",
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a map of fields",
+            NodeKind::Text(text) => return Ok(text),
+            NodeKind::Null | NodeKind::Broken => "nothing",
+            NodeKind::List(_) => "a list",
+            NodeKind::Map(_) => "a map of fields",
         };
         Err(self.fault(format!("expected {expected}, found {found}")))
     }
 
-    fn fault(&self, message: String) -> Fault {
-        Fault::message(message).at(&self.path, &self.node.place)
+    fn fault(&self, message: String) -> ReadFault {
+        ReadFault::message(message).at(&self.path, &self.node.place)
     }
 
-    fn number<T: std::str::FromStr>(&self) -> Result<T, Fault> {
+    fn number<T: std::str::FromStr>(&self) -> Result<T, ReadFault> {
         let text = self.text("a whole number")?;
         text.parse()
             .map_err(|_| self.fault(format!("expected a whole number, found {}", shown(text))))
     }
 }
 
-impl<'de> Deserializer<'de> for Cursor<'_> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for NodeCursor<'_> {
+    type Error = ReadFault;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         let Self { node, path } = self;
         let result = match &node.kind {
-            Kind::Null | Kind::Broken => visitor.visit_unit(),
-            Kind::Text(text) => visitor.visit_str(text),
-            Kind::List(items) => visitor.visit_seq(Items {
+            NodeKind::Null | NodeKind::Broken => visitor.visit_unit(),
+            NodeKind::Text(text) => visitor.visit_str(text),
+            NodeKind::List(items) => visitor.visit_seq(Items {
                 nodes: items,
                 next: 0,
                 path: &path,
             }),
-            Kind::Map(entries) => visitor.visit_map(Members {
+            NodeKind::Map(entries) => visitor.visit_map(NodeMembers {
                 entries,
                 next: 0,
                 place: &node.place,
@@ -226,14 +226,14 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         result.map_err(|fault| fault.at(&path, &node.place))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         match self.node.kind {
-            Kind::Null | Kind::Broken => visitor.visit_none(),
-            Kind::Text(_) | Kind::List(_) | Kind::Map(_) => visitor.visit_some(self),
+            NodeKind::Null | NodeKind::Broken => visitor.visit_none(),
+            NodeKind::Text(_) | NodeKind::List(_) | NodeKind::Map(_) => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         match self.text("true or false")? {
             "true" => visitor.visit_bool(true),
             "false" => visitor.visit_bool(false),
@@ -241,11 +241,11 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         }
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         visitor.visit_u64(self.number()?)
     }
 
-    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         visitor.visit_u16(self.number()?)
     }
 
@@ -254,9 +254,9 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         _name: &'static str,
         known: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadFault> {
         let text = self.text(&format!("one of: {}", known.join(", ")))?;
-        let variant: StrDeserializer<'_, Fault> = text.into_deserializer();
+        let variant: StrDeserializer<'_, ReadFault> = text.into_deserializer();
         visitor
             .visit_enum(variant)
             .map_err(|fault| fault.at(&self.path, &self.node.place))
@@ -266,7 +266,7 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadFault> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -276,9 +276,9 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, ReadFault> {
         match self.node.kind {
-            Kind::List(_) => Err(self.fault("expected a map of fields, found a list".into())),
+            NodeKind::List(_) => Err(self.fault("expected a map of fields, found a list".into())),
             _ => self.deserialize_any(visitor),
         }
     }
@@ -290,18 +290,18 @@ impl<'de> Deserializer<'de> for Cursor<'_> {
 }
 
 struct Items<'a> {
-    nodes: &'a [Node],
+    nodes: &'a [YamlNode],
     next: usize,
     path: &'a str,
 }
 
 impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Fault;
+    type Error = ReadFault;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Fault> {
+    ) -> Result<Option<S::Value>, ReadFault> {
         let Some(node) = self.nodes.get(self.next) else {
             return Ok(None);
         };
@@ -311,37 +311,37 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-struct Members<'a> {
-    entries: &'a [Entry],
+struct NodeMembers<'a> {
+    entries: &'a [MapEntry],
     next: usize,
-    place: &'a Place,
+    place: &'a ConfigPlace,
     path: &'a str,
 }
 
-impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = Fault;
+impl<'de> MapAccess<'de> for NodeMembers<'_> {
+    type Error = ReadFault;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Fault> {
-        while matches!(self.entries.get(self.next), Some(e) if matches!(e.value.kind, Kind::Broken))
+    ) -> Result<Option<S::Value>, ReadFault> {
+        while matches!(self.entries.get(self.next), Some(e) if matches!(e.value.kind, NodeKind::Broken))
         {
             self.next += 1;
         }
         let Some(entry) = self.entries.get(self.next) else {
             return Ok(None);
         };
-        let key: StrDeserializer<'_, Fault> = entry.key.as_str().into_deserializer();
+        let key: StrDeserializer<'_, ReadFault> = entry.key.as_str().into_deserializer();
         seed.deserialize(key)
             .map(Some)
             .map_err(|fault| fault.at(&member(self.path, &entry.key), &entry.place))
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadFault> {
         let Some(entry) = self.entries.get(self.next) else {
             return Err(
-                Fault::message("a value was asked for without its key".to_owned())
+                ReadFault::message("a value was asked for without its key".to_owned())
                     .at(self.path, self.place),
             );
         };
@@ -354,10 +354,10 @@ impl<'de> MapAccess<'de> for Members<'_> {
 /// place is noted here.
 fn hand_over<'de, S: DeserializeSeed<'de>>(
     seed: S,
-    node: &Node,
+    node: &YamlNode,
     path: &str,
-) -> Result<S::Value, Fault> {
-    let cursor = Cursor {
+) -> Result<S::Value, ReadFault> {
+    let cursor = NodeCursor {
         node,
         path: path.to_owned(),
     };
@@ -394,9 +394,9 @@ mod tests {
         Second,
     }
 
-    fn load(text: &str) -> (Sample, Vec<super::super::Problem>) {
+    fn load(text: &str) -> (Sample, Vec<super::super::ConfigProblem>) {
         let mut report = Report::default();
-        let tree = Node::parse(text, &mut report).expect("it is YAML");
+        let tree = YamlNode::parse(text, &mut report).expect("it is YAML");
         let sample = read(tree, &mut report);
         (sample, report.finish())
     }

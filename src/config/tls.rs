@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::checks::positive;
-use super::pem::{self, Identity};
+use super::pem::{self, TlsIdentity};
 use super::problems::{Report, shown};
 use super::settings::UpstreamUrl;
 use super::tls_settings::{
@@ -229,7 +229,7 @@ fn pair(
     at: &str,
     (cert, key): (Option<&Path>, Option<&Path>),
     report: &mut Report,
-) -> Option<Identity> {
+) -> Option<TlsIdentity> {
     let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
     for (at, file, what) in [
         (&cert_at, cert, "the certificate"),

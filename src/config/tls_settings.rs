@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::pem::Identity;
+use super::pem::TlsIdentity;
 
 /// TLS of the data port, ready to be used.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ pub struct UpstreamTlsSettings {
     /// `None`: the system's.
     pub roots: Option<Arc<RootCertStore>>,
     /// What the proxy shows.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// `None`: the URL's host.
     pub server_name: Option<ServerName<'static>>,
 }

@@ -1,4 +1,4 @@
-//! [`Node`]: the configuration as it was written, before anybody has asked what it means: maps,
+//! [`YamlNode`]: the configuration as it was written, before anybody has asked what it means: maps,
 //! lists and texts, each with its line.
 //!
 //! Scalars stay the text that was written (`1.10` stays `1.10`, `off` is no boolean); what a text
@@ -12,40 +12,40 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::problems::{Place, Report, masked};
+use super::problems::{ConfigPlace, Report, masked};
 
 /// A value, and where it is written.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub place: Place,
-    pub kind: Kind,
+pub(super) struct YamlNode {
+    pub place: ConfigPlace,
+    pub kind: NodeKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Null,
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// In the order of the file.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
     /// Reported already; to be passed over.
     Broken,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct MapEntry {
     pub key: String,
     /// Where the key is.
-    pub place: Place,
-    pub value: Node,
+    pub place: ConfigPlace,
+    pub value: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// What a file with nothing in it holds.
     pub const fn empty() -> Self {
         Self {
-            place: Place::Nowhere,
-            kind: Kind::Null,
+            place: ConfigPlace::Nowhere,
+            kind: NodeKind::Null,
         }
     }
 
@@ -70,7 +70,7 @@ impl Node {
             Err(error) => {
                 let place = error
                     .location()
-                    .map_or(Place::Nowhere, |l| Place::Line(l.line()));
+                    .map_or(ConfigPlace::Nowhere, |l| ConfigPlace::Line(l.line()));
                 // A snippet or a value could hold a password: only what the parser says itself.
                 let message = format!("this is not valid YAML: {}", error.without_snippet());
                 report.error_at(place, "", message, None);
@@ -81,16 +81,16 @@ impl Node {
 
     /// Sets the text at a path of map keys (`store.url`), making maps on the way where nothing is. What
     /// is there and no map stays, to be told as the problem that it is.
-    pub fn set(&mut self, path: &str, text: &str, place: &Place) {
+    pub fn set(&mut self, path: &str, text: &str, place: &ConfigPlace) {
         let mut node = self;
         for key in path.split('.') {
-            if matches!(node.kind, Kind::Null) {
+            if matches!(node.kind, NodeKind::Null) {
                 *node = Self {
                     place: place.clone(),
-                    kind: Kind::Map(Vec::new()),
+                    kind: NodeKind::Map(Vec::new()),
                 };
             }
-            let Kind::Map(entries) = &mut node.kind else {
+            let NodeKind::Map(entries) = &mut node.kind else {
                 return;
             };
             let index = entries
@@ -99,9 +99,9 @@ impl Node {
                 .unwrap_or_else(|| {
                     let value = Self {
                         place: place.clone(),
-                        kind: Kind::Null,
+                        kind: NodeKind::Null,
                     };
-                    entries.push(Entry {
+                    entries.push(MapEntry {
                         key: key.to_owned(),
                         place: place.clone(),
                         value,
@@ -112,7 +112,7 @@ impl Node {
         }
         *node = Self {
             place: place.clone(),
-            kind: Kind::Text(text.to_owned()),
+            kind: NodeKind::Text(text.to_owned()),
         };
     }
 
@@ -120,13 +120,13 @@ impl Node {
     pub fn text_at(&self, path: &str) -> Option<&str> {
         let mut node = self;
         for step in path.split('.') {
-            let Kind::Map(entries) = &node.kind else {
+            let NodeKind::Map(entries) = &node.kind else {
                 return None;
             };
             node = &entries.iter().find(|entry| entry.key == step)?.value;
         }
         match &node.kind {
-            Kind::Text(text) => Some(text),
+            NodeKind::Text(text) => Some(text),
             _ => None,
         }
     }
@@ -136,7 +136,7 @@ impl Node {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
         let mut node = self;
         for step in parent.split('.').filter(|step| !step.is_empty()) {
-            let Kind::Map(entries) = &mut node.kind else {
+            let NodeKind::Map(entries) = &mut node.kind else {
                 return;
             };
             let Some(entry) = entries.iter_mut().find(|entry| entry.key == step) else {
@@ -144,35 +144,35 @@ impl Node {
             };
             node = &mut entry.value;
         }
-        if let Kind::Map(entries) = &mut node.kind {
+        if let NodeKind::Map(entries) = &mut node.kind {
             entries.retain(|entry| entry.key != key);
         }
     }
 
     /// The place of everything in it, by path. A map's value is placed at its key.
-    pub fn places(&self) -> BTreeMap<String, Place> {
+    pub fn places(&self) -> BTreeMap<String, ConfigPlace> {
         let mut places = BTreeMap::new();
         self.gather("", &mut places);
         places
     }
 
-    fn gather(&self, path: &str, places: &mut BTreeMap<String, Place>) {
+    fn gather(&self, path: &str, places: &mut BTreeMap<String, ConfigPlace>) {
         match &self.kind {
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     let path = member(path, &entry.key);
                     entry.value.gather(&path, places);
                     places.insert(path, entry.place.clone());
                 }
             }
-            Kind::List(items) => {
+            NodeKind::List(items) => {
                 for (i, item) in items.iter().enumerate() {
                     let path = format!("{path}[{i}]");
                     item.gather(&path, places);
                     places.insert(path, item.place.clone());
                 }
             }
-            Kind::Null | Kind::Text(_) | Kind::Broken => {}
+            NodeKind::Null | NodeKind::Text(_) | NodeKind::Broken => {}
         }
     }
 
@@ -181,22 +181,22 @@ impl Node {
     pub fn cross_out(&mut self, path: &str) -> bool {
         if path.is_empty() {
             return !matches!(
-                std::mem::replace(&mut self.kind, Kind::Broken),
-                Kind::Broken
+                std::mem::replace(&mut self.kind, NodeKind::Broken),
+                NodeKind::Broken
             );
         }
         match &mut self.kind {
-            Kind::Map(entries) => entries.iter_mut().any(|entry| {
+            NodeKind::Map(entries) => entries.iter_mut().any(|entry| {
                 path.strip_prefix(&*spelled(&entry.key))
                     .and_then(step)
                     .is_some_and(|rest| entry.value.cross_out(rest))
             }),
-            Kind::List(items) => items.iter_mut().enumerate().any(|(i, item)| {
+            NodeKind::List(items) => items.iter_mut().enumerate().any(|(i, item)| {
                 path.strip_prefix(&format!("[{i}]"))
                     .and_then(step)
                     .is_some_and(|rest| item.cross_out(rest))
             }),
-            Kind::Null | Kind::Text(_) | Kind::Broken => false,
+            NodeKind::Null | NodeKind::Text(_) | NodeKind::Broken => false,
         }
     }
 }
@@ -240,12 +240,12 @@ enum Raw {
 }
 
 /// Makes nodes of raw values, and reports keys that come twice.
-fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> Node {
-    let place = Place::Line(raw.referenced.line());
+fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> YamlNode {
+    let place = ConfigPlace::Line(raw.referenced.line());
     let span = raw.defined.span();
     let kind = match raw.value {
-        Raw::Null => Kind::Null,
-        Raw::Text(text) => Kind::Text(text),
+        Raw::Null => NodeKind::Null,
+        Raw::Text(text) => NodeKind::Text(text),
         Raw::Plain(parsed) => {
             let written = span
                 .byte_offset()
@@ -254,9 +254,9 @@ fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> No
                     let start = usize::try_from(start).ok()?;
                     source.get(start..start + usize::try_from(len).ok()?)
                 });
-            Kind::Text(written.map_or(parsed, |text| text.trim().to_owned()))
+            NodeKind::Text(written.map_or(parsed, |text| text.trim().to_owned()))
         }
-        Raw::List(items) => Kind::List(
+        Raw::List(items) => NodeKind::List(
             items
                 .into_iter()
                 .enumerate()
@@ -264,13 +264,13 @@ fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> No
                 .collect(),
         ),
         Raw::Map(members) => {
-            let mut entries: Vec<Entry> = Vec::new();
+            let mut entries: Vec<MapEntry> = Vec::new();
             for (key, value) in members {
-                let place = Place::Line(key.referenced.line());
+                let place = ConfigPlace::Line(key.referenced.line());
                 let key = key.value;
                 let path = member(path, &key);
                 if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                    let Place::Line(line) = first.place else {
+                    let ConfigPlace::Line(line) = first.place else {
                         continue;
                     };
                     let message = format!(
@@ -281,12 +281,12 @@ fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> No
                     continue;
                 }
                 let value = plant(value, &path, source, report);
-                entries.push(Entry { key, place, value });
+                entries.push(MapEntry { key, place, value });
             }
-            Kind::Map(entries)
+            NodeKind::Map(entries)
         }
     };
-    Node { place, kind }
+    YamlNode { place, kind }
 }
 
 impl<'de> Deserialize<'de> for Raw {
@@ -361,14 +361,14 @@ impl<'de> Visitor<'de> for RawVisitor {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> (Option<Node>, Vec<super::super::Problem>) {
+    fn parse(text: &str) -> (Option<YamlNode>, Vec<super::super::ConfigProblem>) {
         let mut report = Report::default();
-        let node = Node::parse(text, &mut report);
+        let node = YamlNode::parse(text, &mut report);
         (node, report.finish())
     }
 
-    fn text_at(node: &Node, key: &str) -> String {
-        let Kind::Map(entries) = &node.kind else {
+    fn text_at(node: &YamlNode, key: &str) -> String {
+        let NodeKind::Map(entries) = &node.kind else {
             panic!("{node:?} is no map")
         };
         let entry = entries
@@ -376,7 +376,7 @@ mod tests {
             .find(|entry| entry.key == key)
             .expect("the key is there");
         match &entry.value.kind {
-            Kind::Text(text) => text.clone(),
+            NodeKind::Text(text) => text.clone(),
             other => panic!("{other:?} is no text"),
         }
     }
@@ -405,10 +405,10 @@ mod tests {
     fn everything_has_its_line() {
         let (node, _) = parse("a:\n  b: 1\n  c:\n    - x\n    - y: 2\n");
         let places = node.expect("it is YAML").places();
-        assert_eq!(places["a"], Place::Line(1));
-        assert_eq!(places["a.b"], Place::Line(2));
-        assert_eq!(places["a.c[0]"], Place::Line(4));
-        assert_eq!(places["a.c[1].y"], Place::Line(5));
+        assert_eq!(places["a"], ConfigPlace::Line(1));
+        assert_eq!(places["a.b"], ConfigPlace::Line(2));
+        assert_eq!(places["a.c[0]"], ConfigPlace::Line(4));
+        assert_eq!(places["a.c[1].y"], ConfigPlace::Line(5));
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
             let (node, problems) = parse(text);
             assert_eq!(problems.len(), 0, "{text:?}");
             let node = node.expect("it is YAML");
-            assert_eq!(matches!(node.kind, Kind::Null), is_empty, "{text:?}");
+            assert_eq!(matches!(node.kind, NodeKind::Null), is_empty, "{text:?}");
         }
     }
 
@@ -448,10 +448,10 @@ mod tests {
 
     #[test]
     fn a_path_can_be_set_and_crossed_out() {
-        let mut node = Node::empty();
-        node.set("a.b", "1", &Place::Named("--b".into()));
-        node.set("a.c", "2", &Place::Named("--c".into()));
-        assert_eq!(node.places()["a.b"], Place::Named("--b".into()));
+        let mut node = YamlNode::empty();
+        node.set("a.b", "1", &ConfigPlace::Named("--b".into()));
+        node.set("a.c", "2", &ConfigPlace::Named("--c".into()));
+        assert_eq!(node.places()["a.b"], ConfigPlace::Named("--b".into()));
         assert!(node.cross_out("a.b"));
         assert!(!node.cross_out("a.x"));
         assert!(!node.cross_out("a.b"), "it is crossed out already");
@@ -464,15 +464,18 @@ mod tests {
         let (node, _) = parse("a:\n  b: 1\na.b: 2\n'': 3\n'a[0]': 4\n");
         let mut node = node.expect("it is YAML");
         let places = node.places();
-        assert_eq!(places["a.b"], Place::Line(2));
-        assert_eq!(places["\"a.b\""], Place::Line(3));
-        assert_eq!(places["\"\""], Place::Line(4));
+        assert_eq!(places["a.b"], ConfigPlace::Line(2));
+        assert_eq!(places["\"a.b\""], ConfigPlace::Line(3));
+        assert_eq!(places["\"\""], ConfigPlace::Line(4));
         assert!(node.cross_out("\"a.b\""));
         assert!(node.cross_out("\"\""));
         assert!(node.cross_out("\"a[0]\""));
-        let Kind::Map(entries) = &node.kind else {
+        let NodeKind::Map(entries) = &node.kind else {
             panic!("{node:?} is no map")
         };
-        assert!(matches!(entries[0].value.kind, Kind::Map(_)), "{entries:?}");
+        assert!(
+            matches!(entries[0].value.kind, NodeKind::Map(_)),
+            "{entries:?}"
+        );
     }
 }

@@ -258,9 +258,9 @@ fn text<'de, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,
 ) -> Result<String, D::Error> {
-    struct Text(&'static str);
+    struct TextVisitor(&'static str);
 
-    impl Visitor<'_> for Text {
+    impl Visitor<'_> for TextVisitor {
         type Value = String;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,7 +272,7 @@ fn text<'de, D: Deserializer<'de>>(
         }
     }
 
-    deserializer.deserialize_str(Text(expected))
+    deserializer.deserialize_str(TextVisitor(expected))
 }
 
 #[cfg(test)]

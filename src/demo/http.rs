@@ -13,16 +13,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 /// A JSON answer, with a line end for readers at a terminal.
-pub struct Reply(pub StatusCode, pub Value);
+pub struct JsonReply(pub StatusCode, pub Value);
 
-impl Reply {
+impl JsonReply {
     /// A refusal with its reason.
     pub fn error(status: StatusCode, reason: &str) -> Self {
         Self(status, json!({ "error": reason }))
     }
 }
 
-impl IntoResponse for Reply {
+impl IntoResponse for JsonReply {
     fn into_response(self) -> Response {
         let Self(status, body) = self;
         let kind = [(header::CONTENT_TYPE, "application/json")];
@@ -34,18 +34,18 @@ impl IntoResponse for Reply {
 pub struct JsonBody(pub Value);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
-    type Rejection = Reply;
+    type Rejection = JsonReply;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Reply> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, JsonReply> {
         let body = Bytes::from_request(request, state)
             .await
-            .map_err(|rejection| Reply::error(rejection.status(), &rejection.body_text()))?;
+            .map_err(|rejection| JsonReply::error(rejection.status(), &rejection.body_text()))?;
         if body.is_empty() {
             return Ok(Self(Value::Null));
         }
         serde_json::from_slice(&body).map(Self).map_err(|error| {
             let reason = format!("the body is not JSON: {error}");
-            Reply::error(StatusCode::BAD_REQUEST, &reason)
+            JsonReply::error(StatusCode::BAD_REQUEST, &reason)
         })
     }
 }

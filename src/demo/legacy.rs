@@ -9,7 +9,7 @@
 //! | `GET /journal` | what arrived and what took effect, in order |
 //!
 //! The demo can tell it to stall an arriving request ([`Legacy::hold`]); people can, with
-//! `X-Demo-Stall: SECONDS`. The stall lies where it hurts: after the request has arrived whole and
+//! `X-Demo-StallHandle: SECONDS`. The stall lies where it hurts: after the request has arrived whole and
 //! before it takes effect.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::http::{JsonBody, Reply, Server};
+use super::http::{JsonBody, JsonReply, Server};
 
 /// What each account holds at the start of a story.
 pub const OPENING_BALANCE: i64 = 100;
@@ -48,7 +48,7 @@ struct Books {
 }
 
 /// Short sections, never across an await: every effect is one of them.
-type Shared = Arc<Mutex<Books>>;
+type SharedBooks = Arc<Mutex<Books>>;
 
 struct Gate {
     arrived: oneshot::Sender<()>,
@@ -56,12 +56,12 @@ struct Gate {
 }
 
 /// The demo's end of a stall.
-pub struct Hold {
+pub struct StallHandle {
     arrived: oneshot::Receiver<()>,
     release: oneshot::Sender<()>,
 }
 
-impl Hold {
+impl StallHandle {
     /// Waits until the request has arrived whole and stands still.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Hold {
 /// The legacy API, running.
 pub struct Legacy {
     server: Server,
-    books: Shared,
+    books: SharedBooks,
 }
 
 impl Legacy {
@@ -106,11 +106,11 @@ impl Legacy {
     }
 
     /// Stalls the next request of this method and path when it has arrived.
-    pub fn hold(&self, method: &Method, path: &str) -> Hold {
+    pub fn hold(&self, method: &Method, path: &str) -> StallHandle {
         let (arrived, on_arrival) = oneshot::channel();
         let (let_go, release) = oneshot::channel();
         lock(&self.books).hold = Some((format!("{method} {path}"), Gate { arrived, release }));
-        Hold {
+        StallHandle {
             arrived: on_arrival,
             release: let_go,
         }
@@ -136,7 +136,7 @@ fn lock(books: &Mutex<Books>) -> std::sync::MutexGuard<'_, Books> {
     books.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn routes(books: Shared) -> Router {
+fn routes(books: SharedBooks) -> Router {
     Router::new()
         .route("/journal", get(journal))
         .route("/accounts/{id}", get(account))
@@ -146,48 +146,56 @@ fn routes(books: Shared) -> Router {
         .with_state(books)
 }
 
-async fn journal(State(books): State<Shared>) -> Reply {
-    Reply(StatusCode::OK, json!(lock(&books).journal))
+async fn journal(State(books): State<SharedBooks>) -> JsonReply {
+    JsonReply(StatusCode::OK, json!(lock(&books).journal))
 }
 
-async fn account(State(books): State<Shared>, Path(id): Path<String>) -> Reply {
+async fn account(State(books): State<SharedBooks>, Path(id): Path<String>) -> JsonReply {
     let books = lock(&books);
     let Some(account) = books.accounts.get(&id) else {
         return missing();
     };
     let shown = json!({ "balance": account.balance, "ledger": account.ledger });
-    Reply(StatusCode::OK, shown)
+    JsonReply(StatusCode::OK, shown)
 }
 
-async fn order(State(books): State<Shared>, Path(id): Path<String>) -> Reply {
+async fn order(State(books): State<SharedBooks>, Path(id): Path<String>) -> JsonReply {
     let order = lock(&books).orders.get(&id).cloned();
-    order.map_or_else(missing, |order| Reply(StatusCode::OK, order))
+    order.map_or_else(missing, |order| JsonReply(StatusCode::OK, order))
 }
 
-async fn charge(State(books): State<Shared>, Path(id): Path<String>, write: Write) -> Reply {
+async fn charge(
+    State(books): State<SharedBooks>,
+    Path(id): Path<String>,
+    write: Write,
+) -> JsonReply {
     write.arrive(&books).await;
     let Some(amount) = write.body["amount"].as_i64() else {
         let reason = "a charge needs an integer `amount`";
-        return Reply::error(StatusCode::BAD_REQUEST, reason);
+        return JsonReply::error(StatusCode::BAD_REQUEST, reason);
     };
     let mut books = lock(&books);
     books.journal.push(format!("{}: took effect", write.by));
     let account = books.accounts.entry(id).or_default();
     account.balance = account.balance.saturating_sub(amount);
     account.ledger.push(write.body);
-    Reply(StatusCode::CREATED, json!({ "balance": account.balance }))
+    JsonReply(StatusCode::CREATED, json!({ "balance": account.balance }))
 }
 
-async fn overwrite(State(books): State<Shared>, Path(id): Path<String>, write: Write) -> Reply {
+async fn overwrite(
+    State(books): State<SharedBooks>,
+    Path(id): Path<String>,
+    write: Write,
+) -> JsonReply {
     write.arrive(&books).await;
     let mut books = lock(&books);
     books.journal.push(format!("{}: took effect", write.by));
     books.orders.insert(id, write.body.clone());
-    Reply(StatusCode::OK, write.body)
+    JsonReply(StatusCode::OK, write.body)
 }
 
-fn missing() -> Reply {
-    Reply::error(StatusCode::NOT_FOUND, "no such thing here")
+fn missing() -> JsonReply {
+    JsonReply::error(StatusCode::NOT_FOUND, "no such thing here")
 }
 
 /// A write that has arrived whole.
@@ -202,9 +210,9 @@ struct Write {
 }
 
 impl<S: Send + Sync> FromRequest<S> for Write {
-    type Rejection = Reply;
+    type Rejection = JsonReply;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Reply> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, JsonReply> {
         let line = format!("{} {}", request.method(), request.uri().path());
         let asked = request.headers().get("x-demo-stall");
         let seconds = asked.and_then(|value| value.to_str().ok()?.parse().ok());

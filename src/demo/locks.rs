@@ -19,7 +19,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::http::{JsonBody, Reply, Server};
+use super::http::{JsonBody, JsonReply, Server};
 
 /// The grants before the demo: the first token it gives is 41.
 const GRANTED_BEFORE: u64 = 40;
@@ -28,7 +28,7 @@ const GRANTED_BEFORE: u64 = 40;
 const LONGEST_TTL: Duration = Duration::from_hours(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Lease {
+struct LockLease {
     owner: String,
     token: u64,
     ttl: Duration,
@@ -37,14 +37,14 @@ struct Lease {
 
 /// All locks. Pure: the time is passed in.
 #[derive(Default)]
-struct Table {
-    held: BTreeMap<String, Lease>,
+struct LockTable {
+    held: BTreeMap<String, LockLease>,
     /// Per lock, and never taken back with a lease: that is what makes it a fencing token.
     granted: BTreeMap<String, u64>,
 }
 
-impl Table {
-    fn holder(&mut self, name: &str, now: Instant) -> Option<&mut Lease> {
+impl LockTable {
+    fn holder(&mut self, name: &str, now: Instant) -> Option<&mut LockLease> {
         self.held.get_mut(name).filter(|lease| now < lease.ends)
     }
 
@@ -55,7 +55,7 @@ impl Table {
         owner: &str,
         ttl: Duration,
         now: Instant,
-    ) -> Result<u64, Lease> {
+    ) -> Result<u64, LockLease> {
         if let Some(lease) = self.holder(name, now) {
             return Err(lease.clone());
         }
@@ -65,7 +65,7 @@ impl Table {
             .or_insert(GRANTED_BEFORE);
         *granted += 1;
         let token = *granted;
-        let lease = Lease {
+        let lease = LockLease {
             owner: owner.to_owned(),
             token,
             ttl,
@@ -99,11 +99,11 @@ impl Table {
 /// The lock service, running.
 pub struct LockService {
     server: Server,
-    table: Shared,
+    table: SharedLocks,
 }
 
 /// Short sections, never across an await.
-type Shared = Arc<Mutex<Table>>;
+type SharedLocks = Arc<Mutex<LockTable>>;
 
 impl LockService {
     /// Starts it on a free loopback port.
@@ -111,7 +111,7 @@ impl LockService {
     /// # Errors
     /// No port could be bound.
     pub async fn start() -> anyhow::Result<Self> {
-        let table = Arc::new(Mutex::new(Table::default()));
+        let table = Arc::new(Mutex::new(LockTable::default()));
         let server = Server::start(routes(Arc::clone(&table))).await?;
         Ok(Self { server, table })
     }
@@ -123,86 +123,86 @@ impl LockService {
     /// Forgets every lease and every grant: what a real lock service must never do, and what lets
     /// each story start with 41.
     pub fn reset(&self) {
-        *lock(&self.table) = Table::default();
+        *lock(&self.table) = LockTable::default();
     }
 }
 
-fn lock(table: &Mutex<Table>) -> std::sync::MutexGuard<'_, Table> {
+fn lock(table: &Mutex<LockTable>) -> std::sync::MutexGuard<'_, LockTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn routes(table: Shared) -> Router {
+fn routes(table: SharedLocks) -> Router {
     let lock = get(show).post(acquire).put(renew).delete(release);
     Router::new()
         .route("/locks/{name}", lock)
-        .fallback(async || Reply::error(StatusCode::NOT_FOUND, "try /locks/NAME"))
+        .fallback(async || JsonReply::error(StatusCode::NOT_FOUND, "try /locks/NAME"))
         .with_state(table)
 }
 
-async fn show(State(table): State<Shared>, Path(name): Path<String>) -> Reply {
+async fn show(State(table): State<SharedLocks>, Path(name): Path<String>) -> JsonReply {
     let now = Instant::now();
     match lock(&table).holder(&name, now) {
-        Some(lease) => Reply(StatusCode::OK, shown(lease, now)),
-        None => Reply::error(StatusCode::NOT_FOUND, "nobody holds it"),
+        Some(lease) => JsonReply(StatusCode::OK, shown(lease, now)),
+        None => JsonReply::error(StatusCode::NOT_FOUND, "nobody holds it"),
     }
 }
 
 async fn acquire(
-    State(table): State<Shared>,
+    State(table): State<SharedLocks>,
     Path(name): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Reply, Reply> {
+) -> Result<JsonReply, JsonReply> {
     let (owner, now) = (owner(&body)?, Instant::now());
     let ttl = Duration::from_millis(body["ttl_ms"].as_u64().unwrap_or(10_000)).min(LONGEST_TTL);
     Ok(match lock(&table).acquire(&name, owner, ttl, now) {
         Ok(token) => {
             let grant = json!({ "token": token.to_string(), "ttl_ms": millis(ttl) });
-            Reply(StatusCode::CREATED, grant)
+            JsonReply(StatusCode::CREATED, grant)
         }
-        Err(lease) => Reply(StatusCode::CONFLICT, shown(&lease, now)),
+        Err(lease) => JsonReply(StatusCode::CONFLICT, shown(&lease, now)),
     })
 }
 
 async fn renew(
-    State(table): State<Shared>,
+    State(table): State<SharedLocks>,
     Path(name): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Reply, Reply> {
+) -> Result<JsonReply, JsonReply> {
     let (owner, token) = (owner(&body)?, token(&body)?);
     let held = lock(&table).renew(&name, owner, token, Instant::now());
     Ok(held_or_lost(held, token))
 }
 
 async fn release(
-    State(table): State<Shared>,
+    State(table): State<SharedLocks>,
     Path(name): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Reply, Reply> {
+) -> Result<JsonReply, JsonReply> {
     let (owner, token) = (owner(&body)?, token(&body)?);
     let held = lock(&table).release(&name, owner, token, Instant::now());
     Ok(held_or_lost(held, token))
 }
 
-fn owner(body: &Value) -> Result<&str, Reply> {
-    let missing = || Reply::error(StatusCode::BAD_REQUEST, "who asks? `owner` is missing");
+fn owner(body: &Value) -> Result<&str, JsonReply> {
+    let missing = || JsonReply::error(StatusCode::BAD_REQUEST, "who asks? `owner` is missing");
     body["owner"].as_str().ok_or_else(missing)
 }
 
-fn token(body: &Value) -> Result<u64, Reply> {
+fn token(body: &Value) -> Result<u64, JsonReply> {
     let token = body["token"].as_str().and_then(|text| text.parse().ok());
     let reason = "`token` is missing, or no string of digits";
-    token.ok_or_else(|| Reply::error(StatusCode::BAD_REQUEST, reason))
+    token.ok_or_else(|| JsonReply::error(StatusCode::BAD_REQUEST, reason))
 }
 
-fn held_or_lost(held: bool, token: u64) -> Reply {
+fn held_or_lost(held: bool, token: u64) -> JsonReply {
     if held {
-        Reply(StatusCode::OK, json!({ "token": token.to_string() }))
+        JsonReply(StatusCode::OK, json!({ "token": token.to_string() }))
     } else {
-        Reply::error(StatusCode::GONE, "the lease is lost")
+        JsonReply::error(StatusCode::GONE, "the lease is lost")
     }
 }
 
-fn shown(lease: &Lease, now: Instant) -> Value {
+fn shown(lease: &LockLease, now: Instant) -> Value {
     json!({
         "held_by": lease.owner,
         "token": lease.token.to_string(),
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_lease_holds_until_it_ends_and_every_grant_has_a_larger_token() {
-        let mut table = Table::default();
+        let mut table = LockTable::default();
         let start = Instant::now();
         assert_eq!(table.acquire("x", "A", TTL, start), Ok(41));
         let held = table
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn renewing_extends_and_a_lost_lease_cannot_be_renewed_or_released() {
-        let mut table = Table::default();
+        let mut table = LockTable::default();
         let start = Instant::now();
         assert_eq!(table.acquire("x", "A", TTL, start), Ok(41));
         assert!(table.renew("x", "A", 41, start + TTL / 2));

@@ -30,7 +30,7 @@ use world::World;
 
 /// The command line of `fencepost demo`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DemoArgs {
+pub struct DemoOptions {
     /// Leave everything running until Ctrl-C.
     pub keep: bool,
 }
@@ -43,7 +43,7 @@ const STORY: Duration = Duration::from_secs(40);
 ///
 /// # Errors
 /// Something could not be started; each says what.
-pub async fn run(args: DemoArgs) -> anyhow::Result<bool> {
+pub async fn run(args: DemoOptions) -> anyhow::Result<bool> {
     let mut end = EndSignals::new()?;
     // Dropped last: the directory goes when nothing uses it any more.
     let dir = TempDir::new()?;

@@ -11,7 +11,7 @@ use axum::extract::State;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::http::{Reply, Server};
+use super::http::{JsonReply, Server};
 
 struct Naive {
     /// `http://host:port`
@@ -41,36 +41,42 @@ async fn handle(
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Reply, Reply> {
+) -> Result<JsonReply, JsonReply> {
     naive.check(&headers, uri.path())?;
     naive.forward(method, uri.path(), body).await
 }
 
 impl Naive {
     /// Raises the mark, or says why not.
-    fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), Reply> {
+    fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), JsonReply> {
         let token = headers.get("x-fencing-token");
         let token: Option<u64> = token.and_then(|value| value.to_str().ok()?.parse().ok());
-        let required = || Reply::error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
+        let required =
+            || JsonReply::error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
         let token = token.ok_or_else(required)?;
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = marks.entry(path.to_owned()).or_insert(token);
         if token < *mark {
             let reason = json!({ "error": "stale", "mark": mark.to_string() });
-            return Err(Reply(StatusCode::PRECONDITION_FAILED, reason));
+            return Err(JsonReply(StatusCode::PRECONDITION_FAILED, reason));
         }
         *mark = token;
         Ok(())
     }
 
-    async fn forward(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Reply> {
+    async fn forward(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<JsonReply, JsonReply> {
         let url = format!("{}{path}", self.upstream);
         let sent = self.http.request(method, url).body(body).send().await;
         let gone =
-            |error: reqwest::Error| Reply::error(StatusCode::BAD_GATEWAY, &error.to_string());
+            |error: reqwest::Error| JsonReply::error(StatusCode::BAD_GATEWAY, &error.to_string());
         let answer = sent.map_err(gone)?;
         let status = answer.status();
-        Ok(Reply(
+        Ok(JsonReply(
             status,
             answer.json::<Value>().await.unwrap_or(Value::Null),
         ))

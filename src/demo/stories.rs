@@ -13,7 +13,7 @@ use super::http_client::client;
 use super::legacy::OPENING_BALANCE;
 use super::naive;
 use super::screen::{Lane, Timeline, Tone};
-use super::worker::{Answer, Worker};
+use super::worker::{ApiAnswer, Worker};
 use super::world::World;
 
 /// Short, so that it can be watched.
@@ -105,7 +105,7 @@ pub async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
 }
 
 /// What A and B are there for.
-async fn job(worker: &Worker, status: &str, by: &str) -> anyhow::Result<[Answer; 2]> {
+async fn job(worker: &Worker, status: &str, by: &str) -> anyhow::Result<[ApiAnswer; 2]> {
     let charge = json!({ "amount": PRICE, "by": by });
     let charged = worker
         .write(Method::POST, "/accounts/7/charge", charge)
@@ -216,10 +216,10 @@ const WHOLE: [&str; 4] = [
 ];
 
 /// A request on its way.
-type Sent = tokio::task::JoinHandle<anyhow::Result<Answer>>;
+type SentRequest = tokio::task::JoinHandle<anyhow::Result<ApiAnswer>>;
 
 /// Sends a write in a task of its own, as a worker in another process would.
-fn put_order_8(timeline: &Timeline, lane: Lane, target: &str, token: u64) -> Sent {
+fn put_order_8(timeline: &Timeline, lane: Lane, target: &str, token: u64) -> SentRequest {
     let worker = Worker::new(lane, timeline, target, true).with_token(token);
     let (status, by) = if lane == Lane::A {
         ("paid", "A")
@@ -231,7 +231,11 @@ fn put_order_8(timeline: &Timeline, lane: Lane, target: &str, token: u64) -> Sen
 }
 
 /// Looks at fencepost's admin API until a request of this resource waits at the barrier.
-async fn wait_for_waiting(world: &World, resource: &str, sent: &[&Sent]) -> anyhow::Result<()> {
+async fn wait_for_waiting(
+    world: &World,
+    resource: &str,
+    sent: &[&SentRequest],
+) -> anyhow::Result<()> {
     let url = format!("{}/v1/marks/{resource}", world.admin());
     let http = client();
     loop {
@@ -308,7 +312,7 @@ pub async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-async fn put_order_9(worker: &Worker, by: &str, status: &str) -> anyhow::Result<Answer> {
+async fn put_order_9(worker: &Worker, by: &str, status: &str) -> anyhow::Result<ApiAnswer> {
     worker
         .write(
             Method::PUT,

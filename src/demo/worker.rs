@@ -14,7 +14,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(40);
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ApiAnswer {
     pub status: StatusCode,
     /// `X-Fencing-Outcome`: fencepost's own answer, not the API's.
     pub outcome: Option<String>,
@@ -136,7 +136,12 @@ impl Worker {
     ///
     /// # Errors
     /// No answer.
-    pub async fn write(&self, method: Method, path: &str, body: Value) -> anyhow::Result<Answer> {
+    pub async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> anyhow::Result<ApiAnswer> {
         let token = self.token.context("writes under a lock")?;
         let first_stop = if self.fenced { Lane::Middle } else { Lane::Api };
         let text = format!("{method} {path} ({token}): {}", summary(&body));
@@ -156,7 +161,7 @@ impl Worker {
             .get("x-fencing-outcome")
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let answer = Answer {
+        let answer = ApiAnswer {
             status,
             outcome,
             body: response.json().await.unwrap_or(Value::Null),
@@ -165,7 +170,7 @@ impl Worker {
         Ok(answer)
     }
 
-    fn show(&self, answer: &Answer, token: u64) {
+    fn show(&self, answer: &ApiAnswer, token: u64) {
         let status = answer.status.as_u16();
         if let Some(outcome) = &answer.outcome {
             let mark = answer.body["mark"].as_str();

@@ -76,7 +76,7 @@ impl Proxy {
             return;
         }
         let (key, token, mark) = refusal.facts(about.subject.get());
-        self.rejections.push(rejections::Refusal {
+        self.rejections.push(rejections::RecentRejection {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "for people to read; nothing rests on it"

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::shares::{ConnectionPlace, Network};
 use super::slow::SlowClients;
 use crate::config::{LimitSettings, PeerShare};
-use crate::counts::{Counted, Counts};
+use crate::counts::{CountGuard, Counts};
 use crate::metrics::{Limit, Metrics};
 
 const FULL: &str = "Nothing was forwarded. See limits.in_flight.";
@@ -52,7 +52,7 @@ pub(super) struct TakenPlaces {
     _permit: OwnedSemaphorePermit,
     gauge: IntGauge,
     _connection: ConnectionPlace,
-    _peer: Option<Counted<Network>>,
+    _peer: Option<CountGuard<Network>>,
 }
 
 impl Drop for TakenPlaces {

@@ -101,13 +101,13 @@ impl Allow {
 /// Why a path is refused: what is in it, where, and what to send instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
-    what: What,
+    what: PathProblem,
     /// Byte offset in the raw path.
     at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum PathProblem {
     NoLeadingSlash,
     BrokenEscape,
     NotUtf8,
@@ -131,23 +131,23 @@ impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {} of the path: ", self.at + 1)?;
         match self.what {
-            What::NoLeadingSlash => f.write_str("a path starts with `/`"),
-            What::BrokenEscape => {
+            PathProblem::NoLeadingSlash => f.write_str("a path starts with `/`"),
+            PathProblem::BrokenEscape => {
                 f.write_str("a `%` without two hexadecimal digits behind it; a literal one is `%25`")
             }
-            What::NotUtf8 => f.write_str(
+            PathProblem::NotUtf8 => f.write_str(
                 "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the text",
             ),
-            What::Control => f.write_str("a control character, raw or escaped; leave it out"),
-            What::NotAscii => f.write_str("a raw byte outside ASCII; escape its UTF-8 bytes with `%`"),
-            What::NotInAPath(byte) => {
+            PathProblem::Control => f.write_str("a control character, raw or escaped; leave it out"),
+            PathProblem::NotAscii => f.write_str("a raw byte outside ASCII; escape its UTF-8 bytes with `%`"),
+            PathProblem::NotInAPath(byte) => {
                 write!(f, "a raw `{}`; a path has it only as `%{byte:02X}`", char::from(byte))
             }
-            What::Fragment => f.write_str("a fragment (`#…`) is never sent; leave it out"),
-            What::DotSegment => f.write_str(
+            PathProblem::Fragment => f.write_str("a fragment (`#…`) is never sent; leave it out"),
+            PathProblem::DotSegment => f.write_str(
                 "a dot segment (`.` or `..`, in any spelling); send the path with it resolved",
             ),
-            What::Soft(oddity) => {
+            PathProblem::Soft(oddity) => {
                 f.write_str(match oddity {
                     Oddity::Semicolon => {
                         "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
@@ -203,7 +203,7 @@ impl CheckedPath {
     pub fn parse(raw_path: &str) -> Result<Self, Ambiguity> {
         let Some(rest) = raw_path.strip_prefix('/') else {
             return Err(Ambiguity {
-                what: What::NoLeadingSlash,
+                what: PathProblem::NoLeadingSlash,
                 at: 0,
             });
         };
@@ -239,7 +239,7 @@ impl CheckedPath {
         refused
             .filter_map(|(oddity, at)| {
                 Some(Ambiguity {
-                    what: What::Soft(*oddity),
+                    what: PathProblem::Soft(*oddity),
                     at: at?,
                 })
             })
@@ -276,7 +276,7 @@ impl CheckedPath {
             let (value, length) = if byte == b'%' {
                 match (digit(i + 1), digit(i + 2)) {
                     (Some(high), Some(low)) => (high << 4 | low, 3),
-                    _ => return refuse(What::BrokenEscape, at),
+                    _ => return refuse(PathProblem::BrokenEscape, at),
                 }
             } else {
                 (byte, 1)
@@ -292,32 +292,32 @@ impl CheckedPath {
                 _ => None,
             };
             match value {
-                0..=0x1f | 0x7f => return refuse(What::Control, at),
+                0..=0x1f | 0x7f => return refuse(PathProblem::Control, at),
                 b';' => self.note(Oddity::Semicolon, at),
                 b'\\' => self.note(Oddity::Backslash, at),
                 b'/' => self.note(Oddity::EncodedSlash, at),
                 b'?' if escaped => self.note(Oddity::EncodedQuestionMark, at),
                 b'#' if escaped => self.note(Oddity::EncodedHash, at),
                 _ if escaped => {}
-                b'#' => return refuse(What::Fragment, at),
-                b' ' | b'?' => return refuse(What::NotInAPath(value), at),
+                b'#' => return refuse(PathProblem::Fragment, at),
+                b' ' | b'?' => return refuse(PathProblem::NotInAPath(value), at),
                 b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' => {
                     self.note(Oddity::RawCharacter, at);
                 }
-                0x80.. => return refuse(What::NotAscii, at),
+                0x80.. => return refuse(PathProblem::NotAscii, at),
                 _ => {}
             }
             decoded.push(value);
             i += length;
         }
         let Ok(text) = String::from_utf8(decoded) else {
-            return refuse(What::NotUtf8, start);
+            return refuse(PathProblem::NotUtf8, start);
         };
         if has_control(&text) {
-            return refuse(What::Control, start);
+            return refuse(PathProblem::Control, start);
         }
         if hides_dot_segment(&text) {
-            return refuse(What::DotSegment, start);
+            return refuse(PathProblem::DotSegment, start);
         }
         Ok(text)
     }
@@ -447,62 +447,62 @@ mod tests {
             every.set(name);
         }
         for (raw, what) in [
-            ("", What::NoLeadingSlash),
-            ("*", What::NoLeadingSlash),
-            ("orders", What::NoLeadingSlash),
-            ("http://x/", What::NoLeadingSlash),
-            ("/.", What::DotSegment),
-            ("/..", What::DotSegment),
-            ("/a/./b", What::DotSegment),
-            ("/a/../b", What::DotSegment),
-            ("/a/..", What::DotSegment),
-            ("/a/../", What::DotSegment),
-            ("/%2e", What::DotSegment),
-            ("/%2E%2e/b", What::DotSegment),
-            ("/.%2e/b", What::DotSegment),
-            ("/..;/b", What::DotSegment),
-            ("/..;x=1/b", What::DotSegment),
-            ("/.%3Bx", What::DotSegment),
-            ("/a%2f..%2fb", What::DotSegment),
-            ("/..%2Fb", What::DotSegment),
-            ("/a%5C..", What::DotSegment),
-            ("/..\\b", What::DotSegment),
-            ("/%2F..;a", What::DotSegment),
-            ("/..%3Fa", What::DotSegment),
-            ("/.%23", What::DotSegment),
-            ("/%252e%252E", What::DotSegment),
-            ("/.%25%32e", What::DotSegment),
-            ("/%2525252e%2e", What::DotSegment),
-            ("/a%252f..%255cb", What::DotSegment),
-            ("/..%25%33%46", What::DotSegment),
-            ("/%", What::BrokenEscape),
-            ("/%4", What::BrokenEscape),
-            ("/%4/2", What::BrokenEscape),
-            ("/%zz", What::BrokenEscape),
-            ("/%u0041", What::BrokenEscape),
-            ("/%+1", What::BrokenEscape),
-            ("/%%34", What::BrokenEscape),
-            ("/%80", What::NotUtf8),
-            ("/%E9", What::NotUtf8),
-            ("/%C3", What::NotUtf8),
-            ("/%C0%AF", What::NotUtf8),
-            ("/%C0%AE%C0%AE", What::NotUtf8),
-            ("/%ED%A0%80", What::NotUtf8),
-            ("/%C3/%A9", What::NotUtf8),
-            ("/%00", What::Control),
-            ("/a%00b", What::Control),
-            ("/a%0Ab", What::Control),
-            ("/a%0d%0ab", What::Control),
-            ("/%7F", What::Control),
-            ("/%1f", What::Control),
-            ("/%C2%85", What::Control),
-            ("/a\tb", What::Control),
-            ("/a\0b", What::Control),
-            ("/é", What::NotAscii),
-            ("/a b", What::NotInAPath(b' ')),
-            ("/a?b", What::NotInAPath(b'?')),
-            ("/a#b", What::Fragment),
-            ("/#", What::Fragment),
+            ("", PathProblem::NoLeadingSlash),
+            ("*", PathProblem::NoLeadingSlash),
+            ("orders", PathProblem::NoLeadingSlash),
+            ("http://x/", PathProblem::NoLeadingSlash),
+            ("/.", PathProblem::DotSegment),
+            ("/..", PathProblem::DotSegment),
+            ("/a/./b", PathProblem::DotSegment),
+            ("/a/../b", PathProblem::DotSegment),
+            ("/a/..", PathProblem::DotSegment),
+            ("/a/../", PathProblem::DotSegment),
+            ("/%2e", PathProblem::DotSegment),
+            ("/%2E%2e/b", PathProblem::DotSegment),
+            ("/.%2e/b", PathProblem::DotSegment),
+            ("/..;/b", PathProblem::DotSegment),
+            ("/..;x=1/b", PathProblem::DotSegment),
+            ("/.%3Bx", PathProblem::DotSegment),
+            ("/a%2f..%2fb", PathProblem::DotSegment),
+            ("/..%2Fb", PathProblem::DotSegment),
+            ("/a%5C..", PathProblem::DotSegment),
+            ("/..\\b", PathProblem::DotSegment),
+            ("/%2F..;a", PathProblem::DotSegment),
+            ("/..%3Fa", PathProblem::DotSegment),
+            ("/.%23", PathProblem::DotSegment),
+            ("/%252e%252E", PathProblem::DotSegment),
+            ("/.%25%32e", PathProblem::DotSegment),
+            ("/%2525252e%2e", PathProblem::DotSegment),
+            ("/a%252f..%255cb", PathProblem::DotSegment),
+            ("/..%25%33%46", PathProblem::DotSegment),
+            ("/%", PathProblem::BrokenEscape),
+            ("/%4", PathProblem::BrokenEscape),
+            ("/%4/2", PathProblem::BrokenEscape),
+            ("/%zz", PathProblem::BrokenEscape),
+            ("/%u0041", PathProblem::BrokenEscape),
+            ("/%+1", PathProblem::BrokenEscape),
+            ("/%%34", PathProblem::BrokenEscape),
+            ("/%80", PathProblem::NotUtf8),
+            ("/%E9", PathProblem::NotUtf8),
+            ("/%C3", PathProblem::NotUtf8),
+            ("/%C0%AF", PathProblem::NotUtf8),
+            ("/%C0%AE%C0%AE", PathProblem::NotUtf8),
+            ("/%ED%A0%80", PathProblem::NotUtf8),
+            ("/%C3/%A9", PathProblem::NotUtf8),
+            ("/%00", PathProblem::Control),
+            ("/a%00b", PathProblem::Control),
+            ("/a%0Ab", PathProblem::Control),
+            ("/a%0d%0ab", PathProblem::Control),
+            ("/%7F", PathProblem::Control),
+            ("/%1f", PathProblem::Control),
+            ("/%C2%85", PathProblem::Control),
+            ("/a\tb", PathProblem::Control),
+            ("/a\0b", PathProblem::Control),
+            ("/é", PathProblem::NotAscii),
+            ("/a b", PathProblem::NotInAPath(b' ')),
+            ("/a?b", PathProblem::NotInAPath(b'?')),
+            ("/a#b", PathProblem::Fragment),
+            ("/#", PathProblem::Fragment),
         ] {
             let error = CheckedPath::parse(raw).expect_err(raw);
             assert_eq!(error.what, what, "{raw}");

@@ -28,20 +28,20 @@ use super::path::CheckedPath;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Arc<str>,
-    steps: Arc<[Step]>,
-    end: End,
+    steps: Arc<[PatternSegment]>,
+    end: PatternEnd,
 }
 
 /// One segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PatternSegment {
     Literal(String),
     Capture(Arc<str>),
 }
 
 /// What may come behind the last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
+enum PatternEnd {
     Here,
     Slash,
     Rest(Arc<str>),
@@ -58,7 +58,7 @@ impl Pattern {
             return Err(problem("it must start with `/`".to_owned()));
         };
         let mut steps = Vec::new();
-        let mut end = End::Here;
+        let mut end = PatternEnd::Here;
         let mut names = BTreeSet::new();
         let mut segments = body.split('/').peekable();
         while let Some(segment) = segments.next() {
@@ -66,7 +66,7 @@ impl Pattern {
             if segment.is_empty() && last {
                 // `/` alone is the root, which has no trailing slash.
                 if !steps.is_empty() {
-                    end = End::Slash;
+                    end = PatternEnd::Slash;
                 }
                 continue;
             }
@@ -90,9 +90,9 @@ impl Pattern {
                     return Err(problem(format!("the name `{name}` is used twice")));
                 }
                 if rest.is_none() {
-                    steps.push(Step::Capture(name.into()));
+                    steps.push(PatternSegment::Capture(name.into()));
                 } else if last {
-                    end = End::Rest(name.into());
+                    end = PatternEnd::Rest(name.into());
                 } else {
                     return Err(problem(format!(
                         "`{segment}` takes all that is left, so it must be the last segment"
@@ -100,7 +100,7 @@ impl Pattern {
                 }
                 continue;
             }
-            steps.push(Step::Literal(literal(segment).map_err(problem)?));
+            steps.push(PatternSegment::Literal(literal(segment).map_err(problem)?));
         }
         Ok(Self {
             text: text.into(),
@@ -118,8 +118,8 @@ impl Pattern {
     /// The names of the captures, `{*rest}`'s included, from the left.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let captures = self.steps.iter().filter_map(|step| match step {
-            Step::Capture(name) => Some(&**name),
-            Step::Literal(_) => None,
+            PatternSegment::Capture(name) => Some(&**name),
+            PatternSegment::Literal(_) => None,
         });
         captures.chain(self.rest_name())
     }
@@ -134,15 +134,15 @@ impl Pattern {
     #[must_use]
     pub fn literal(&self, segment: usize) -> Option<&str> {
         match self.steps.get(segment)? {
-            Step::Literal(text) => Some(text),
-            Step::Capture(_) => None,
+            PatternSegment::Literal(text) => Some(text),
+            PatternSegment::Capture(_) => None,
         }
     }
 
     /// The segment that `{name}` takes, counted from 0; `None` for `{*name}`.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
-        let named = |step: &Step| matches!(step, Step::Capture(known) if **known == *name);
+        let named = |step: &PatternSegment| matches!(step, PatternSegment::Capture(known) if **known == *name);
         self.steps.iter().position(named)
     }
 
@@ -150,9 +150,9 @@ impl Pattern {
     #[must_use]
     pub fn takes(&self, segments: usize, trailing_slash: bool) -> bool {
         match self.end {
-            End::Here => segments == self.steps.len() && !trailing_slash,
-            End::Slash => segments == self.steps.len() && trailing_slash,
-            End::Rest(_) => segments >= self.steps.len(),
+            PatternEnd::Here => segments == self.steps.len() && !trailing_slash,
+            PatternEnd::Slash => segments == self.steps.len() && trailing_slash,
+            PatternEnd::Rest(_) => segments >= self.steps.len(),
         }
     }
 
@@ -164,15 +164,15 @@ impl Pattern {
         for step in &*self.steps {
             shape.push('/');
             match step {
-                Step::Literal(text) => shape.push_str(&percent_encoded(text)),
-                Step::Capture(_) => shape.push_str("{}"),
+                PatternSegment::Literal(text) => shape.push_str(&percent_encoded(text)),
+                PatternSegment::Capture(_) => shape.push_str("{}"),
             }
         }
         match self.end {
-            End::Rest(_) => shape.push_str("/{*}"),
-            End::Slash => shape.push('/'),
-            End::Here if shape.is_empty() => shape.push('/'),
-            End::Here => {}
+            PatternEnd::Rest(_) => shape.push_str("/{*}"),
+            PatternEnd::Slash => shape.push('/'),
+            PatternEnd::Here if shape.is_empty() => shape.push('/'),
+            PatternEnd::Here => {}
         }
         shape
     }
@@ -181,10 +181,10 @@ impl Pattern {
     /// `other`'s paths begin, and `other` has none.
     #[must_use]
     pub fn surrounds(&self, other: &Self) -> bool {
-        let fits = |(own, of_other): (&Step, &Step)| match (own, of_other) {
-            (Step::Literal(own), Step::Literal(of_other)) => own == of_other,
-            (Step::Capture(_), _) => true,
-            (Step::Literal(_), Step::Capture(_)) => false,
+        let fits = |(own, of_other): (&PatternSegment, &PatternSegment)| match (own, of_other) {
+            (PatternSegment::Literal(own), PatternSegment::Literal(of_other)) => own == of_other,
+            (PatternSegment::Capture(_), _) => true,
+            (PatternSegment::Literal(_), PatternSegment::Capture(_)) => false,
         };
         self.rest_name().is_some()
             && other.rest_name().is_none()
@@ -195,8 +195,8 @@ impl Pattern {
     /// The name of the final `{*rest}`.
     pub(super) fn rest_name(&self) -> Option<&str> {
         match &self.end {
-            End::Rest(name) => Some(name),
-            End::Here | End::Slash => None,
+            PatternEnd::Rest(name) => Some(name),
+            PatternEnd::Here | PatternEnd::Slash => None,
         }
     }
 
@@ -204,16 +204,16 @@ impl Pattern {
     /// pattern matches it. `folded`: the segments' case has been folded.
     pub(super) fn fits(&self, segments: &[String], folded: bool) -> Option<Vec<(String, String)>> {
         let length_fits = match self.end {
-            End::Rest(_) => segments.len() >= self.steps.len(),
-            End::Here | End::Slash => segments.len() == self.steps.len(),
+            PatternEnd::Rest(_) => segments.len() >= self.steps.len(),
+            PatternEnd::Here | PatternEnd::Slash => segments.len() == self.steps.len(),
         };
         let mut captures = Vec::new();
         for (step, segment) in self.steps.iter().zip(segments) {
             match step {
-                Step::Capture(name) => captures.push((name.to_string(), segment.clone())),
-                Step::Literal(text) if text == segment => {}
-                Step::Literal(text) if folded && fold_case(text) == *segment => {}
-                Step::Literal(_) => return None,
+                PatternSegment::Capture(name) => captures.push((name.to_string(), segment.clone())),
+                PatternSegment::Literal(text) if text == segment => {}
+                PatternSegment::Literal(text) if folded && fold_case(text) == *segment => {}
+                PatternSegment::Literal(_) => return None,
             }
         }
         length_fits.then_some(captures)
@@ -226,12 +226,12 @@ impl Pattern {
             .iter()
             .zip(segments)
             .filter_map(|(step, segment)| match step {
-                Step::Capture(name) => Some((Arc::clone(name), segment.clone())),
-                Step::Literal(_) => None,
+                PatternSegment::Capture(name) => Some((Arc::clone(name), segment.clone())),
+                PatternSegment::Literal(_) => None,
             });
         let rest = match &self.end {
-            End::Rest(_) => segments[self.steps.len()..].to_vec(),
-            End::Here | End::Slash => Vec::new(),
+            PatternEnd::Rest(_) => segments[self.steps.len()..].to_vec(),
+            PatternEnd::Here | PatternEnd::Slash => Vec::new(),
         };
         Captures {
             single: single.collect(),
@@ -245,11 +245,11 @@ impl Pattern {
         for step in &*self.steps {
             path.push('/');
             match step {
-                Step::Literal(text) => path.push_str(text),
-                Step::Capture(_) => path.push('x'),
+                PatternSegment::Literal(text) => path.push_str(text),
+                PatternSegment::Capture(_) => path.push('x'),
             }
         }
-        if path.is_empty() || self.end == End::Slash {
+        if path.is_empty() || self.end == PatternEnd::Slash {
             path.push('/');
         }
         path
@@ -345,14 +345,14 @@ impl std::error::Error for RouteConflict {}
 #[derive(Clone, Debug)]
 pub struct Router {
     patterns: Vec<Pattern>,
-    root: Node,
+    root: RouterNode,
 }
 
 /// All patterns that share their first segments.
 #[derive(Clone, Debug, Default)]
-struct Node {
-    literals: HashMap<String, Node>,
-    capture: Option<Box<Node>>,
+struct RouterNode {
+    literals: HashMap<String, RouterNode>,
+    capture: Option<Box<RouterNode>>,
     /// The pattern that ends here, ends in a slash here, or takes the rest from here.
     here: Option<usize>,
     slash: Option<usize>,
@@ -362,20 +362,20 @@ struct Node {
 impl Router {
     /// Makes a router, or lists every pair of patterns that are equally specific.
     pub fn new(patterns: Vec<Pattern>) -> Result<Self, Vec<RouteConflict>> {
-        let mut root = Node::default();
+        let mut root = RouterNode::default();
         let mut conflicts = Vec::new();
         for (second, pattern) in patterns.iter().enumerate() {
             let mut node = &mut root;
             for step in &*pattern.steps {
                 node = match step {
-                    Step::Literal(text) => node.literals.entry(text.clone()).or_default(),
-                    Step::Capture(_) => node.capture.get_or_insert_default(),
+                    PatternSegment::Literal(text) => node.literals.entry(text.clone()).or_default(),
+                    PatternSegment::Capture(_) => node.capture.get_or_insert_default(),
                 };
             }
             let place = match pattern.end {
-                End::Here => &mut node.here,
-                End::Slash => &mut node.slash,
-                End::Rest(_) => &mut node.rest,
+                PatternEnd::Here => &mut node.here,
+                PatternEnd::Slash => &mut node.slash,
+                PatternEnd::Rest(_) => &mut node.rest,
             };
             match *place {
                 Some(first) => {
@@ -403,7 +403,7 @@ impl Router {
     }
 }
 
-impl Node {
+impl RouterNode {
     fn find(&self, segments: &[String], slash: bool) -> Option<usize> {
         let Some((first, others)) = segments.split_first() else {
             return if slash { self.slash } else { self.here }.or(self.rest);

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use self::part::{Filter, Part};
+use self::part::{Filter, KeyPart};
 use super::escape::Escaped;
 use super::key::{KeyError, ResourceKey, Source};
 use super::path::{CheckedPath, has_control};
@@ -33,7 +33,7 @@ pub struct KeyTemplate {
     pattern: Pattern,
     /// The literal text in front of the first part.
     head: String,
-    parts: Vec<Part>,
+    parts: Vec<KeyPart>,
     /// Which ASCII characters are escaped inside parts.
     escaped: Escaped,
 }
@@ -49,14 +49,14 @@ impl KeyTemplate {
             return Err(problem("it is empty; a resource needs a name".to_owned()));
         }
         let mut head = String::new();
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<KeyPart> = Vec::new();
         let mut left = template;
         while let Some(sign) = left.chars().next() {
             if sign == '{' {
                 let Some(end) = left.find('}') else {
                     return Err(problem("a `{` has no `}`; close it".to_owned()));
                 };
-                parts.push(Part::parse(&left[1..end], pattern).map_err(problem)?);
+                parts.push(KeyPart::parse(&left[1..end], pattern).map_err(problem)?);
                 left = &left[end + 1..];
             } else {
                 check_literal(sign).map_err(problem)?;
@@ -331,7 +331,7 @@ impl KeyTemplate {
 }
 
 /// The literal text between two parts; `{path}` brings a slash of its own.
-fn boundary(part: &Part, next: &Part) -> String {
+fn boundary(part: &KeyPart, next: &KeyPart) -> String {
     let slash = if next.source == Source::WholePath {
         "/"
     } else {

@@ -62,7 +62,7 @@ impl TokenFormat {
     pub fn parse(self, raw: &[u8]) -> Result<Token, TokenError> {
         let text = trim_ows(raw);
         let number = if text.is_empty() {
-            Err(Problem::Empty)
+            Err(TokenProblem::Empty)
         } else {
             match self {
                 Self::Decimal => decimal(text, 0),
@@ -109,11 +109,11 @@ impl TokenFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenError {
     format: TokenFormat,
-    problem: Problem,
+    problem: TokenProblem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Problem {
+enum TokenProblem {
     Empty,
     Byte { at: usize, byte: u8 },
     TooManyDigits { digits: usize, most: usize },
@@ -127,8 +127,8 @@ enum Problem {
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problem {
-            Problem::Empty => write!(f, "the token is empty")?,
-            Problem::Byte { at, byte } => {
+            TokenProblem::Empty => write!(f, "the token is empty")?,
+            TokenProblem::Byte { at, byte } => {
                 write!(f, "byte {at} of the token is ")?;
                 if byte.is_ascii_graphic() {
                     write!(f, "`{}`", char::from(byte))?;
@@ -136,16 +136,16 @@ impl fmt::Display for TokenError {
                     write!(f, "0x{byte:02x}")?;
                 }
             }
-            Problem::TooManyDigits { digits, most } => {
+            TokenProblem::TooManyDigits { digits, most } => {
                 write!(f, "the token has {digits} digits, and {most} is the most")?;
             }
-            Problem::TooLarge => write!(f, "the token is above 2^63-1")?,
-            Problem::NoHash => write!(f, "the token has no `#`")?,
-            Problem::NoDigits => write!(f, "the token has no digits where they belong")?,
-            Problem::ShortPrefix { digits } => {
+            TokenProblem::TooLarge => write!(f, "the token is above 2^63-1")?,
+            TokenProblem::NoHash => write!(f, "the token has no `#`")?,
+            TokenProblem::NoDigits => write!(f, "the token has no digits where they belong")?,
+            TokenProblem::ShortPrefix { digits } => {
                 write!(f, "the token starts with only {digits} hexadecimal digits")?;
             }
-            Problem::List { at } => {
+            TokenProblem::List { at } => {
                 write!(f, "the comma at byte {at} makes a list of the token")?;
             }
         }
@@ -169,18 +169,18 @@ fn trim_ows(mut raw: &[u8]) -> &[u8] {
 }
 
 /// `before`: how many bytes of the value lie in front of `text`.
-fn decimal(text: &[u8], before: usize) -> Result<i64, Problem> {
+fn decimal(text: &[u8], before: usize) -> Result<i64, TokenProblem> {
     if text.is_empty() {
-        return Err(Problem::NoDigits);
+        return Err(TokenProblem::NoDigits);
     }
     if let Some(i) = text.iter().position(|byte| !byte.is_ascii_digit()) {
-        return Err(Problem::Byte {
+        return Err(TokenProblem::Byte {
             at: before + i + 1,
             byte: text[i],
         });
     }
     if text.len() > 19 {
-        return Err(Problem::TooManyDigits {
+        return Err(TokenProblem::TooManyDigits {
             digits: text.len(),
             most: 19,
         });
@@ -189,25 +189,25 @@ fn decimal(text: &[u8], before: usize) -> Result<i64, Problem> {
         .try_fold(0_i64, |number, byte| {
             number.checked_mul(10)?.checked_add(i64::from(byte - b'0'))
         })
-        .ok_or(Problem::TooLarge)
+        .ok_or(TokenProblem::TooLarge)
 }
 
-fn hex(text: &[u8]) -> Result<i64, Problem> {
+fn hex(text: &[u8]) -> Result<i64, TokenProblem> {
     let (digits, before) = match text {
         [b'0', b'x' | b'X', digits @ ..] => (digits, 2),
         digits => (digits, 0),
     };
     if digits.is_empty() {
-        return Err(Problem::NoDigits);
+        return Err(TokenProblem::NoDigits);
     }
     if let Some(i) = digits.iter().position(|byte| !byte.is_ascii_hexdigit()) {
-        return Err(Problem::Byte {
+        return Err(TokenProblem::Byte {
             at: before + i + 1,
             byte: digits[i],
         });
     }
     if digits.len() > 16 {
-        return Err(Problem::TooManyDigits {
+        return Err(TokenProblem::TooManyDigits {
             digits: digits.len(),
             most: 16,
         });
@@ -215,12 +215,12 @@ fn hex(text: &[u8]) -> Result<i64, Problem> {
     hex_value(digits)
 }
 
-fn after_hash(text: &[u8]) -> Result<i64, Problem> {
+fn after_hash(text: &[u8]) -> Result<i64, TokenProblem> {
     if let Some(i) = text.iter().position(|&byte| byte == b',') {
-        return Err(Problem::List { at: i + 1 });
+        return Err(TokenProblem::List { at: i + 1 });
     }
     if let Some(i) = text.iter().position(|&byte| byte < b' ' || byte == 0x7f) {
-        return Err(Problem::Byte {
+        return Err(TokenProblem::Byte {
             at: i + 1,
             byte: text[i],
         });
@@ -228,18 +228,18 @@ fn after_hash(text: &[u8]) -> Result<i64, Problem> {
     let hash = text
         .iter()
         .rposition(|&byte| byte == b'#')
-        .ok_or(Problem::NoHash)?;
+        .ok_or(TokenProblem::NoHash)?;
     decimal(&text[hash + 1..], hash + 1)
 }
 
-fn prefix_hex(text: &[u8]) -> Result<i64, Problem> {
+fn prefix_hex(text: &[u8]) -> Result<i64, TokenProblem> {
     let digits = leading_hex_digits(text);
     if digits < 16 {
-        return Err(Problem::ShortPrefix { digits });
+        return Err(TokenProblem::ShortPrefix { digits });
     }
     for (i, _) in text.iter().enumerate().filter(|&(_, &byte)| byte == b',') {
         if leading_hex_digits(trim_ows(&text[i + 1..])) >= 16 {
-            return Err(Problem::List { at: i + 1 });
+            return Err(TokenProblem::List { at: i + 1 });
         }
     }
     hex_value(&text[..16])
@@ -252,7 +252,7 @@ fn leading_hex_digits(text: &[u8]) -> usize {
 }
 
 /// The value of at most 16 hexadecimal digits.
-fn hex_value(digits: &[u8]) -> Result<i64, Problem> {
+fn hex_value(digits: &[u8]) -> Result<i64, TokenProblem> {
     let value = digits.iter().fold(0_u64, |number, byte| {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',
@@ -260,7 +260,7 @@ fn hex_value(digits: &[u8]) -> Result<i64, Problem> {
         };
         number << 4 | u64::from(digit)
     });
-    i64::try_from(value).map_err(|_| Problem::TooLarge)
+    i64::try_from(value).map_err(|_| TokenProblem::TooLarge)
 }
 
 #[cfg(test)]

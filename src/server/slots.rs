@@ -10,7 +10,7 @@ use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::{LimitSettings, PeerShare};
-use crate::counts::{Counted, Counts};
+use crate::counts::{CountGuard, Counts};
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Network;
 
@@ -28,7 +28,7 @@ pub(super) struct SlotPlace(OwnedSemaphorePermit);
 
 /// A place among those of the connection's address, as long as one clone is there. A connection that
 /// makes room counts no more before it is closed.
-pub(super) type PeerPlace = Arc<Counted<Network>>;
+pub(super) type PeerPlace = Arc<CountGuard<Network>>;
 
 /// An open connection's place.
 #[must_use = "the place is given back when this is dropped"]

@@ -15,14 +15,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::witness::{Pair, Sample, Sampler, Style};
+use super::witness::{Pair, Sample, SampleStyle, Sampler};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
 use crate::routing::{Captures, ResourceKey, Router, Source};
 
 /// What has changed for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Change {
+pub enum TableChange {
     /// It gets another key.
     Key,
     /// Its token is read in another format.
@@ -41,7 +41,7 @@ pub enum Change {
     Reuse,
 }
 
-impl Change {
+impl TableChange {
     /// Whether an older token may pass because of it, now or with the next change.
     #[must_use]
     pub fn is_loss(self) -> bool {
@@ -55,7 +55,7 @@ impl Change {
 /// One difference between two tables, by a request that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub change: Change,
+    pub change: TableChange,
     /// `PUT /orders/1/items`.
     pub request: String,
     /// What becomes of it by the old table: `is fenced as "order:1" (route /orders/{id}/{*rest})`.
@@ -83,7 +83,7 @@ impl fmt::Display for Finding {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum RequestFate {
     /// Judged, where it has a key.
     Judged,
     /// Its route refuses its method. It has a key all the same.
@@ -99,7 +99,7 @@ enum Fate {
 }
 
 /// A method, and whether there is a token.
-pub(super) type Asking<'a> = (&'a str, bool);
+pub(super) type MethodAndToken<'a> = (&'a str, bool);
 
 /// Stands for all safe methods, which the routes do not tell apart.
 const SAFE: &str = "GET";
@@ -153,7 +153,7 @@ impl RouteTable {
                 unmatched: Unmatched::SafeOnly,
             };
             for finding in old.changes_to(self) {
-                if finding.change == Change::Key && !findings.contains(&finding) {
+                if finding.change == TableChange::Key && !findings.contains(&finding) {
                     findings.push(finding);
                 }
             }
@@ -204,7 +204,7 @@ impl<'a> Comparison<'a> {
         let mut findings: Vec<Finding> = Vec::new();
         let pair = self.rules(indices);
         for form in self.sampler.forms(pair) {
-            for style in Style::ALL {
+            for style in SampleStyle::ALL {
                 let sample = self.sampler.sample(pair, form, style);
                 let Some(sides) = sample.map(|sample| self.sides(sample)) else {
                     continue;
@@ -249,7 +249,7 @@ impl<'a> Comparison<'a> {
 
 /// Every method that one of the routes knows: unsafe ones first, and of these the ones that fewer of
 /// the routes refuse.
-pub(super) fn askings(pair: Pair<'_>) -> Vec<Asking<'_>> {
+pub(super) fn askings(pair: Pair<'_>) -> Vec<MethodAndToken<'_>> {
     let rules = || pair.into_iter().flatten();
     let listed = || rules().filter_map(|rule| rule.methods.as_ref());
     let mut seen = BTreeSet::new();
@@ -283,76 +283,88 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn fate(&self, at: usize, (method, token): Asking) -> Fate {
+    fn fate(&self, at: usize, (method, token): MethodAndToken) -> RequestFate {
         let table = self.tables[at];
         let safe = method == SAFE;
         let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
-            return Fate::Refused;
+            return RequestFate::Refused;
         }
         let Some(rule) = self.pair[at] else {
             return if safe && table.unmatched == Unmatched::SafeOnly {
-                Fate::Passed("no route takes it, and safe methods pass")
+                RequestFate::Passed("no route takes it, and safe methods pass")
             } else {
-                Fate::Unrouted
+                RequestFate::Unrouted
             };
         };
         match (rule.mode, rule.safe_methods, &rule.methods) {
-            (Mode::Bypass, ..) => Fate::Passed("the route is bypassed"),
-            (Mode::Observe, ..) => Fate::Passed("the route only observes"),
+            (Mode::Bypass, ..) => RequestFate::Passed("the route is bypassed"),
+            (Mode::Observe, ..) => RequestFate::Passed("the route only observes"),
             (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
-                Fate::Passed("safe_methods is ignored")
+                RequestFate::Passed("safe_methods is ignored")
             }
             (Mode::Enforce, _, Some(methods))
                 if !safe && !methods.contains(method) && self.keys[at].is_some() =>
             {
-                Fate::Forbidden
+                RequestFate::Forbidden
             }
             (Mode::Enforce, SafeMethods::Optional, _) if safe && !token => {
-                Fate::Passed("safe_methods is optional")
+                RequestFate::Passed("safe_methods is optional")
             }
-            (Mode::Enforce, ..) if !token => Fate::TokenRequired,
-            (Mode::Enforce, ..) if self.keys[at].is_none() => Fate::Refused,
-            (Mode::Enforce, ..) => Fate::Judged,
+            (Mode::Enforce, ..) if !token => RequestFate::TokenRequired,
+            (Mode::Enforce, ..) if self.keys[at].is_none() => RequestFate::Refused,
+            (Mode::Enforce, ..) => RequestFate::Judged,
         }
     }
 
-    pub(super) fn changes(&self, asking: Asking) -> Vec<Change> {
+    pub(super) fn changes(&self, asking: MethodAndToken) -> Vec<TableChange> {
         let change = match (self.fate(0, asking), self.fate(1, asking)) {
-            (Fate::Judged | Fate::Forbidden, Fate::Judged | Fate::Forbidden) => {
+            (
+                RequestFate::Judged | RequestFate::Forbidden,
+                RequestFate::Judged | RequestFate::Forbidden,
+            ) => {
                 return self.changes_of_keyed();
             }
-            (Fate::Judged | Fate::Forbidden | Fate::TokenRequired, Fate::Passed(_)) => {
-                Change::Unfenced
+            (
+                RequestFate::Judged | RequestFate::Forbidden | RequestFate::TokenRequired,
+                RequestFate::Passed(_),
+            ) => TableChange::Unfenced,
+            (RequestFate::Judged | RequestFate::Forbidden, RequestFate::Unrouted) => {
+                TableChange::Unrouted
             }
-            (Fate::Judged | Fate::Forbidden, Fate::Unrouted) => Change::Unrouted,
-            (Fate::Judged | Fate::Forbidden, Fate::Refused) => Change::Refused,
+            (RequestFate::Judged | RequestFate::Forbidden, RequestFate::Refused) => {
+                TableChange::Refused
+            }
             // A read that no route took stood under no promise.
-            (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) if self.pair[0].is_none() => {
-                Change::Added
+            (RequestFate::Passed(_), RequestFate::Judged | RequestFate::TokenRequired)
+                if self.pair[0].is_none() =>
+            {
+                TableChange::Added
             }
-            (Fate::Passed(_), Fate::Judged | Fate::TokenRequired) => Change::Enforced,
-            (Fate::Unrouted, Fate::Judged) => Change::Added,
+            (RequestFate::Passed(_), RequestFate::Judged | RequestFate::TokenRequired) => {
+                TableChange::Enforced
+            }
+            (RequestFate::Unrouted, RequestFate::Judged) => TableChange::Added,
             _ => return Vec::new(),
         };
         vec![change]
     }
 
     /// It has a key in both: which one, and how do they read its token?
-    fn changes_of_keyed(&self) -> Vec<Change> {
+    fn changes_of_keyed(&self) -> Vec<TableChange> {
         let [Some(old), Some(new)] = self.pair else {
             return Vec::new();
         };
         let changed = [
-            (Change::Key, self.keys[0] != self.keys[1]),
-            (Change::Format, old.token_format != new.token_format),
-            (Change::Reuse, old.reuse != new.reuse),
+            (TableChange::Key, self.keys[0] != self.keys[1]),
+            (TableChange::Format, old.token_format != new.token_format),
+            (TableChange::Reuse, old.reuse != new.reuse),
         ];
         let changed = changed.into_iter().filter(|(_, changed)| *changed);
         changed.map(|(change, _)| change).collect()
     }
 
-    fn finding(&self, change: Change, asking: Asking) -> Finding {
+    fn finding(&self, change: TableChange, asking: MethodAndToken) -> Finding {
         let route = self.pair[1].map(|rule| rule.pattern.to_string());
         Finding {
             change,
@@ -363,37 +375,37 @@ impl Sides<'_> {
         }
     }
 
-    fn words(&self, at: usize, change: Change, asking: Asking) -> String {
+    fn words(&self, at: usize, change: TableChange, asking: MethodAndToken) -> String {
         let rule = self.pair[at];
         let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
         let fate = self.fate(at, asking);
         match fate {
-            Fate::Judged | Fate::Forbidden => {
+            RequestFate::Judged | RequestFate::Forbidden => {
                 let key = self.keys[at].as_ref().map_or("", ResourceKey::as_str);
                 let more = match (change, rule) {
-                    (Change::Format, Some(rule)) => {
+                    (TableChange::Format, Some(rule)) => {
                         format!(", its token read as {}", rule.token_format.as_str())
                     }
-                    (Change::Reuse, Some(rule)) => {
+                    (TableChange::Reuse, Some(rule)) => {
                         format!(", with reuse: {:?}", rule.reuse).to_lowercase()
                     }
                     _ => String::new(),
                 };
                 let is = match fate {
-                    Fate::Forbidden => "its method is refused, and its key is",
+                    RequestFate::Forbidden => "its method is refused, and its key is",
                     _ => "it is fenced as",
                 };
                 format!("{is} {key:?}{route}{more}")
             }
-            Fate::TokenRequired => format!("it needs a token{route}"),
-            Fate::Passed(why) => format!("it passes unfenced: {why}{route}"),
-            Fate::Refused => format!("it is refused{route}"),
-            Fate::Unrouted => "it is a 404: no route takes it".to_owned(),
+            RequestFate::TokenRequired => format!("it needs a token{route}"),
+            RequestFate::Passed(why) => format!("it passes unfenced: {why}{route}"),
+            RequestFate::Refused => format!("it is refused{route}"),
+            RequestFate::Unrouted => "it is a 404: no route takes it".to_owned(),
         }
     }
 
     /// The request as a person would write it down.
-    fn request(&self, (method, token): Asking) -> String {
+    fn request(&self, (method, token): MethodAndToken) -> String {
         let beside = match (method, token) {
             (SAFE, true) => Some("with a token"),
             (SAFE, false) => Some("without a token"),

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use super::settings::{Mode, Reuse, RouteSettings, SafeMethods, Settings, Unmatched};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenFormat};
 
-pub use compare::{Change, Finding};
+pub use compare::{Finding, TableChange};
 pub use document::DocumentError;
 
 /// The routes of one configuration, as far as they decide about keys and fencing.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::compare::key;
-use super::witness::{Sample, Sampler, Style};
+use super::witness::{Sample, SampleStyle, Sampler};
 use super::{RouteTable, Rule};
 use crate::config::settings::Mode;
 use crate::routing::{CheckedPath, KeyTemplate, ResourceKey, Router, Source, percent_encoded};
@@ -44,7 +44,7 @@ impl RouteTable {
         for (at, rule, _) in self.fenced() {
             let pair = [Some(rule), None];
             for form in sampler.forms(pair) {
-                let sample = sampler.sample(pair, form, Style::Plain);
+                let sample = sampler.sample(pair, form, SampleStyle::Plain);
                 for one in sample
                     .iter()
                     .flat_map(|sample| self.sharing(&router, at, sample, &bounds_differ))

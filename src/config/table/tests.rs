@@ -49,7 +49,7 @@ fn route(fields: &Value) -> RouteTable {
     table("safe-only", &[route])
 }
 
-fn kinds(old: &RouteTable, new: &RouteTable) -> Vec<Change> {
+fn kinds(old: &RouteTable, new: &RouteTable) -> Vec<TableChange> {
     let findings = old.changes_to(new);
     findings.iter().map(|finding| finding.change).collect()
 }
@@ -68,7 +68,7 @@ fn a_narrower_route_with_another_key_is_told_with_a_request() {
          with the new routes it is fenced as \"item:2\" (route /orders/{id}/items)"
     );
     assert!(findings[0].change.is_loss());
-    assert_eq!(kinds(&new, &old), [Change::Key]);
+    assert_eq!(kinds(&new, &old), [TableChange::Key]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn what_changes_nothing_is_not_told() {
 
 #[test]
 fn a_filter_that_refuses_takes_keys_away_and_changes_none() {
-    use Change::{Key, Refused};
+    use TableChange::{Key, Refused};
     let plain = || route(&json!({}));
     for (old, new, expected) in [
         // Keys stay as they are, and what is no longer taken has none: the table after this one could
@@ -197,7 +197,7 @@ fn a_filter_that_refuses_takes_keys_away_and_changes_none() {
 
 #[test]
 fn each_kind_of_change_is_told_once() {
-    use Change::{Added, Enforced, Format, Key, Refused, Reuse, Unfenced, Unrouted};
+    use TableChange::{Added, Enforced, Format, Key, Refused, Reuse, Unfenced, Unrouted};
     let plain = || route(&json!({}));
     for (old, new, expected) in [
         (plain(), route(&json!({ "resource": "p:{id}" })), vec![Key]),
@@ -294,7 +294,7 @@ fn each_kind_of_change_is_told_once() {
 fn signs_that_only_one_template_escapes_are_told() {
     let old = routes(&[("/a-b/{id}", "a-b:{id}")]);
     let new = routes(&[("/{k}/{id}", "{k}:{id}"), ("/x-y/{id}", "")]);
-    assert_eq!(kinds(&old, &new).first(), Some(&Change::Key));
+    assert_eq!(kinds(&old, &new).first(), Some(&TableChange::Key));
     let finding = &old.changes_to(&new)[0];
     assert!(
         finding.was.contains("%2D") && !finding.becomes.contains("%2D"),
@@ -309,9 +309,9 @@ fn signs_that_only_one_template_escapes_are_told() {
     let slash = &["encoded-slash"][..];
     assert_eq!(
         kinds(&with("o:{rest}", &[]), &narrow(&[])).first(),
-        Some(&Change::Unfenced)
+        Some(&TableChange::Unfenced)
     );
-    let has_key = |old: &RouteTable, new: &RouteTable| kinds(old, new).contains(&Change::Key);
+    let has_key = |old: &RouteTable, new: &RouteTable| kinds(old, new).contains(&TableChange::Key);
     assert!(!has_key(&with("o:{rest}", &[]), &narrow(slash)));
     assert!(has_key(&with("o:{rest}", slash), &narrow(slash)));
 }
@@ -342,7 +342,7 @@ fn what_version_0_1_0_has_recorded_is_compared_by_what_it_does() {
     assert_eq!(changes(&[("/o/{order}", "o:{order}")]), []);
     let other = changes(&[("/o/{order}", "p:{order}")]);
     assert_eq!(other.len(), 1, "{other:?}");
-    assert_eq!(other[0].change, Change::Key);
+    assert_eq!(other[0].change, TableChange::Key);
     // Both names of a capture are on record, and nothing says which was the last.
     assert_eq!(changes(&[("/o/{a}", "o:{a}"), ("/o/{b}", "o:{b}")]), []);
     let last = changes(&[("/o/{a}", "o:{a}"), ("/o/{b}", "p:{b}")]);
@@ -403,7 +403,7 @@ fn tables_of_hundreds_of_routes_are_compared() {
     list.push(("/{*all}", "{path}"));
     let old = routes(&list);
     list.push(("/s7/{id}/items", "item:{id}"));
-    assert_eq!(kinds(&old, &routes(&list)), [Change::Key]);
+    assert_eq!(kinds(&old, &routes(&list)), [TableChange::Key]);
 }
 
 #[test]
@@ -723,7 +723,7 @@ fn all_paths() -> Vec<String> {
 fn found_by_search(
     comparison: &Comparison,
     tables: [&RouteTable; 2],
-) -> BTreeSet<(Indices, Change)> {
+) -> BTreeSet<(Indices, TableChange)> {
     let mut found = BTreeSet::new();
     let uses = |what: &str| {
         tables
@@ -770,15 +770,15 @@ proptest! {
         (old, new) in two_tables()
     ) {
         let comparison = Comparison::new([&old, &new]).expect("no two routes of one shape");
-        let told: BTreeSet<(Indices, Change)> = comparison
+        let told: BTreeSet<(Indices, TableChange)> = comparison
             .pairs()
             .flat_map(|pair| comparison.findings(pair).into_iter().map(move |one| (pair, one.change)))
             .collect();
         prop_assert_eq!(
             &told, &found_by_search(&comparison, [&old, &new]), "{} -> {}", old.to_document(), new.to_document()
         );
-        let kinds: BTreeSet<Change> = old.changes_to(&new).iter().map(|one| one.change).collect();
-        let expected: BTreeSet<Change> = told.iter().map(|(_, change)| *change).collect();
+        let kinds: BTreeSet<TableChange> = old.changes_to(&new).iter().map(|one| one.change).collect();
+        let expected: BTreeSet<TableChange> = told.iter().map(|(_, change)| *change).collect();
         prop_assert_eq!(kinds, expected);
     }
 }

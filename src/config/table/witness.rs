@@ -40,7 +40,7 @@ use crate::routing::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded}
 
 /// The samples of values, the most readable one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum SampleStyle {
     Plain,
     Marked,
     Padded,
@@ -48,7 +48,7 @@ pub(super) enum Style {
     Spelled,
 }
 
-impl Style {
+impl SampleStyle {
     pub(super) const ALL: [Self; 5] = [
         Self::Plain,
         Self::Marked,
@@ -174,24 +174,26 @@ impl Sampler {
 
     /// The sample of a pair of routes that meet in this form. `None`: no request can have the path,
     /// since the routes' literals make it ambiguous.
-    pub(super) fn sample(&self, pair: Pair, form: Form, style: Style) -> Option<Sample> {
+    pub(super) fn sample(&self, pair: Pair, form: Form, style: SampleStyle) -> Option<Sample> {
         let (length, slash) = form;
         let rules = || pair.into_iter().flatten();
         let keys = || rules().filter_map(|rule| rule.key.as_ref());
         // Those that the sample is to have a key on.
         let by = match style {
-            Style::Spelled => [pair[0], None],
+            SampleStyle::Spelled => [pair[0], None],
             _ => pair,
         };
         let (numbers, plain) = (numbers(by), PlainPlaces::of(by));
-        let spell = |place: &Place, ordinal: usize, signs: &str| {
+        let spell = |place: &PartOrigin, ordinal: usize, signs: &str| {
             let number = numbers.contains(place);
             let plain = plain.has(place);
             let text = self.text(ordinal, number, style);
             match style {
-                Style::Spelled if number && !plain => format!("+{text}"),
-                Style::Signed | Style::Spelled if !number && plain => text + PLAIN_SIGNS,
-                Style::Signed | Style::Spelled if !number => text + signs,
+                SampleStyle::Spelled if number && !plain => format!("+{text}"),
+                SampleStyle::Signed | SampleStyle::Spelled if !number && plain => {
+                    text + PLAIN_SIGNS
+                }
+                SampleStyle::Signed | SampleStyle::Spelled if !number => text + signs,
                 _ => text,
             }
         };
@@ -201,7 +203,7 @@ impl Sampler {
             let literal = rules().find_map(|rule| rule.pattern.literal(at));
             let text = match literal {
                 Some(text) => text.to_owned(),
-                None => spell(&Place::Segment(at), at, &signs),
+                None => spell(&PartOrigin::Segment(at), at, &signs),
             };
             raw_path.push('/');
             raw_path.push_str(&percent_encoded(&text));
@@ -217,11 +219,11 @@ impl Sampler {
             }
             // Behind all segments, so that no two texts are the same.
             let ordinal = length + values.len();
-            let place = Place::Elsewhere(source.clone());
+            let place = PartOrigin::Elsewhere(source.clone());
             values
                 .entry(source.clone())
                 .or_insert_with(|| match (source, style) {
-                    (Source::Host, Style::Plain) => "example.org".to_owned(),
+                    (Source::Host, SampleStyle::Plain) => "example.org".to_owned(),
                     (Source::Host, _) => self.text(ordinal, false, style),
                     _ => spell(&place, ordinal, SIGNS),
                 });
@@ -234,15 +236,15 @@ impl Sampler {
     }
 
     /// A text that no literal equals, another one for each ordinal.
-    fn text(&self, ordinal: usize, number: bool, style: Style) -> String {
+    fn text(&self, ordinal: usize, number: bool, style: SampleStyle) -> String {
         let (letter, length) = self.mark;
         let mark = |sign: char, length: usize| String::from(sign).repeat(length);
         match (style, number) {
-            (Style::Plain, _) if !self.literals.contains(&(ordinal + 1).to_string()) => {
+            (SampleStyle::Plain, _) if !self.literals.contains(&(ordinal + 1).to_string()) => {
                 (ordinal + 1).to_string()
             }
             // The ordinal has no nine and a fixed length, so that it ends where it ends.
-            (Style::Plain | Style::Marked, true) => {
+            (SampleStyle::Plain | SampleStyle::Marked, true) => {
                 format!("{}{ordinal:06o}", mark('9', self.nines))
             }
             (_, true) => format!("0{}{ordinal:06o}", mark('9', self.nines)),
@@ -253,19 +255,19 @@ impl Sampler {
 
 /// Where a part of a key comes from, whatever its name is in either route.
 #[derive(PartialEq, Eq, Hash)]
-enum Place {
+enum PartOrigin {
     Segment(usize),
     Elsewhere(Source),
 }
 
 /// What at least one of the two keys takes as a number.
-fn numbers(pair: Pair) -> HashSet<Place> {
+fn numbers(pair: Pair) -> HashSet<PartOrigin> {
     let mut numbers = HashSet::new();
     for rule in pair.into_iter().flatten() {
         for source in rule.key.iter().flat_map(KeyTemplate::numbers) {
             numbers.extend(match source {
-                Source::Path(name) => rule.pattern.position(name).map(Place::Segment),
-                other => Some(Place::Elsewhere(other.clone())),
+                Source::Path(name) => rule.pattern.position(name).map(PartOrigin::Segment),
+                other => Some(PartOrigin::Elsewhere(other.clone())),
             });
         }
     }
@@ -275,7 +277,7 @@ fn numbers(pair: Pair) -> HashSet<Place> {
 /// What at least one of the two keys takes only as plain text.
 #[derive(Default)]
 struct PlainPlaces {
-    places: HashSet<Place>,
+    places: HashSet<PartOrigin>,
     /// All segments from this one on.
     from: Option<usize>,
 }
@@ -289,13 +291,13 @@ impl PlainPlaces {
                     Source::WholePath => 0,
                     Source::Path(name) => match rule.pattern.position(name) {
                         Some(at) => {
-                            all.places.insert(Place::Segment(at));
+                            all.places.insert(PartOrigin::Segment(at));
                             continue;
                         }
                         None => rule.pattern.segments(),
                     },
                     other => {
-                        all.places.insert(Place::Elsewhere(other.clone()));
+                        all.places.insert(PartOrigin::Elsewhere(other.clone()));
                         continue;
                     }
                 };
@@ -305,9 +307,9 @@ impl PlainPlaces {
         all
     }
 
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &PartOrigin) -> bool {
         let in_rest = match (place, self.from) {
-            (Place::Segment(at), Some(from)) => *at >= from,
+            (PartOrigin::Segment(at), Some(from)) => *at >= from,
             _ => false,
         };
         in_rest || self.places.contains(place)

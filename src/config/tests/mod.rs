@@ -4,10 +4,10 @@ mod loading;
 mod problems;
 mod samples;
 
-use super::{Overrides, Problem, Problems, Settings, parse};
+use super::{ConfigProblem, Overrides, Problems, Settings, parse};
 
 /// Parses text that has no errors.
-fn good(text: &str) -> (Settings, Vec<Problem>) {
+fn good(text: &str) -> (Settings, Vec<ConfigProblem>) {
     parse(text, &Overrides::default()).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
 }
 

@@ -1,6 +1,6 @@
 //! Each kind of problem, with its path and its line.
 
-use super::super::{Problem, Severity, UnknownStatuses};
+use super::super::{ConfigProblem, Severity, UnknownStatuses};
 use super::{BASE, bad, good};
 
 /// Text that is wrong in its last line, the path told, and a part of the message or hint.
@@ -466,7 +466,11 @@ fn each_error_has_the_line_of_what_is_wrong() {
             .list
             .iter()
             .find(|problem| problem.severity == Severity::Error);
-        assert_eq!(error.and_then(Problem::line), line, "{problems}\n{text}");
+        assert_eq!(
+            error.and_then(ConfigProblem::line),
+            line,
+            "{problems}\n{text}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::super::problems::Report;
-use super::super::tree::{Kind, Node};
+use super::super::tree::{NodeKind, YamlNode};
 use super::super::{Loader, Overrides, parse, schema};
 use super::good;
 
@@ -32,9 +32,9 @@ fn reference() -> String {
     text.replace("#: ", "")
 }
 
-fn tree(text: &str) -> Node {
+fn tree(text: &str) -> YamlNode {
     let mut report = Report::default();
-    let tree = Node::parse(text, &mut report).expect("it is YAML");
+    let tree = YamlNode::parse(text, &mut report).expect("it is YAML");
     assert!(!report.has_errors(), "{:?}", report.finish());
     tree
 }
@@ -258,20 +258,20 @@ fn fields_of(
     }
 }
 
-fn text_at(node: &Node, path: &str) -> Option<String> {
+fn text_at(node: &YamlNode, path: &str) -> Option<String> {
     let mut node = node;
     for step in path.replace("[0]", ".0").split('.') {
         node = match &node.kind {
-            Kind::Map(entries) => &entries.iter().find(|entry| entry.key == step)?.value,
-            Kind::List(items) => items.get(step.parse::<usize>().ok()?)?,
-            Kind::Null | Kind::Text(_) | Kind::Broken => return None,
+            NodeKind::Map(entries) => &entries.iter().find(|entry| entry.key == step)?.value,
+            NodeKind::List(items) => items.get(step.parse::<usize>().ok()?)?,
+            NodeKind::Null | NodeKind::Text(_) | NodeKind::Broken => return None,
         };
     }
     match &node.kind {
-        Kind::Text(text) => Some(text.clone()),
-        Kind::List(items) => {
+        NodeKind::Text(text) => Some(text.clone()),
+        NodeKind::List(items) => {
             let texts = items.iter().map(|item| match &item.kind {
-                Kind::Text(text) => Some(text.as_str()),
+                NodeKind::Text(text) => Some(text.as_str()),
                 _ => None,
             });
             let texts: Option<Vec<_>> = texts.collect();
@@ -282,7 +282,7 @@ fn text_at(node: &Node, path: &str) -> Option<String> {
 }
 
 /// As much of JSON Schema as the schema uses; scalars are texts that any type may read.
-fn accepts(root: &Value, schema: &Value, node: &Node, path: &str) -> Result<(), String> {
+fn accepts(root: &Value, schema: &Value, node: &YamlNode, path: &str) -> Result<(), String> {
     let schema = resolve(root, schema);
     if let Some(alternatives) = alternatives(schema) {
         let wrong: Vec<_> = alternatives
@@ -301,8 +301,8 @@ fn accepts(root: &Value, schema: &Value, node: &Node, path: &str) -> Result<(), 
         _ => true,
     };
     match &node.kind {
-        Kind::Null if is("null") => Ok(()),
-        Kind::Text(text) => {
+        NodeKind::Null if is("null") => Ok(()),
+        NodeKind::Text(text) => {
             let typed = is("string")
                 || is("integer") && text.parse::<i64>().is_ok()
                 || is("boolean") && matches!(text.as_str(), "true" | "false");
@@ -318,10 +318,12 @@ fn accepts(root: &Value, schema: &Value, node: &Node, path: &str) -> Result<(), 
                 .then_some(())
                 .ok_or_else(|| format!("{path}: {text}"))
         }
-        Kind::List(items) if is("array") => items.iter().enumerate().try_for_each(|(i, item)| {
-            accepts(root, &schema["items"], item, &format!("{path}[{i}]"))
-        }),
-        Kind::Map(entries) if is("object") => {
+        NodeKind::List(items) if is("array") => {
+            items.iter().enumerate().try_for_each(|(i, item)| {
+                accepts(root, &schema["items"], item, &format!("{path}[{i}]"))
+            })
+        }
+        NodeKind::Map(entries) if is("object") => {
             let required = schema.get("required").and_then(Value::as_array);
             for name in required.into_iter().flatten().filter_map(Value::as_str) {
                 if !entries.iter().any(|entry| entry.key == name) {

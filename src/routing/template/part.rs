@@ -1,4 +1,4 @@
-//! [`Part`]: what stands between the braces of a template, and which texts it stands for.
+//! [`KeyPart`]: what stands between the braces of a template, and which texts it stands for.
 
 use crate::routing::key::Source;
 use crate::routing::normal::{fold_case, host_name, integer, plain};
@@ -7,7 +7,7 @@ use crate::routing::route::Pattern;
 
 /// One part of a key, and the literal text up to the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct KeyPart {
     pub(super) source: Source,
     pub(super) filters: Vec<Filter>,
     /// The part is a list of path segments: `{path}`, `{*rest}`.
@@ -35,7 +35,7 @@ impl Filter {
     }
 }
 
-impl Part {
+impl KeyPart {
     /// Reads what stands between the braces.
     pub(super) fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
         let mut words = text.split('|').map(str::trim);
