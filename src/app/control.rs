@@ -11,7 +11,8 @@ use crate::fencing::{Fencing, Refused, Undecided};
 use crate::routing::{Decision, ResourceKey, Token};
 use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Override, StoreError};
 
-/// How often an override waits for this instance's own idle epochs to be closed, and how long each time.
+/// How often an override waits for this instance's own idle epochs to be closed, and how long each
+/// time.
 const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 
 /// The core, for the admin API.
@@ -19,8 +20,8 @@ pub(super) struct Core {
     pub fencing: Arc<Fencing>,
 }
 
-/// An unknown outcome of this run is named by its instance and a number. The instance is part of it, since the number
-/// alone would name something else at another proxy, or after a restart.
+/// An unknown outcome of this run is named by its instance and a number. The instance is part of
+/// it, since the number alone would name something else at another proxy, or after a restart.
 fn own_id(unknown: &UnknownOutcome) -> String {
     format!("{}.{}", unknown.instance, unknown.number)
 }
@@ -57,7 +58,8 @@ impl Core {
         }
     }
 
-    /// Whether these epochs are all of this instance, and nothing is in flight or settling under them.
+    /// Whether these epochs are all of this instance, and nothing is in flight or settling under
+    /// them.
     fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
         let me = self.fencing.lease.identity().instance;
         rows.iter().all(|row| row.instance == me) && !self.fencing.epoch_table.busy(resource)

@@ -51,8 +51,8 @@ pub struct Accept {
     pub lost_marks: bool,
 }
 
-/// Brings the schema up to date, and does what `accept` says. `grant_to` names the role that serves, if that is another one. `say`
-/// gets what was done, in lines for people.
+/// Brings the schema up to date, and does what `accept` says. `grant_to` names the role that
+/// serves, if that is another one. `say` gets what was done, in lines for people.
 pub async fn migrate(
     settings: &Settings,
     accept: Accept,

@@ -1,8 +1,9 @@
 //! Listening, on TCP or on a Unix socket.
 //!
-//! A Unix socket is bound in a directory that is this user's alone, gets its mode there, and is renamed to its
-//! name when it listens. So under its name it never has another mode, and never refuses a connection while it is
-//! being made. Of two processes that start at once, one gets the name, and the other is told.
+//! A Unix socket is bound in a directory that is this user's alone, gets its mode there, and is
+//! renamed to its name when it listens. So under its name it never has another mode, and never
+//! refuses a connection while it is being made. Of two processes that start at once, one gets the
+//! name, and the other is told.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};

@@ -1,5 +1,5 @@
-//! Reload: on SIGHUP, and when a file has changed that the configuration was read from: its own, and the
-//! certificates and keys that it names. What is bad changes nothing.
+//! Reload: on SIGHUP, and when a file has changed that the configuration was read from: its own,
+//! and the certificates and keys that it names. What is bad changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +54,8 @@ pub(super) async fn watch(
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = settings.sources.clone();
-    // Files that change are left alone until they are the same in two looks: a certificate and its key are two,
-    // and no file is whole while it is being written.
+    // Files that change are left alone until they are the same in two looks: a certificate and its
+    // key are two, and no file is whole while it is being written.
     let mut changing = None;
     loop {
         let cause = tokio::select! {

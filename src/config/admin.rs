@@ -58,7 +58,8 @@ pub(super) fn settings(file: AdminFile, report: &mut Report) -> Option<AdminSett
     })
 }
 
-/// Warns of a token that will let nobody in. A file that is not there yet may come: it is read at each use.
+/// Warns of a token that will let nobody in. A file that is not there yet may come: it is read at
+/// each use.
 fn admin_token(at: &str, path: &Path, report: &mut Report) {
     if path.as_os_str().is_empty() {
         report.error(at, "the path is empty", "");

@@ -89,8 +89,8 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
     }
 }
 
-/// Warns of wider routes that let everybody in where a narrower one does not: paths that are the narrower one's
-/// to the upstream (with a slash behind, say) may be the wider one's here.
+/// Warns of wider routes that let everybody in where a narrower one does not: paths that are the
+/// narrower one's to the upstream (with a slash behind, say) may be the wider one's here.
 fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
     for (at, wide) in routes {
         let open = wide.require_client.is_empty();
@@ -111,8 +111,8 @@ fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
     }
 }
 
-/// Warns of two routes that are seen to yield one key though their templates, their token formats, or
-/// the bounds of their tokens differ.
+/// Warns of two routes that are seen to yield one key though their templates, their token formats,
+/// or the bounds of their tokens differ.
 fn shared_keys(routes: &[(String, RouteSettings)], report: &mut Report) {
     let table = RouteTable::of_routes(routes.iter().map(|(_, route)| route), Unmatched::Refuse);
     let bounds = |index: usize| routes.get(index).map(|(_, route)| route.token_bounds);

@@ -1,5 +1,6 @@
-//! From the [file](super::file)'s fields to [`Settings`]: defaults, and every check but those of the
-//! [routes](super::routes). A check that fails is reported, and the others go on.
+//! From the [file](super::file)'s fields to [`Settings`]: defaults, the checks of the small blocks,
+//! and of blocks against each other. The longer blocks are checked in files of their names. A check
+//! that fails is reported, and the others go on.
 
 use std::time::Duration;
 
