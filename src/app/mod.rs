@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, Leave, DataListener, Workers};
+use crate::server::{self, DataListener, Leave, Workers};
 use crate::store::routes::RouteRecord;
 use crate::store::{MarkStore, StoreError};
 

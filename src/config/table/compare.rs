@@ -83,7 +83,7 @@ impl fmt::Display for Finding {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RequestFate {
+enum RequestChange {
     /// Judged, where it has a key.
     Judged,
     /// Its route refuses its method. It has a key all the same.
@@ -283,68 +283,68 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn fate(&self, at: usize, (method, token): MethodAndToken) -> RequestFate {
+    fn fate(&self, at: usize, (method, token): MethodAndToken) -> RequestChange {
         let table = self.tables[at];
         let safe = method == SAFE;
         let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
-            return RequestFate::Refused;
+            return RequestChange::Refused;
         }
         let Some(rule) = self.pair[at] else {
             return if safe && table.unmatched == Unmatched::SafeOnly {
-                RequestFate::Passed("no route takes it, and safe methods pass")
+                RequestChange::Passed("no route takes it, and safe methods pass")
             } else {
-                RequestFate::Unrouted
+                RequestChange::Unrouted
             };
         };
         match (rule.mode, rule.safe_methods, &rule.methods) {
-            (Mode::Bypass, ..) => RequestFate::Passed("the route is bypassed"),
-            (Mode::Observe, ..) => RequestFate::Passed("the route only observes"),
+            (Mode::Bypass, ..) => RequestChange::Passed("the route is bypassed"),
+            (Mode::Observe, ..) => RequestChange::Passed("the route only observes"),
             (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
-                RequestFate::Passed("safe_methods is ignored")
+                RequestChange::Passed("safe_methods is ignored")
             }
             (Mode::Enforce, _, Some(methods))
                 if !safe && !methods.contains(method) && self.keys[at].is_some() =>
             {
-                RequestFate::Forbidden
+                RequestChange::Forbidden
             }
             (Mode::Enforce, SafeMethods::Optional, _) if safe && !token => {
-                RequestFate::Passed("safe_methods is optional")
+                RequestChange::Passed("safe_methods is optional")
             }
-            (Mode::Enforce, ..) if !token => RequestFate::TokenRequired,
-            (Mode::Enforce, ..) if self.keys[at].is_none() => RequestFate::Refused,
-            (Mode::Enforce, ..) => RequestFate::Judged,
+            (Mode::Enforce, ..) if !token => RequestChange::TokenRequired,
+            (Mode::Enforce, ..) if self.keys[at].is_none() => RequestChange::Refused,
+            (Mode::Enforce, ..) => RequestChange::Judged,
         }
     }
 
     pub(super) fn changes(&self, asking: MethodAndToken) -> Vec<TableChange> {
         let change = match (self.fate(0, asking), self.fate(1, asking)) {
             (
-                RequestFate::Judged | RequestFate::Forbidden,
-                RequestFate::Judged | RequestFate::Forbidden,
+                RequestChange::Judged | RequestChange::Forbidden,
+                RequestChange::Judged | RequestChange::Forbidden,
             ) => {
                 return self.changes_of_keyed();
             }
             (
-                RequestFate::Judged | RequestFate::Forbidden | RequestFate::TokenRequired,
-                RequestFate::Passed(_),
+                RequestChange::Judged | RequestChange::Forbidden | RequestChange::TokenRequired,
+                RequestChange::Passed(_),
             ) => TableChange::Unfenced,
-            (RequestFate::Judged | RequestFate::Forbidden, RequestFate::Unrouted) => {
+            (RequestChange::Judged | RequestChange::Forbidden, RequestChange::Unrouted) => {
                 TableChange::Unrouted
             }
-            (RequestFate::Judged | RequestFate::Forbidden, RequestFate::Refused) => {
+            (RequestChange::Judged | RequestChange::Forbidden, RequestChange::Refused) => {
                 TableChange::Refused
             }
             // A read that no route took stood under no promise.
-            (RequestFate::Passed(_), RequestFate::Judged | RequestFate::TokenRequired)
+            (RequestChange::Passed(_), RequestChange::Judged | RequestChange::TokenRequired)
                 if self.pair[0].is_none() =>
             {
                 TableChange::Added
             }
-            (RequestFate::Passed(_), RequestFate::Judged | RequestFate::TokenRequired) => {
+            (RequestChange::Passed(_), RequestChange::Judged | RequestChange::TokenRequired) => {
                 TableChange::Enforced
             }
-            (RequestFate::Unrouted, RequestFate::Judged) => TableChange::Added,
+            (RequestChange::Unrouted, RequestChange::Judged) => TableChange::Added,
             _ => return Vec::new(),
         };
         vec![change]
@@ -380,7 +380,7 @@ impl Sides<'_> {
         let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
         let fate = self.fate(at, asking);
         match fate {
-            RequestFate::Judged | RequestFate::Forbidden => {
+            RequestChange::Judged | RequestChange::Forbidden => {
                 let key = self.keys[at].as_ref().map_or("", ResourceKey::as_str);
                 let more = match (change, rule) {
                     (TableChange::Format, Some(rule)) => {
@@ -392,15 +392,15 @@ impl Sides<'_> {
                     _ => String::new(),
                 };
                 let is = match fate {
-                    RequestFate::Forbidden => "its method is refused, and its key is",
+                    RequestChange::Forbidden => "its method is refused, and its key is",
                     _ => "it is fenced as",
                 };
                 format!("{is} {key:?}{route}{more}")
             }
-            RequestFate::TokenRequired => format!("it needs a token{route}"),
-            RequestFate::Passed(why) => format!("it passes unfenced: {why}{route}"),
-            RequestFate::Refused => format!("it is refused{route}"),
-            RequestFate::Unrouted => "it is a 404: no route takes it".to_owned(),
+            RequestChange::TokenRequired => format!("it needs a token{route}"),
+            RequestChange::Passed(why) => format!("it passes unfenced: {why}{route}"),
+            RequestChange::Refused => format!("it is refused{route}"),
+            RequestChange::Unrouted => "it is a 404: no route takes it".to_owned(),
         }
     }
 

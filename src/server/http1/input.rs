@@ -270,7 +270,7 @@ impl Input {
         while self.follow.is_in_body() && !(data.is_some() && self.follow.is_in_data()) {
             match self.follow.step(&self.buf) {
                 Ok(FollowStep::Body(ChunkedPart::Data(count))) => {
-                    data = Some(self.buf.split_to(count).freeze())
+                    data = Some(self.buf.split_to(count).freeze());
                 }
                 Ok(FollowStep::Body(ChunkedPart::Framing(count))) => self.buf.advance(count),
                 Ok(FollowStep::Body(ChunkedPart::Trailer(count))) => {

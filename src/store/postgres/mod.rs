@@ -41,7 +41,7 @@ use self::connect::{Connector, Phase};
 use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
-use self::slot::ConnectionSlot;
+use self::slot::DedicatedConnection;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::PostgresAddress;
 use crate::store::{Administration, InstanceRow, MarkStore, StoreError};
@@ -61,12 +61,12 @@ pub struct PostgresStore {
     address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
-    writer: ConnectionSlot,
+    writer: DedicatedConnection,
     /// How many batches were sent.
     batches: AtomicU64,
-    heartbeat: ConnectionSlot,
-    reader: ConnectionSlot,
-    people: ConnectionSlot,
+    heartbeat: DedicatedConnection,
+    reader: DedicatedConnection,
+    people: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
     count: Counting,
@@ -84,7 +84,7 @@ impl PostgresStore {
     ) -> Self {
         let address = address.into();
         let connector = Arc::new(Connector::new(address.clone(), timeout, timeout / 2));
-        let slot = || ConnectionSlot::new(Arc::clone(&connector));
+        let slot = || DedicatedConnection::new(Arc::clone(&connector));
         Self {
             namespace: namespace.into(),
             channel: notifications::channel(namespace),
@@ -140,7 +140,7 @@ impl PostgresStore {
     /// that fails, is warned of or takes too long, closes the connection.
     async fn on<T>(
         &self,
-        slot: &ConnectionSlot,
+        slot: &DedicatedConnection,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
         self.bounded(async {

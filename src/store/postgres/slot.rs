@@ -1,4 +1,4 @@
-//! [`ConnectionSlot`]: a dedicated connection, used by one call at a time, and never again after a doubt.
+//! [`DedicatedConnection`]: a dedicated connection, used by one call at a time, and never again after a doubt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::store::rows::Failure;
 const STALE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct ConnectionSlot {
+pub(super) struct DedicatedConnection {
     connector: Arc<Connector>,
     /// Whether its connections carry batches: see [`super::batch`].
     batches: bool,
@@ -34,12 +34,12 @@ pub(super) struct ConnectionSlot {
 /// may still happen there.
 #[must_use]
 pub(super) struct Turn<'a> {
-    slot: &'a ConnectionSlot,
+    slot: &'a DedicatedConnection,
     line: Line,
     number: u64,
 }
 
-impl ConnectionSlot {
+impl DedicatedConnection {
     pub(super) fn new(connector: Arc<Connector>) -> Self {
         Self {
             connector,

@@ -25,10 +25,10 @@ fn sources() -> BTreeMap<String, String> {
             }
             let inside = path.strip_prefix(&src).expect("below src");
             let inside = inside.to_str().expect("UTF-8").to_owned();
-            let test = inside.ends_with("tests.rs")
+            let of_tests = inside.ends_with("tests.rs")
                 || inside.contains("/tests/")
                 || inside.ends_with("double.rs");
-            if inside.ends_with(".rs") && !test {
+            if path.extension().is_some_and(|end| end == "rs") && !of_tests {
                 let text = std::fs::read_to_string(&path).expect("a source file");
                 let code = text
                     .find("\n#[cfg(test)]\nmod tests {")
