@@ -10,7 +10,7 @@ use super::counting::{CountAs, Forwarded, Scope};
 use super::refusal::{DetailReader, Refusal, Why};
 use super::reply::ClientBody;
 use super::request_context::RequestContext;
-use super::table::Table;
+use super::table::RoutingTable;
 use crate::metrics::{DecidedBy, Outcome};
 use crate::rejections;
 use crate::routing::ResourceKey;
@@ -19,7 +19,7 @@ impl Proxy {
     /// Counts, logs and remembers what became of a request, and answers.
     pub(super) fn finish(
         &self,
-        table: &Table,
+        table: &RoutingTable,
         scope: &Scope,
         about: &RequestContext,
         done: Result<Forwarded, Refusal>,

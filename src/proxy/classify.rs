@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use super::headers::{self, FieldError};
 use super::peer::Peer;
 use super::refusal::Refusal;
-use super::table::{Route, Table};
+use super::table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
 use crate::routing::{
@@ -52,7 +52,7 @@ pub(crate) struct Fenced {
 }
 
 /// Classifies a request by its head.
-pub(crate) fn classify(table: &Table, head: &Parts, peer: &Peer) -> Class {
+pub(crate) fn classify(table: &RoutingTable, head: &Parts, peer: &Peer) -> Class {
     if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
@@ -202,7 +202,7 @@ pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
     }
 }
 
-fn unmatched(table: &Table, head: &Parts, path: &CheckedPath) -> Class {
+fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
     if let Some(ambiguity) = path.oddity_not_in(crate::routing::Allow::default())
         && table.strict
     {

@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::refusal_throttles::RefusalThrottles;
 use super::shares::Network;
 use super::slow::SlowClients;
-use super::table::Table;
+use super::table::RoutingTable;
 use super::tunnel::TunnelOpening;
 use super::upstream::{Upstream, UpstreamError};
 use crate::config::{BodySettings, Settings, TlsSettings};
@@ -49,7 +49,7 @@ fn list(conflicts: &[RouteConflict]) -> String {
 /// What a reload replaces.
 #[derive(Clone)]
 pub(crate) struct Live {
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<RoutingTable>,
     pub(super) upstream: Arc<Upstream>,
 }
 
@@ -111,7 +111,7 @@ impl Proxy {
         let upstream = Arc::new(upstream);
         let limits = settings.limits;
         let places = Places::new(&limits, Arc::clone(&metrics));
-        let table = Table::new(settings, &metrics).map_err(ProxyError::Routes)?;
+        let table = RoutingTable::new(settings, &metrics).map_err(ProxyError::Routes)?;
         let table = Arc::new(table);
         let live = Live { table, upstream };
         Ok(Self {
@@ -144,7 +144,7 @@ impl Proxy {
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Live, ProxyError> {
         let (lease, metrics) = (self.fencing.lease(), &self.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
-        let table = Arc::new(Table::new(settings, metrics).map_err(ProxyError::Routes)?);
+        let table = Arc::new(RoutingTable::new(settings, metrics).map_err(ProxyError::Routes)?);
         Ok(Live { table, upstream })
     }
 

@@ -6,7 +6,7 @@ use http::Response;
 
 use super::conclusion::Doubt;
 use super::reply::ClientBody;
-use super::table::{Route, Table};
+use super::table::{Route, RoutingTable};
 use crate::metrics::{CLAIM, Outcome, RouteMetrics, UNMATCHED};
 
 /// A request that was answered by the upstream, or a claim that was granted.
@@ -33,7 +33,7 @@ pub(super) enum Scope {
 
 impl Scope {
     /// The series, and the label.
-    pub(super) fn series<'a>(&'a self, table: &'a Table) -> (&'a RouteMetrics, &'a str) {
+    pub(super) fn series<'a>(&'a self, table: &'a RoutingTable) -> (&'a RouteMetrics, &'a str) {
         match self {
             Self::Route(Some(route)) => (&route.metrics, &route.settings.label),
             Self::Route(None) => (&table.unmatched_metrics, UNMATCHED),

@@ -8,7 +8,7 @@ use super::peer::{Peer, PeerNames};
 use super::received::Received;
 use super::refusal::Subject;
 use super::respond::AnswerStyle;
-use super::table::Table;
+use super::table::RoutingTable;
 use super::{conclusion, headers};
 
 /// What is kept of a request for its answer and its log line.
@@ -44,7 +44,7 @@ impl RequestContext {
         }
     }
 
-    pub(super) fn style(&self, table: &Table) -> AnswerStyle {
+    pub(super) fn style(&self, table: &RoutingTable) -> AnswerStyle {
         AnswerStyle {
             stale_status: table.stale_status,
             disclose: table.disclose,

@@ -16,7 +16,7 @@ pub(crate) struct Route {
 }
 
 /// All routes of one configuration.
-pub(crate) struct Table {
+pub(crate) struct RoutingTable {
     router: Router,
     routes: Vec<Arc<Route>>,
     /// Some route enforces, or lets some peers in only: then nothing ambiguous passes anywhere.
@@ -30,7 +30,7 @@ pub(crate) struct Table {
     pub settings: Arc<Settings>,
 }
 
-impl Table {
+impl RoutingTable {
     pub(crate) fn new(
         settings: Arc<Settings>,
         metrics: &Metrics,
