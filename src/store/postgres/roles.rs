@@ -42,7 +42,8 @@ pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<()
         .unwrap_or(Err(StoreError::Timeout(PATIENCE)))
 }
 
-async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), StoreError> {
+/// The schema that the grants are for, if there is such a role.
+async fn schema_for(connection: &mut PgConnection, role: &str) -> Result<String, StoreError> {
     // All rows, to the last: the server reports the first before it is done.
     let found: Vec<(bool, Option<String>)> = sqlx::query_as(
         "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1), current_schema()::text",
@@ -51,21 +52,21 @@ async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), Stor
     .fetch_all(&mut *connection)
     .await
     .map_err(error_of)?;
-    let schema = match found.as_slice() {
-        [(true, Some(schema))] => schema.clone(),
-        [(false, _)] => {
-            return Err(StoreError::Unfit(format!(
-                "--grant-to {role}: there is no such role; make it first: CREATE ROLE {} LOGIN",
-                quoted(role)
-            )));
-        }
-        _ => {
-            return Err(StoreError::Unfit(
-                "--grant-to: the connection has no current schema; look at the role's search_path"
-                    .into(),
-            ));
-        }
-    };
+    match found.as_slice() {
+        [(true, Some(schema))] => Ok(schema.clone()),
+        [(false, _)] => Err(StoreError::Unfit(format!(
+            "--grant-to {role}: there is no such role; make it first: CREATE ROLE {} LOGIN",
+            quoted(role)
+        ))),
+        _ => Err(StoreError::Unfit(
+            "--grant-to: the connection has no current schema; look at the role's search_path"
+                .into(),
+        )),
+    }
+}
+
+async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), StoreError> {
+    let schema = schema_for(connection, role).await?;
     let allowed: Vec<bool> = sqlx::query_scalar("SELECT has_schema_privilege($1, $2, 'USAGE')")
         .bind(role)
         .bind(&schema)
