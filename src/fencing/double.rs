@@ -773,7 +773,7 @@ pub(crate) const LOSS: Duration = Duration::from_secs(54);
 /// How long a counter must stand still.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
-/// One instance, with its writer at work and no membership: a test steps that by hand.
+/// One instance, with its writer running. A test steps the membership task by hand.
 pub(crate) struct Rig {
     pub store: Arc<dyn MarkStore>,
     pub epoch_table: Arc<EpochTable>,

@@ -207,7 +207,7 @@ mod tests {
                 AnswerContent::Chunked(Chunks::default()),
             ),
             ("HTTP/1.0 200 OK\r\n\r\n", AnswerContent::ToEnd),
-            ("HTTP/1.1 204 No AnswerContent\r\n\r\n", AnswerContent::None),
+            ("HTTP/1.1 204 No Content\r\n\r\n", AnswerContent::None),
             (
                 "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
                 AnswerContent::None,

@@ -49,7 +49,7 @@ use crate::store::{Administration, InstanceRow, MarkStore, StoreError};
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
 
-/// Notification that nobody has taken yet; after that the listening waits.
+/// Notifications that nobody has taken yet; after that the listening waits.
 const NEWS: usize = 1024;
 
 /// Marks in a Postgres.

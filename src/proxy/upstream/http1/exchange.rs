@@ -155,7 +155,7 @@ impl Attempt {
             match error {
                 Unwritten::Body(error) => return Poll::Ready(Err(Broke::Midway(chain(&error)))),
                 Unwritten::Length => {
-                    let why = "the body is not as long as its AnswerContent-Length says";
+                    let why = "the body is not as long as its Content-Length says";
                     return Poll::Ready(Err(Broke::Midway(why.to_owned())));
                 }
                 Unwritten::Socket(error) if error.kind() == LAPSED => {
