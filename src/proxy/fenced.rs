@@ -41,8 +41,9 @@ impl Proxy {
         let route = Arc::clone(&fenced.route);
         let settings = &route.settings;
         let token = fenced.token;
+        let is_grpc = conclusion::is_grpc(&head.headers);
         let (upload, key) = self
-            .upload_and_key(live, &fenced, &head, body, peer, about)
+            .upload_and_key(live, &fenced, (&head, body), is_grpc, peer, about)
             .await?;
         let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
         let opening = fenced
@@ -67,10 +68,7 @@ impl Proxy {
         let trailers = derive::trailers(&fenced, &head, idempotency.as_ref());
         let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
         let fence = Some((token, &key));
-        let (is_head, is_grpc) = (
-            head.method == Method::HEAD,
-            conclusion::is_grpc(&head.headers),
-        );
+        let is_head = head.method == Method::HEAD;
         let mut request = self.upstream_request(
             &live.upstream,
             head,
@@ -123,8 +121,8 @@ impl Proxy {
         &self,
         live: &Live,
         fenced: &Fenced,
-        head: &Parts,
-        body: Received,
+        (head, body): (&Parts, Received),
+        is_grpc: bool,
         peer: &Peer,
         about: &RequestContext,
     ) -> Result<(Upload, ResourceKey), Refusal> {
@@ -144,8 +142,8 @@ impl Proxy {
         // The body first, as far as it fits: a client that pauses halfway through is judged when its
         // body ends. Not so for gRPC, where a pause may be a client that waits for an answer.
         let limits = settings.body;
-        let hold = conclusion::is_grpc(&head.headers).then_some(limits.stream_after);
-        let rules = self.rules(limits, peer, live.calls(&head.headers));
+        let hold = is_grpc.then_some(limits.stream_after);
+        let rules = self.rules(limits, peer, live.upstream.h2 && is_grpc);
         let upload = Upload::read(body, &head.headers, &rules, hold)
             .await
             .map_err(|error| body_refusal(&error))?;

@@ -176,13 +176,13 @@ async fn follow<G>(permit: Permit, exchange: Exchange<G>, fencing: Arc<Fencing>,
     };
     let timer = metrics.upstream(began, response.status().as_u16());
     let relay = AnsweredExchange {
-        head,
+        hold,
+        upload,
+        sending,
         counted: (in_flight, held),
+        head,
         key,
         token,
-        sending,
-        upload,
-        hold,
         sent,
         limits,
         conclusion,

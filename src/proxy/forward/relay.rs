@@ -26,17 +26,17 @@ use crate::proxy::reply::ClientBody;
 use crate::proxy::upstream::{ExchangeHold, ResponseBody};
 use crate::routing::{ResourceKey, Token};
 
-/// An exchange whose answer has begun. What has to end first is declared last: an upload that still
-/// runs ends before the settling starts, and so before the permit.
+/// An exchange whose answer has begun. Fields are dropped in this order: an upload that still runs
+/// ends before the settling starts, and so before the permit.
 pub(super) struct AnsweredExchange<C> {
-    pub head: HeadTx,
+    pub hold: ExchangeHold,
+    pub upload: DropGuard,
+    pub sending: Sending,
     /// Counts the exchange as in flight, and holds what is held for it.
     pub counted: C,
+    pub head: HeadTx,
     pub key: ResourceKey,
     pub token: Token,
-    pub sending: Sending,
-    pub upload: DropGuard,
-    pub hold: ExchangeHold,
     pub sent: CancellationToken,
     pub limits: ExchangeLimits,
     pub conclusion: Conclusion,
@@ -47,7 +47,7 @@ pub(super) struct AnsweredExchange<C> {
 impl<C> AnsweredExchange<C> {
     /// Hands the response to the client, to its end, and ends the permit.
     pub(super) async fn hand_on(self, response: Response<ResponseBody>, timer: ResponseTimer) {
-        // Dropped in the reverse order, however this ends.
+        // However this ends, variables are dropped in the reverse order: hold, upload, permit.
         let Self {
             head,
             counted,
