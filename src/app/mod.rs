@@ -200,7 +200,7 @@ struct DataPort {
     _workers: Arc<Workers>,
 }
 
-/// What runs beside the requests until the store is closed.
+/// The tasks that run beside the requests until the store is closed.
 struct SideTasks {
     admin_stop: CancellationToken,
     admin: Option<JoinHandle<()>>,
@@ -364,7 +364,7 @@ impl App {
         })
     }
 
-    /// What a reload changes.
+    /// The parts that a reload changes.
     fn reloaded(&self, admin: watch::Sender<AdminSettings>) -> reload::Parts {
         reload::Parts {
             proxy: Arc::clone(&self.proxy),

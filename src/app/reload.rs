@@ -33,7 +33,7 @@ impl Trigger {
     }
 }
 
-/// What a reload changes.
+/// The parts that a reload changes.
 pub(super) struct Parts {
     pub proxy: Arc<Proxy>,
     pub store: Arc<dyn MarkStore>,

@@ -46,7 +46,7 @@ pub(super) fn count(at: &str, given: Option<u64>, default: usize, report: &mut R
     }
 }
 
-/// What a value was read as. If it is wrong, that is reported.
+/// The result of reading a value. A wrong value is reported.
 pub(super) fn taken<T>(at: &str, result: Result<T, Wrong>, report: &mut Report) -> Option<T> {
     result
         .map_err(|(message, hint)| report.error(at, message, hint))

@@ -51,7 +51,7 @@ pub struct ConfigProblem {
     pub hint: Option<String>,
 }
 
-/// What is wrong with a value, and what to do.
+/// Says why a value is wrong, and what to do.
 pub(super) type Wrong = (String, &'static str);
 
 /// A problem that does not keep the program from starting.

@@ -18,7 +18,7 @@ use super::units::{OffOr, Time};
 use super::upstream::longer_than_settle;
 use crate::routing::{KeyTemplate, Pattern, Source, names_a_peer};
 
-/// What a route inherits.
+/// The settings that a route inherits.
 #[derive(Clone, Debug)]
 pub(super) struct Inherited {
     pub safe_methods: SafeMethods,

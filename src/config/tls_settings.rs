@@ -57,7 +57,7 @@ pub enum ClientAuth {
 pub struct UpstreamTlsSettings {
     /// `None`: the system's.
     pub roots: Option<Arc<RootCertStore>>,
-    /// What the proxy shows.
+    /// The proxy's own certificate and key.
     pub identity: Option<TlsIdentity>,
     /// `None`: the URL's host.
     pub server_name: Option<ServerName<'static>>,

@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub era: Era,
     /// The route table on record.
     pub routes: Option<String>,
-    /// What [`Instances::connections`] says.
+    /// The answer of [`Instances::connections`].
     pub connections: u64,
     /// What [`MarkStore::instances_over`] says.
     pub instances_over: u64,

@@ -36,7 +36,7 @@ fn malformed_refusal(error: wire::chunked::BodyError) -> Refusal {
     }
 }
 
-/// What is wrong with a body, if that is why it broke off.
+/// The refusal for a body that broke off because it is wrong, if it is.
 fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<wire::chunked::BodyError> {
     let mut causes = std::iter::successors(Some(broken), |error| error.source());
     causes.find_map(|error| error.downcast_ref().copied())

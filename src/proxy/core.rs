@@ -1,5 +1,4 @@
-//! What the request path is made of, and how it is set up, reloaded and asked for what all phases
-//! share.
+//! The parts of the request path: how they are set up and reloaded, and what all phases share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +45,7 @@ fn list(conflicts: &[RouteConflict]) -> String {
     texts.join("; ")
 }
 
-/// What a reload replaces.
+/// The parts that a reload replaces.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(super) table: Arc<RoutingTable>,
@@ -71,7 +70,7 @@ pub struct Proxy {
     pub(super) stopping: CancellationToken,
     pub(super) places: Places,
     pub(super) memory: Arc<Memory>,
-    /// What trailers may have.
+    /// The limits of trailers.
     pub(super) trailers: HeadLimits,
     /// `limits.body_rate`.
     pub(super) least: Option<LeastRate>,
@@ -80,11 +79,11 @@ pub struct Proxy {
     /// Which refusals are logged.
     pub(super) throttles: Arc<RefusalThrottles>,
     pub(super) spends: AtomicU64,
-    /// What this process calls itself in `Via`.
+    /// The name of this process in `Via`.
     pub(super) via: Via,
 }
 
-/// What [`Proxy::new`] takes.
+/// The arguments of [`Proxy::new`].
 pub(crate) struct ProxySetup {
     pub settings: Arc<Settings>,
     pub fencing: Arc<Fencing>,
@@ -92,7 +91,7 @@ pub(crate) struct ProxySetup {
     pub tasks: TaskTracker,
     pub stopping: CancellationToken,
     pub rejections: Arc<Rejections>,
-    /// What this process calls itself in `Via`.
+    /// The name of this process in `Via`.
     pub via: Via,
 }
 
@@ -181,7 +180,7 @@ impl Proxy {
             .transpose()
     }
 
-    /// What holds for the bodies of requests under these settings. The messages of a gRPC call come
+    /// The rules for the bodies of requests under these settings. The messages of a gRPC call come
     /// when there is something to say: they may be slow as long as nobody else needs the place. A
     /// content type alone makes no call: it takes an upstream that speaks HTTP/2.
     pub(super) fn rules(&self, settings: BodySettings, peer: &Peer, is_call: bool) -> BodyRules {

@@ -1,4 +1,4 @@
-//! What is kept of a request for its answer and its log line.
+//! The facts about a request that its answer and its log line need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use super::respond::AnswerStyle;
 use super::table::RoutingTable;
 use super::{conclusion, headers};
 
-/// What is kept of a request for its answer and its log line.
+/// The facts about a request that its answer and its log line need.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub peer: Arc<str>,

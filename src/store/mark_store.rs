@@ -18,7 +18,7 @@ use super::administration::Administration;
 use super::instances::Instances;
 use super::marks::Marks;
 
-/// Where the marks live. All calls are for one namespace, fixed when the store is opened.
+/// The store of the marks. All calls are for one namespace, fixed when the store is opened.
 ///
 /// A caller may drop any of these futures at any time: a store must then close the
 /// connection (or let the work end in a task of its own), never reuse one in an unknown state.

@@ -1,4 +1,4 @@
-//! What is durable: which marks there are, and which instances may have requests in flight.
+//! The durable state: the marks, and the instances that may have requests in flight.
 //!
 //! Everything a proxy must agree on with the other replicas, or with its own next run, goes through
 //! [`MarkStore`]. Two stores implement it, [`sqlite`] and [`postgres`], with one contract suite over

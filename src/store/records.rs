@@ -71,7 +71,7 @@ pub struct Ask {
     pub needs: Needs,
 }
 
-/// What the statement found for one [`Ask`], in the order asked.
+/// The state that the statement found for one [`Ask`], in the order asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The mark under the lock *before* this statement; `None`: there was none.
@@ -129,7 +129,7 @@ pub type Cursor = (ResourceKey, Opening);
 /// One of an instance's own epoch rows, and the mark of its resource (`None`: it has none).
 pub type OwnRow = (EpochRow, Option<Token>);
 
-/// What one step of a burial has done.
+/// The result of one step of a burial.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Burial {
     /// The resources whose epochs went.
@@ -171,11 +171,11 @@ pub struct RecordedRoutes {
     /// As `config::RouteTable` writes it; `None` where no instance of a version that records it has
     /// joined yet.
     pub document: Option<String>,
-    /// What version 0.1.0 has recorded: (path, template). It never took a path out again.
+    /// The templates that version 0.1.0 has recorded: (path, template). It never removed a path.
     pub templates: Vec<(String, String)>,
 }
 
-/// What an instance puts on record when it joins. The others reckon with it after its death.
+/// The terms that an instance records when it joins. The other instances use them after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Where its counter starts.
@@ -188,7 +188,7 @@ pub struct Terms {
     pub routes: String,
 }
 
-/// What became of a renewal.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The lease runs on; the namespace is in this era.
@@ -199,7 +199,7 @@ pub enum Renewal {
     Unknown,
 }
 
-/// One mark, for people.
+/// One mark, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkRow {
     pub resource: ResourceKey,
@@ -233,7 +233,7 @@ pub struct Count {
     pub more: bool,
 }
 
-/// What became of an operator's override.
+/// The result of an operator's override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
     /// The mark is `after` now, in the new era.
@@ -244,7 +244,7 @@ pub enum Override {
     Absent,
 }
 
-/// What instances tell each other. A lost or late one costs a poll interval and nothing else. Any login of the
+/// A message from one instance to the others. A lost or late one costs a poll interval and nothing else. Any login of the
 /// database can send one, so it is a hint to look and never believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
@@ -260,7 +260,7 @@ pub enum Notification {
     Closed { resource: ResourceKey },
 }
 
-/// What the listening side yields.
+/// An event of the subscription to notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Notification(Notification),

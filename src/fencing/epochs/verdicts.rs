@@ -1,4 +1,4 @@
-//! What the epoch table says: of a look, of an entry, of a row, of a resource.
+//! The answers of the epoch table: to a look, to an entry, about a row, about a resource.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Drained {
     pub wanted: bool,
 }
 
-/// What a look from memory says about a request.
+/// The answer to a look from memory.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// Below a mark that is known here.
@@ -29,7 +29,7 @@ pub enum Look {
     Barred(Duration),
 }
 
-/// What the critical section of the barrier says.
+/// The answer of the barrier's critical section.
 #[derive(Debug)]
 pub enum Entered {
     Permit(Ticket),
@@ -44,7 +44,7 @@ pub enum Entered {
     },
 }
 
-/// What a look at the epochs of others has found.
+/// The result of a look at the epochs of other instances.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Looked {
     /// The older ones that somebody here waits for, with the token that waits.
@@ -54,7 +54,7 @@ pub enum Looked {
     Lost,
 }
 
-/// What a hint at a newer mark is about.
+/// The subject of a hint at a newer mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     /// No epoch that is open here.
@@ -100,7 +100,7 @@ pub struct RequestLimits {
     pub waiting: usize,
 }
 
-/// What there is no room for.
+/// The limit that a waiting request has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
     /// [`RequestLimits::queue`].
@@ -120,7 +120,7 @@ pub enum Ending {
     Unknown,
 }
 
-/// One unknown outcome, for people.
+/// One unknown outcome, for operators.
 #[derive(Clone, Debug)]
 pub struct UnknownOutcome {
     /// Names it in a resolve.
@@ -130,7 +130,7 @@ pub struct UnknownOutcome {
     pub settles_in: Duration,
 }
 
-/// What is going on at one resource here, for people.
+/// The activity at one resource of this instance, for operators.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceActivity {
     pub in_flight: usize,

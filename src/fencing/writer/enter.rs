@@ -231,7 +231,7 @@ impl Writer {
     }
 }
 
-/// What the second read says of one resource; `None`: the epoch that was opened there is gone.
+/// The rows of one resource in the second read. `None`: the epoch that was opened there is gone.
 fn rows_of<'a>(
     epochs: &'a Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
     lost: &[ResourceKey],

@@ -1,4 +1,4 @@
-//! [`Meters`]: what the writer counts, and whether the store answers.
+//! [`Meters`]: the metrics of the writer, and whether the store answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 
 use crate::store::StoreError;
 
-/// What the writer counts.
+/// The metrics of the writer.
 #[derive(Clone, Debug)]
 pub struct Meters {
     /// Resources that got their first mark from this instance.

@@ -1,4 +1,4 @@
-//! What a request asks of the [writer](super), and what it answers.
+//! The questions that requests put to the [writer](super), and its answers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::fencing::growth::{Full, Origin};
 use crate::routing::{Needs, Token};
 use crate::store::StoreError;
 
-/// What a request wants of the store.
+/// The change that a request wants in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
     /// Raise the mark and open an epoch, to forward under it.
@@ -17,7 +17,7 @@ pub enum Want {
     Spend(String),
 }
 
-/// What became of it, durably.
+/// The durable result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The mark is at the token (and the epoch open, if that was wanted). `advanced`: this request raised it.

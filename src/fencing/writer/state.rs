@@ -29,7 +29,7 @@ const MOST_ASIDE: usize = 8;
 /// How often an era may send a request back before it is given up.
 const MOST_TRIES: u8 = 4;
 
-/// What the writer works with.
+/// The arguments of [`Writer::new`].
 pub struct WriterSetup {
     pub store: Arc<dyn MarkStore>,
     pub epoch_table: Arc<EpochTable>,

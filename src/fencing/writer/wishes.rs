@@ -10,7 +10,7 @@ use crate::routing::ResourceKey;
 /// The most resources that wait to be asked about. Beyond them everything is walked through.
 const MOST_WAITING: usize = 8192;
 
-/// What is asked of the walker.
+/// The requests to the walker.
 #[derive(Debug, Default)]
 pub(super) struct OwnWishes {
     pub(super) hints: HashSet<ResourceKey>,

@@ -14,7 +14,7 @@ use crate::proxy::received::Received;
 use crate::wire;
 use crate::wire::head::{HeadError, HeadLimits};
 
-/// What holds for the body of one request.
+/// The rules for the body of one request.
 #[derive(Clone)]
 pub(crate) struct BodyRules {
     pub settings: BodySettings,

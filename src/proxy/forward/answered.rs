@@ -1,4 +1,4 @@
-//! What an exchange hands to its client: the upstream's answer, or the refusal in its place.
+//! The upstream's answer, or the refusal in its place, as an exchange hands it to its client.
 
 use http::Response;
 use tokio::sync::oneshot;
@@ -7,7 +7,7 @@ use crate::proxy::conclusion::Doubt;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::reply::ClientBody;
 
-/// What the upstream has answered.
+/// The answer of the upstream.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub response: Response<ClientBody>,
@@ -25,5 +25,5 @@ impl Answered {
     }
 }
 
-/// Where the head of the answer is handed over, or the refusal in its place.
+/// Hands over the head of the answer, or the refusal in its place.
 pub(super) type HeadTx = oneshot::Sender<Result<Answered, Refusal>>;

@@ -168,7 +168,7 @@ async fn upload_ends(
     }
 }
 
-/// What the client has not been handed yet.
+/// The part of an answer that the client has not got yet.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for an exchange, and mostly it is the large one"

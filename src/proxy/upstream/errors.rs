@@ -1,4 +1,4 @@
-//! What can go wrong on the way upstream, and what is known of the request then.
+//! The failures on the way upstream, and what each says about the request.
 
 use std::io;
 
@@ -40,7 +40,7 @@ pub(crate) enum SendError {
     Broken(String),
 }
 
-/// What is known of a request that was given up.
+/// The fate of a request that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestFate {
     /// It was not written, or not processed, and will not be.

@@ -17,7 +17,7 @@ pub(super) fn all<R, T>(
         .map_err(Failure::from)
 }
 
-/// What a failure is to the callers of the store.
+/// Translates a failure for the callers of the store.
 pub(super) fn error_of(failure: Failure) -> StoreError {
     match failure {
         Failure::Store(error) => error,

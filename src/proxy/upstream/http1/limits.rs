@@ -2,7 +2,7 @@
 
 use crate::wire::head::HeadLimits;
 
-/// What the head of a response may have; nothing of it passes before it is whole. No setting: a larger
+/// The limits of a response's head. None of it passes before it is whole. No setting: a larger
 /// one is a fault of the upstream that somebody has to look at.
 pub(super) const RESPONSE_LIMITS: HeadLimits = HeadLimits {
     bytes: 60 << 10,

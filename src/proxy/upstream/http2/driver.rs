@@ -24,11 +24,11 @@ use crate::proxy::upstream::errors::chain;
 /// takes the fourth for abuse (`too_many_pings`), and ends the connection with all that is on it.
 const MAX_PINGS: usize = 2;
 
-/// What is held of one response that its client does not read.
+/// The most bytes held of one response that its client does not read.
 const STREAM_WINDOW: u32 = 192 << 10;
 /// As much for each stream: clients that do not read hold nobody else's response up.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
-/// What is held of one body that the upstream does not take, beside the piece in hand.
+/// The most bytes held of one body that the upstream does not take, besides the current piece.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// The pool that a connection belongs to, as far as its driver tells it of changes.
@@ -198,7 +198,7 @@ impl<P: ConnectionOwner> Drop for Retires<'_, P> {
     }
 }
 
-/// What the pool has to know of.
+/// A change that the pool has to know of.
 enum ConnectionChange {
     /// More streams are allowed than before.
     Limit,

@@ -240,3 +240,17 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
     let response = response.expect("in time").expect("no panic");
     assert!(matches!(response, Err(SendError::Broken(_))));
 }
+
+#[tokio::test]
+async fn a_body_that_is_not_as_long_as_it_says_breaks_the_request_and_the_reason_is_said() {
+    let bench = Bench::new().await;
+    let (upload, _client) = begun("content-length: 3", b"abc").await;
+    let mut request = put(upload);
+    request
+        .headers_mut()
+        .insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(5));
+    let Err(SendError::Broken(why)) = bench.send(request).await else {
+        panic!("it is broken off");
+    };
+    assert_eq!(why, "the body is not as long as its Content-Length says");
+}
