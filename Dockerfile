@@ -1,28 +1,31 @@
-# fencepost as an image: one static binary, CA roots, and a place for the marks. Nothing else is in it: no shell, no
-# libc, no package manager, nothing that writes outside of /var/lib/fencepost, so that a read-only root works.
+# fencepost as an image: one static binary, CA roots, and a directory for the marks. It has no
+# shell, no libc and no package manager. Nothing writes outside of /var/lib/fencepost, so a
+# read-only root works.
 #
 #   docker build -t fencepost .
 #   docker run --read-only -v fencepost-marks:/var/lib/fencepost -v ./fencepost.yaml:/etc/fencepost/fencepost.yaml:ro \
 #     -e FENCEPOST_CONFIG=/etc/fencepost/fencepost.yaml -p 7080:7080 fencepost
 #
-# Podman and buildah build the same (`buildah build -f Dockerfile .`; `--format docker` keeps the health check).
+# Podman and buildah build the same (`buildah build -f Dockerfile .`; `--format docker` keeps the
+# health check).
 #
-# The base is pinned by its digest: a tag that moves changes nothing here. The tag beside the digest
-# is for people, and nothing reads it. To take a newer base, ask for the digest of its tag, and write
-# both into the line below:
+# The base is pinned by its digest, so a tag that moves changes nothing here. The tag beside the
+# digest is for readers only. To use a newer base, look up the digest of its tag, and write both
+# into the line below:
 #
 #   docker buildx imagetools inspect rust:1.95.0-slim-bookworm --format '{{.Manifest.Digest}}'
 ARG RUST_IMAGE=rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
 
 FROM ${RUST_IMAGE} AS build
 
-# Static, by glibc: its resolver reads /etc/hosts and asks DNS without loading anything (2.34 and later). --target keeps
-# the flag away from procedural macros, which are shared objects.
+# Linked statically with glibc, whose resolver (2.34 and later) reads /etc/hosts and queries DNS
+# without loading a library. --target keeps the flag away from procedural macros, which are shared
+# objects.
 ENV RUSTFLAGS="-C target-feature=+crt-static"
 
 WORKDIR /build
 
-# The dependencies are a layer of their own, which changes with the manifests only.
+# The dependencies are a layer of their own, which changes only with the manifests.
 COPY Cargo.toml Cargo.lock ./
 COPY fuzz/Cargo.toml fuzz/
 COPY tests/model/Cargo.toml tests/model/
@@ -32,13 +35,15 @@ RUN mkdir -p src fuzz/src tests/model/src \
     && echo 'fn main() {}' >src/main.rs \
     && cargo build --profile dist --locked --bin fencepost --target "$(rustc --print host-tuple)"
 
-# What cargo has made of the empty sources above is younger than these. Packed relocations: 3 % less to load.
+# Cargo's output for the empty sources above is newer than these files, so touch them. Packed
+# relocations make the program 3 % smaller to load.
 COPY src src
 RUN touch src/lib.rs src/main.rs \
     && cargo rustc --profile dist --locked --bin fencepost --target "$(rustc --print host-tuple)" -- \
         -C link-arg=-Wl,-z,pack-relative-relocs
 
-# /out/root belongs to root, and nobody else writes there; what is in /out/state belongs to fencepost.
+# /out/root belongs to root, and no other user can write there. The directories in /out/state belong
+# to fencepost.
 COPY LICENSE ./
 RUN mkdir -p /out/root/etc/ssl/certs /out/root/etc/fencepost /out/root/var/lib /out/state/fencepost \
     && install -m 0555 -s "target/$(rustc --print host-tuple)/dist/fencepost" /out/root/fencepost \
@@ -64,19 +69,22 @@ LABEL org.opencontainers.image.title="fencepost" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.source="${SOURCE}"
 
-# In a container the loopback that the program listens on by default is only its own. Both stand below the file. Of
-# the admin port, probes and metrics are open; keys and marks are read from inside (`fencepost marks`), or with a token.
+# The program listens on the loopback by default, which cannot be reached from outside a container.
+# The configuration file overrides both variables. On the admin port, probes and metrics are open;
+# keys and marks can be read from inside (`fencepost marks`), or with a token.
 ENV FENCEPOST_DEFAULT_LISTEN=0.0.0.0:7080 \
     FENCEPOST_DEFAULT_ADMIN_LISTEN=0.0.0.0:7081
 EXPOSE 7080 7081
 
-# Where `sqlite:` with a relative path lies, and SQLite's temporary files. It is no VOLUME on purpose: an anonymous one
-# goes with its container, and the marks with it. Give it a named one.
+# The directory of `sqlite:` with a relative path, and of SQLite's temporary files. There is no
+# VOLUME, on purpose: an anonymous volume, and the marks in it, would be deleted with its container.
+# Mount a named one.
 USER 65532:65532
 WORKDIR /var/lib/fencepost
 
 STOPSIGNAL SIGTERM
-# It finds the admin port by FENCEPOST_CONFIG. A file with `admin.listen: off` needs `docker run --no-healthcheck`.
+# It finds the admin port through FENCEPOST_CONFIG. A file with `admin.listen: off` needs
+# `docker run --no-healthcheck`.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=10s --retries=3 CMD ["/fencepost", "health"]
 ENTRYPOINT ["/fencepost"]
 CMD ["serve"]

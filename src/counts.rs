@@ -1,4 +1,4 @@
-//! Counts of what is held, by holder: places by client network, for example.
+//! Counts what each holder has: in-flight permits by client network, for example.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How much each holder has; no entry without any.
 #[derive(Debug)]
 pub(crate) struct Counts<K>(
-    /// Locked for a look and a count, never across an await.
+    /// Locked to read and to count, never across an await.
     Mutex<HashMap<K, usize>>,
 );
 
@@ -33,7 +33,7 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         self.held().is_empty()
     }
 
-    /// Counts one more for `holder`, if `gives` says so of the number that it has.
+    /// Counts one more for `holder`, if `gives` allows it for the number that it has.
     pub(crate) fn take(
         self: &Arc<Self>,
         holder: K,
@@ -68,7 +68,7 @@ impl<K: Copy + Eq + Hash> CountGuard<K> {
         self.holder
     }
 
-    /// Counts no more from now on, or counts again.
+    /// Stops counting this one, or counts it again.
     pub(crate) fn count(&self, counted: bool) {
         let mut held = self.counts.held();
         if self.is_one.swap(counted, Ordering::Relaxed) == counted {

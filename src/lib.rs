@@ -3,25 +3,35 @@
 //! The request path, in the order in which a request meets it:
 //!
 //! 1. [`server`]: accepts connections on the data port.
-//! 2. [`proxy`]: the story of one request, [`proxy::Proxy::handle`]; its phases are files beside it:
-//!    classify → body → admit → forward → respond.
+//! 2. [`proxy`]: handles one request, in `proxy::handle`. A fenced request continues in
+//!    `proxy::fenced`. The phases are modules beside them: `classify`, `body`,
+//!    [`fencing::Fencing::admit`], `exchange`, `answer`.
 //! 3. [`routing`]: pure rules: tokens, checked paths, routes, resource keys.
-//! 4. [`fencing`]: decides about tokens, behind one face: [`fencing::Fencing`]. Behind it stand the
-//!    barrier, the epochs in memory, the group-commit writer, the lease, the failure detector and
-//!    the membership.
-//! 5. [`store`]: what is durable: the store's trait, `sqlite`, `postgres`.
+//! 4. [`fencing`]: decides about tokens. [`fencing::Fencing`] is its only entrance. Behind it are
+//!    the barrier, the epochs in memory, the group-commit writer, the lease, the failure detector
+//!    and the membership.
+//! 5. [`store`]: keeps the marks durable: the trait [`store::MarkStore`], `sqlite`, `postgres`.
 //!
-//! Below it all: [`wire`], the syntax of HTTP/1 and HTTP/2 to the letter: [`server`] reads every
-//! connection with it, so that badly framed requests never reach `proxy`.
+//! Two modules are below all of these. [`wire`] is the strict syntax of HTTP/1 and HTTP/2.
+//! [`server`] reads every connection with it, so that badly framed requests never reach `proxy`.
+//! `http1` has the same messages in the types of the `http` crate, for both sides of the proxy.
 //!
-//! Beside it: [`admin`] (probes, metrics, marks for operators), [`config`], [`metrics`],
-//! [`rejections`], [`throttle`] (limits how often a log line is written), [`printable`] (makes text
-//! from clients safe to print), `counts` (how many of something each holder has), `worker` (the
-//! core whose runtime a thread runs), [`boot_clock`] (the clock of leases), [`cli`], [`demo`]; and
-//! [`app`], the one place that wires them.
+//! The other modules:
 //!
-//! Imports go one way: `routing`, `wire`, `config` ← `store`, `metrics` ← `fencing` ← `proxy`,
-//! `admin` ← `server`, `app` ← `cli`, `main`.
+//! - [`app`]: the one place that wires all of them.
+//! - [`cli`]: the command line. [`demo`]: the stories of `fencepost demo`.
+//! - [`admin`]: probes, metrics, marks for operators.
+//! - [`config`], [`metrics`].
+//! - [`rejections`]: the latest refusals, for operators.
+//! - [`throttle`]: limits how often a log line is written.
+//! - [`printable`]: makes text from clients safe to print.
+//! - `counts`: how many of something each holder has.
+//! - `worker`: the core whose runtime a thread runs.
+//! - `socket`: TCP and Unix sockets, which can move between runtimes.
+//! - [`boot_clock`]: the clock of leases.
+//!
+//! Imports go one way: `routing`, `wire`, `http1`, `config` ← `store`, `metrics` ← `fencing` ←
+//! `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
 
 pub mod admin;
 pub mod app;
@@ -31,12 +41,14 @@ pub mod config;
 mod counts;
 pub mod demo;
 pub mod fencing;
+mod http1;
 pub mod metrics;
 pub mod printable;
 pub mod proxy;
 pub mod rejections;
 pub mod routing;
 pub mod server;
+mod socket;
 pub mod store;
 pub mod throttle;
 pub mod wire;

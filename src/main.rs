@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Prints why the process ends. It waits for the reader of standard error, but not for ever: a process that
-/// stays keeps its store's file.
+/// Prints why the process ends. It waits for the reader of standard error, but not for ever: a
+/// process that stays keeps its store's file.
 fn say_last(line: String) {
     let (said, hear) = mpsc::channel();
     let printing = std::thread::Builder::new().spawn(move || {

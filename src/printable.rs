@@ -1,17 +1,16 @@
-//! Text from strangers (keys, header values, names in certificates, a store's errors) for the eyes
-//! of people. A terminal obeys escape sequences, and a bidi control makes text read as another. So
-//! what does not show as itself is written as its number. Logs, command line and admin API all come
-//! through here.
+//! Makes text from outside (keys, header values, names in certificates, a store's errors) safe to
+//! print. A terminal obeys escape sequences, and a bidi control makes text look like other text. So
+//! a character that does not show as itself is written as its number. Logs, command line and admin
+//! API all use this.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character shows as itself, and changes nothing of what stands around it.
+/// True if a character shows as itself, and does not change the text around it.
 ///
-/// Not so are controls (C0, DEL, C1), every white space but the space itself (the line separators
-/// U+2028 and U+2029 are among them), the format characters of Unicode 17 (category Cf: bidi
-/// controls, zero widths, tags), and what is defined to be invisible (variation selectors,
-/// fillers).
+/// Not printable are: controls (C0, DEL, C1); every white space except the space itself, such as
+/// the line separators U+2028 and U+2029; the format characters of Unicode 17 (category Cf: bidi
+/// controls, zero widths, tags); and invisible characters (variation selectors, fillers).
 #[must_use]
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
@@ -50,7 +49,7 @@ fn is_hidden(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Text as one line for people: U+202E is written `\u{202e}`.
+/// Text as one line: U+202E is written `\u{202e}`.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     rewrite(text, is_printable, |out, c| {
@@ -58,14 +57,14 @@ pub fn line(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Text of several lines for people, each of them as [`line`] has it.
+/// Text of several lines, each of them as [`line()`] writes it.
 #[must_use]
 pub fn lines(text: &str) -> String {
     text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A JSON document that says the same: U+202E is written `\u202e`. Nothing but a string can have
-/// such a character in it, so a parser reads the same value.
+/// The same JSON document, with U+202E written `\u202e`. Only a string can contain such a
+/// character, so a parser reads the same value.
 #[must_use]
 pub fn json(document: &str) -> Cow<'_, str> {
     let shows = |c| is_printable(c) || matches!(c, '\n' | '\t');
@@ -100,8 +99,8 @@ fn rewrite(
 mod tests {
     use super::*;
 
-    /// What a stranger may send: an escape sequence, C1's one, a reversed name, two ends of a line,
-    /// a space of no width, a tag.
+    /// Text that a stranger may send: an escape sequence, C1's one, a reversed name, two line ends,
+    /// a zero-width space, a tag.
     const STRANGE: &str =
         "a\x1b[2Jb\u{9b}2J\u{7f}\u{202e}txt\u{2028}\u{2029}\u{85}\u{200b}\u{e0041}";
 

@@ -1,6 +1,6 @@
-//! The latest refusals, and the latest unknown outcomes, for people who ask "what was just refused, and
-//! why" before they have read a log. Rings of fixed size: what a client sends cannot grow them, and
-//! nothing rests on them.
+//! The latest refusals, and the latest unknown outcomes, for operators who ask "what was just
+//! refused, and why" before they have read a log. Rings of fixed size: no client's input can grow
+//! them, and nothing rests on them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub const KEPT: usize = 256;
 /// One request that was refused, or whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentRejection {
-    /// By the wall clock, for people only.
+    /// By the wall clock, for operators only.
     pub at: SystemTime,
     /// The route's label.
     pub route: Arc<str>,
@@ -26,9 +26,10 @@ pub struct RecentRejection {
     /// The mark it was refused by, if a mark did it.
     pub mark: Option<Token>,
     pub outcome: Outcome,
-    /// Who asked: an address, or `unix`.
+    /// The client: an address, or `unix`.
     pub peer: String,
-    /// The trace id of the request's `traceparent`, if it had one (W3C Trace Context, 32 hex digits).
+    /// The trace id of the request's `traceparent`, if it had one (W3C Trace Context, 32 hex
+    /// digits).
     pub trace_id: Option<String>,
 }
 
@@ -63,7 +64,7 @@ impl Default for Rejections {
 }
 
 impl Rejections {
-    /// Empty rings that keep so many each.
+    /// Empty rings that keep this many each.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -102,7 +103,7 @@ impl Ring {
     }
 
     fn push(&self, refusal: RecentRejection) {
-        // What falls out is freed after the lock.
+        // Evicted entries are freed after the lock.
         let _oldest = {
             let mut ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
             let oldest = if ring.len() >= self.capacity {

@@ -1,6 +1,6 @@
-//! [`Throttle`]: what repeats itself is not logged each time. A line for every refusal under overload would cost
-//! more than the refusal; a line for every failed try during an outage drowns the line that says why. The
-//! counters have them all.
+//! [`Throttle`]: limits how often a repeated line is logged. A line for every refusal under
+//! overload would cost more than the refusal; a line for every failed try during an outage drowns
+//! the line that says why. The counters have them all.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -51,7 +51,8 @@ impl Throttle {
         )
     }
 
-    /// For tries that fail for the same cause, over and over: the first one, and then at growing pauses.
+    /// For tries that fail for the same cause, over and over: the first one, and then at growing
+    /// pauses.
     #[must_use]
     pub fn of_repeats() -> Self {
         Self::new(1, PAUSES)
@@ -66,7 +67,7 @@ impl Throttle {
         }
     }
 
-    /// Whether this one is logged; with how many were left out before it.
+    /// Returns how many were left out before this one; `None`: it is not logged.
     pub fn say(&self, now: Instant) -> Option<u64> {
         self.say_of("", now)
     }

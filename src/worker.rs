@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Copies at the most.
+/// The most copies.
 const MOST_COPIES: usize = 64;
 
 thread_local! {
@@ -21,7 +21,7 @@ pub(crate) fn set_index(index: usize) {
     INDEX.set(index);
 }
 
-/// A value that every request looks at and that seldom changes: a copy for each worker, so that no
+/// A value that every request reads and that rarely changes: a copy for each worker, so that no
 /// core waits for a cache line that another one has just written.
 #[derive(Debug)]
 pub(crate) struct PerWorker<T>(Box<[OwnLine<T>]>);

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Runs `cargo test` with these arguments. A test that fails beside others is run again once, alone, and both outcomes
-# are printed: on a machine that others use too, a deadline may pass that is long enough otherwise.
+# Runs `cargo test` with these arguments. A test that fails beside others is run again once, alone,
+# and both outcomes are printed: on a machine that others use too, a deadline may pass that is long
+# enough otherwise.
 #
 #   tests/again.sh --locked -- --skip fire::
 #
-# Not run again: a test that catches a mutant or plays with crashes, since it may have seen a broken guarantee; and
-# every test where more than five fail.
+# Not run again: a test that catches a mutant or plays with crashes, since it may have seen a broken
+# guarantee; and every test where more than five fail.
 #
 # A test that never ends is ended after half an hour, with all others, and named.
 set -eu
@@ -13,10 +14,10 @@ cd "$(dirname "$0")/.."
 
 log=$(mktemp)
 pid=$(mktemp)
-# What tests leave out, since FENCEPOST_SKIP names it.
+# The tests that were left out, since FENCEPOST_SKIP names their tools.
 FENCEPOST_IGNORED=$(mktemp)
 export FENCEPOST_IGNORED
-# What has its time counted is in a process group of its own, which Ctrl-C does not reach.
+# `timeout` puts its command into a process group of its own, which Ctrl-C does not reach.
 trap 'kill "$(cat "$pid")" 2>/dev/null || true; rm -f "$log" "$pid" "$FENCEPOST_IGNORED"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM

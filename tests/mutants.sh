@@ -6,18 +6,20 @@
 #   tests/mutants.sh              every mutant, and those of the model
 #   tests/mutants.sh NAME...      only these patches
 #
-# All patches are applied to one copy of the tree, in the order of their names, and built once: each breaks the
-# program only where `crate::mutant` says its name, which is the folder's that the program is run from. Run from
-# another one, none does, and every test that is to catch a mutant must pass: then it is the mutant that it catches.
+# All patches are applied to one copy of the tree, in the order of their names, and built once: each
+# breaks the program only where `crate::mutant` says its name, which is the folder's that the
+# program is run from. Run from another one, none does, and every test that is to catch a mutant
+# must pass: then it is the mutant that it catches.
 #
-# A mutant that survives beside others is met once more, alone, and both outcomes are printed: the machine may have
-# been too busy for what the test waits for.
+# A mutant that survives beside others is met once more, alone, and both outcomes are printed: the
+# machine may have been too busy for what the test waits for.
 #
-# A patch that does not apply any more is made anew: apply those before it to a copy, make the change, `diff -u`.
-# What two patches change is changed by the later one on top of the earlier.
+# A patch that does not apply any more is made again: apply those before it to a copy, make the
+# change, `diff -u`. A line that two patches change is changed by the later one on top of the
+# earlier.
 #
-# The suite is the one of the tree itself, so nothing but the program differs; tests whose code is in the program
-# are left to `cargo test`.
+# The suite is the one of the tree itself, so nothing but the program differs; tests whose code is
+# in the program are left to `cargo test`.
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -45,9 +47,11 @@ case $suite in /*) ;; *) suite=$top/$suite ;; esac
 echo "tests/mutants.sh: building the mutants"
 mkdir "$work/tree"
 cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
-# With its times: younger than what was built of it, it would be built again, and all that rests on it.
+# With its times: younger than what was built of it, it would be built again, and all that rests on
+# it.
 cp -Rp vendor "$work/tree/"
-# An empty suite, built along: without it cargo would build the dependencies anew, with fewer features.
+# An empty suite, built along: without it cargo would build the dependencies again, with fewer
+# features.
 mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
 # The other packages of the workspace, which cargo looks for.
 cp -R tests/model "$work/tree/tests/"
@@ -58,7 +62,7 @@ for patch in tests/mutants/*.patch; do
 done
 cat >>"$work/tree/src/lib.rs" <<'MUTANT'
 
-/// Whether this is to be that mutant: the program is run from a folder of its name.
+/// Returns whether this is to be that mutant: the program is run from a folder of its name.
 pub(crate) fn mutant(name: &str) -> bool {
     static NAME: std::sync::LazyLock<Option<std::ffi::OsString>> = std::sync::LazyLock::new(|| {
         let program = std::env::current_exe().ok()?;
@@ -67,9 +71,9 @@ pub(crate) fn mutant(name: &str) -> bool {
     NAME.as_deref().is_some_and(|own| own == name)
 }
 MUTANT
-# The dependencies are those of the suite, already built: linked, not copied. What belongs to the program
-# itself is not: cargo knows it by the same name in both trees, writes its accounts in place, and would
-# take a mutant for the program, or the program for a mutant.
+# The dependencies are those of the suite, already built: linked, not copied. The parts of the
+# program itself is not: cargo knows it by the same name in both trees, writes its accounts in
+# place, and would take a mutant for the program, or the program for a mutant.
 built=$(dirname "$(dirname "$suite")")
 mkdir -p "$work/target/debug"
 cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
@@ -138,7 +142,7 @@ next() {
     esac
 }
 
-# Whether so many are being tested.
+# Returns whether this many are being tested.
 busy() {
     most=$1
     # shellcheck disable=SC2086 # a list

@@ -1,20 +1,21 @@
 #!/bin/sh
-# Runs every test. On Debian and Ubuntu it first installs what the tests run against, if it may. What is
-# missing then is named, and the tests that need it fail. FENCEPOST_SKIP=postgres,etcd leaves out the tests that need
-# these, and lists them as ignored.
+# Runs every test. On Debian and Ubuntu it first installs what the tests run against, if it may.
+# Missing tools are named, and the tests that need them fail. FENCEPOST_SKIP=postgres,etcd
+# leaves out the tests that need these, and lists them as ignored.
 #
 #   tests/run.sh              everything: the suite, the model, the fuzz targets, the mutants
-#   tests/run.sh quick        tests that need SQLite or nothing: under two minutes after the build, without root.
-#                             Installs nothing, uses no other tool, and lists the other tests as ignored
+#   tests/run.sh quick        tests that need SQLite or nothing: under two minutes after the build,
+#                             without root. Installs nothing, uses no other tool, and lists the
+#                             other tests as ignored
 #   tests/run.sh crash::      only tests of the suite whose name has this in it
 #
-# FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault histories for as
-# long as you like: tests/soak.sh.
+# FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault
+# histories for as long as you like: tests/soak.sh.
 #
 # Nothing here uses a service of the machine: the tests start what they need, on free ports of the
 # loopback and in temporary directories, and end it by its process id.
 set -eu
-# What the tests write is read by other users too: that of the server, that of the image.
+# Other users read the files of the tests too: that of the server, that of the image.
 umask 022
 cd "$(dirname "$0")/.."
 
@@ -22,7 +23,7 @@ cd "$(dirname "$0")/.."
 threads=$(($(nproc) * 2))
 threads=$((threads < 16 ? threads : 16))
 
-# What `quick` leaves out because it takes long. Each is a part of the names of tests.
+# `quick` leaves these out because they take long. Each is a part of the names of tests.
 SLOW='
 crash::after_kill_9
 dashboards::series::
@@ -65,17 +66,17 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:real:: with etcd
-etcd-client:etcdctl:real:: with etcd
-redis-server:redis-server:real:: with Redis
-redis-tools:redis-cli:real:: with Redis
-nginx-light:nginx:real::, echo:: and spelling:: with nginx
+etcd-server:etcd:lock_services:: with etcd
+etcd-client:etcdctl:lock_services:: with etcd
+redis-server:redis-server:lock_services:: with Redis
+redis-tools:redis-cli:lock_services:: with Redis
+nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
 nodejs:node:spelling:: with Node
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:real::, tls::reqwest_and_curl_get_in
+curl:curl:lock_services::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -155,8 +156,8 @@ fi
 if [ $# -gt 0 ]; then
     cargo test --locked -- "$@"
 else
-    # The image takes minutes to compile and seconds to test: what the other tests leave of the machine compiles it.
-    # In a session of its own, so that all of it ends if this script does.
+    # The image takes minutes to compile and seconds to test: what the other tests leave of the
+    # machine compiles it. In a session of its own, so that all of it ends if this script does.
     cargo test --locked --no-run
     setsid nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
     image=$!
@@ -174,10 +175,11 @@ else
     else
         tests/mutants.sh
     fi
-    # That was to compile it; how it ended is told by its tests.
+    # That run only compiles it: its tests below report the result.
     wait "$image" || true
     image=
     tests/again.sh --locked --test suite -- image::
-    # The histories play several at a time by themselves, and count milliseconds: they have the machine for themselves.
+    # The histories play several at a time by themselves, and count milliseconds: they have the
+    # machine for themselves.
     tests/again.sh --locked --test suite -- fire::
 fi

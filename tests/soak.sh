@@ -3,9 +3,10 @@
 #
 #   tests/soak.sh MINUTES SEED     from this seed on
 #
-# Prints counts each minute: histories, requests, forwards, refusals by kind, waits, faults by kind and
-# point, violations. Ends with 0 if no history broke a rule, and every kind of thing occurred. A history that
-# does break one lies in target/fire/SEED.log, with the command that plays it again; the soak goes on.
+# Prints counts each minute: histories, requests, forwards, refusals by kind, waits, faults by kind
+# and point, violations. Ends with 0 if no history broke a rule, and every kind of thing occurred. A
+# history that does break one lies in target/fire/SEED.log, with the command that plays it again;
+# the soak goes on.
 set -eu
 cd "$(dirname "$0")/.."
 

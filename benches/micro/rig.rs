@@ -9,7 +9,7 @@ use fencepost::fencing::epochs::{EpochTable, RequestLimits};
 use fencepost::fencing::failure_detector::FailureDetector;
 use fencepost::fencing::growth::{Growth, Rates};
 use fencepost::fencing::lease::Lease;
-use fencepost::fencing::writer::{Answer, Meters, Want, Writer, WriterHandle, WriterSetup};
+use fencepost::fencing::writer::{Want, Writer, WriterHandle, WriterSetup};
 use fencepost::metrics::Metrics;
 use fencepost::routing::{ResourceKey, Token, TokenFormat};
 use fencepost::store::reckoning::Reckoning;
@@ -45,8 +45,8 @@ impl Rig {
         let folder = TempDir::new().expect("a directory");
         let (writer, barrier) = runtime.block_on(start(&folder));
         let open = ResourceKey::new("order:open").expect("a key");
-        let answer = runtime.block_on(writer.ask(&open, token(Self::OPEN), Want::Open));
-        assert!(matches!(answer, Ok(Answer::Granted { .. })));
+        let answer = runtime.block_on(writer.append(&open, token(Self::OPEN), Want::Open));
+        assert!(answer.is_ok());
         Self {
             runtime,
             writer,
@@ -65,7 +65,11 @@ impl Rig {
                 .barrier
                 .enter(&self.open, token(Self::OPEN), deadline)
                 .await;
-            entered.expect("a permit").begin().settled();
+            entered
+                .expect("no refusal")
+                .expect("a permit")
+                .begin()
+                .settled();
         });
     }
 
@@ -78,10 +82,10 @@ impl Rig {
             for number in 0..resources {
                 let writer = self.writer.clone();
                 let key = ResourceKey::new(format!("order:{number}")).expect("a key");
-                asked.spawn(async move { writer.ask(&key, newer, Want::Open).await });
+                asked.spawn(async move { writer.append(&key, newer, Want::Open).await });
             }
             for answer in asked.join_all().await {
-                assert!(matches!(answer, Ok(Answer::Granted { advanced: true })));
+                assert!(matches!(answer, Ok(true)));
             }
         });
     }
@@ -103,30 +107,21 @@ async fn start(folder: &TempDir) -> (WriterHandle, Barrier) {
     let lease = Lease::new(BootClock::boottime(), None, instance.clone());
     let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
     let detector = Arc::new(FailureDetector::new(reckoning));
-    let handles = Metrics::new(&[]).store_handles();
+    let metrics = Arc::clone(Metrics::new(&[]).store());
     let (drained_to, drained) = mpsc::unbounded_channel();
     let epoch_table = Arc::new(EpochTable::new(
         1_000_000,
         SETTLE,
         Duration::ZERO,
         drained_to,
-        handles.open_epochs,
-        handles.unknown_outcomes,
+        Arc::clone(&metrics),
     ));
     let (task, writer) = Writer::new(WriterSetup {
         store: Arc::clone(&store),
         epoch_table: Arc::clone(&epoch_table),
         lease: Arc::clone(&lease),
         detector: Arc::clone(&detector),
-        meters: Meters {
-            new_resources: handles.new_resources,
-            batch_size: handles.batch_size,
-            commit_seconds: handles.commit_seconds,
-            errors: handles.errors,
-            regressions: handles.regressions,
-            up: handles.up,
-            trouble: Arc::default(),
-        },
+        metrics,
         growth: Arc::new(Growth::new(Rates::default())),
         drained,
     });

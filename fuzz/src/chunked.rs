@@ -1,4 +1,5 @@
-//! Chunked bodies: the end that is found is the one that any reader finds, and pieces decide nothing.
+//! Chunked bodies: the end that is found is the one that any reader finds, and pieces decide
+//! nothing.
 
 use fencepost::wire::chunked::Chunks;
 

@@ -1,5 +1,5 @@
-//! The configuration: every problem has a place inside the file, and what is accepted has no field that
-//! the schema does not know, says the same as JSON, and can be served.
+//! The configuration: every problem has a place inside the file, and what is accepted has no field
+//! that the schema does not know, says the same as JSON, and can be served.
 
 use std::sync::OnceLock;
 
@@ -76,7 +76,7 @@ fn told(problem: &Warning, text: &str) -> Result<(), String> {
             "a problem without a place: {shown}"
         ),
     }
-    // Where it stands only as the password of a URL, it is told nowhere.
+    // Where it stands only as the password of a URL, it is printed nowhere.
     let secret = "sesame";
     let hidden = text.matches(secret).count() == text.matches("://u:sesame@h").count();
     hold!(
@@ -119,7 +119,7 @@ fn accepted(
     let options = serde_saphyr::options! { strict_booleans: true };
     let value: Value = match serde_saphyr::from_str_with_options(text, options) {
         Ok(value) => value,
-        // Whatever is only a comment.
+        // Skips comments.
         Err(_) if settings_are_default(text) => return Ok(()),
         Err(error) => return Err(format!("accepted, and no YAML to another reader: {error}")),
     };
@@ -131,7 +131,8 @@ fn accepted(
         "accepted, and the schema does not know {unknown:?}"
     );
 
-    // JSON is YAML: written so, it means the same. Numbers that JSON writes in another way are left out.
+    // JSON is YAML: written so, it means the same. Numbers that JSON writes in another way are left
+    // out.
     let mut plain = true;
     as_written(&value, text, &mut plain);
     if plain && value.is_object() {
@@ -200,7 +201,7 @@ fn alternatives<'a>(root: &'a Value, schema: &'a Value, all: &mut Vec<&'a Value>
     }
 }
 
-/// Whether each number stands in the text as JSON writes it.
+/// Returns whether each number stands in the text as JSON writes it.
 fn as_written(value: &Value, text: &str, plain: &mut bool) {
     match value {
         Value::Number(number) => {

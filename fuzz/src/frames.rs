@@ -1,5 +1,6 @@
-//! HTTP/2 frames: what passes is what came, but for the flag that malformed trailers lose; no reader
-//! behind finds trailers with a pseudo-header field that end their stream; pieces decide nothing.
+//! HTTP/2 frames: everything passes as it came, except for the flag that malformed trailers lose;
+//! no reader behind finds trailers with a pseudo-header field that end their stream; pieces decide
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,7 @@ fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy hands on to the library.
+/// The frames that the proxy hands on to the library.
 #[must_use]
 pub fn real(client: bool, pieces: &[&[u8]]) -> Vec<u8> {
     let mut frames = if client {
@@ -66,7 +67,7 @@ pub fn check_of(run: &Run, data: &[u8]) -> Verdict {
             passed.iter().zip(&again).all(same),
             "in {count} pieces other bytes pass"
         );
-        // What came before a frame turned out to be wrong may have gone on.
+        // Bytes before a frame turned out to be wrong may have gone on.
         hold!(again.len() >= passed.len(), "in {count} pieces less passes");
     }
     hold!(passed.len() <= bytes.len(), "more passes than came");

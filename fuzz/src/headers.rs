@@ -1,7 +1,8 @@
 //! Header fields on their way upstream: whatever a client sends, the upstream finds one token, one
 //! resource and one key under any spelling of their names, and nothing of the connection before.
 //!
-//! The first byte of an input chooses the circumstances, the rest is field lines, ended by line feeds.
+//! The first byte of an input chooses the circumstances, the rest is field lines, ended by line
+//! feeds.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -27,12 +28,12 @@ pub const TARGET: Target = Target {
 /// The function under test.
 pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
 
-/// What the proxy calls itself.
+/// The proxy's name for itself.
 static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(0xfe2c_e905));
-static PEER: HeaderValue = HeaderValue::from_static("192.0.2.7");
+static CLIENT: HeaderValue = HeaderValue::from_static("192.0.2.7");
 const MEMBER: &str = "1.1 fencepost-fe2ce905";
 
-/// Of one connection, whoever names them.
+/// Of one connection, no matter who names them.
 const HOPS: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -96,7 +97,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     let add = ForUpstream {
         fenced: bit(0).then_some((Token::MAX, &key)),
         idempotency: choice.clone(),
-        peer: bit(3).then_some(&PEER),
+        client: bit(3).then_some(&CLIENT),
         identity: None,
         scheme: "http",
         host: bit(4).then(|| HeaderValue::from_static("seen.example")),
@@ -162,7 +163,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     Ok(Seen::Accepted)
 }
 
-/// What the proxy has nothing to do with goes on as it came.
+/// Fields that do not concern the proxy go on as they came.
 fn kept(sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
     for name in KEPT {
         same(sent, found, name)?;
@@ -243,7 +244,7 @@ fn strip_by_the_letter(headers: &mut HeaderMap) {
     }
 }
 
-/// What these fields were as trailers; and that none is announced which is taken out.
+/// Checks these fields as trailers; and that none is announced which is taken out.
 fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result<(), String> {
     let mut kept = sent.clone();
     rules.strip(&mut kept);

@@ -1,4 +1,5 @@
-//! HPACK: a header block has the fields that another decoder finds in it, and pieces decide nothing.
+//! HPACK: a header block has the fields that another decoder finds in it, and pieces decide
+//! nothing.
 
 use fencepost::wire::hpack::{Fields, Hpack};
 use loona_hpack::Decoder;
@@ -12,20 +13,20 @@ pub const TARGET: Target = Target {
     dictionary: include_str!("../dictionaries/hpack.dict"),
 };
 
-/// What an entry of the table costs besides its text (RFC 7541, 4.1).
+/// The cost of a table entry besides its text (RFC 7541, 4.1).
 const OVERHEAD: usize = 32;
 /// The table that a peer may use (RFC 9113, 6.5.2).
 const TABLE: usize = 4096;
 
-/// The function under test: the fields of each block of a connection, in these pieces, up to the first
-/// that is malformed.
+/// The function under test: the fields of each block of a connection, in these pieces, up to the
+/// first that is malformed.
 pub type Run = dyn Fn(&[Vec<&[u8]>]) -> Vec<Option<Fields>>;
 
 fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy finds.
+/// The proxy's findings.
 #[must_use]
 pub fn real(blocks: &[Vec<&[u8]>]) -> Vec<Option<Fields>> {
     let mut hpack = Hpack::default();

@@ -1,5 +1,5 @@
-//! Members of a JSON body: what is taken is what every reader finds, whether the first or the last of
-//! two members counts, and whether letter case does.
+//! Members of a JSON body: what is taken is what every reader finds, whether the first or the last
+//! of two members counts, and whether letter case does.
 //!
 //! The first line of an input names the members (`a.b,c`), the rest is the body.
 
@@ -20,7 +20,7 @@ fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy does.
+/// The proxy's own reading.
 pub fn real(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, String> {
     members(body, wanted).map_err(|error| error.to_string())
 }
@@ -151,18 +151,19 @@ impl Doc {
         }
     }
 
-    /// Whether there is anything in it for which it may be refused.
+    /// Returns whether it may be refused.
     fn gives_cause(&self, paths: &[Vec<String>]) -> bool {
         let unusable = |path: &Vec<String>| {
             let found = self.look_up(path, true, true);
             found.is_some_and(|doc| doc.text().is_none())
         };
-        // What is asked for in capitals may have a twin in what is plain.
+        // A name in capitals may have a twin in lower case.
         let capital = paths.iter().flatten().any(|name| folded(name) != *name);
         !matches!(self, Self::Map(_)) || capital || self.has_twins() || paths.iter().any(unusable)
     }
 
-    /// Whether two members of one map, or a member and what was asked for, may be one to somebody.
+    /// Returns whether a reader may take two members of one map, or a member and the wanted name,
+    /// for one.
     fn has_twins(&self) -> bool {
         match self {
             Self::Map(members) => {
@@ -184,7 +185,7 @@ fn folded(name: &str) -> String {
     name.to_lowercase().to_uppercase().to_lowercase()
 }
 
-/// RFC 8259, as it stands there; but for lone surrogates, which many readers let through.
+/// RFC 8259, as it is written; except for lone surrogates, which many readers let through.
 struct Reader<'a> {
     left: &'a str,
 }

@@ -1,5 +1,5 @@
-//! Resource keys: two requests have one key exactly if every part of the template means the same in both,
-//! however separators and escapes are moved between the parts.
+//! Resource keys: two requests have one key exactly if every part of the template means the same in
+//! both, however separators and escapes are moved between the parts.
 //!
 //! An input is a route's pattern, its template, a path, and the values of what is not in the path
 //! (headers, query, JSON, host) in the order of the template, parted by U+001F; a line each.
@@ -31,7 +31,7 @@ fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy does.
+/// The proxy's own reading.
 pub fn real(
     template: &KeyTemplate,
     captures: &Captures,
@@ -241,8 +241,8 @@ impl Route {
 }
 
 impl Request {
-    /// Requests that somebody may try who wants this one's key for another thing: with separators moved
-    /// from one part into another, with slashes and escapes for what they stand for.
+    /// Requests that somebody may try who wants this one's key for another thing: with separators
+    /// moved from one part into another, with slashes and escapes for what they stand for.
     fn variants(&self, template: &str) -> Vec<Self> {
         const MOST: usize = 160;
         let mut literals: Vec<&str> = pieces(template)

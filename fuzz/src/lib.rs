@@ -1,14 +1,14 @@
-//! What fencepost's parsers must hold for any bytes at all.
+//! The promises that fencepost's parsers must keep for any bytes at all.
 //!
 //! Each target is a function from bytes to a [`Verdict`]: whether the parser took them, or which
 //! promise it broke. A target asks more than that nothing panics: it reads the same bytes by other
-//! means (a second parser, written for its plainness; models of the servers that may stand behind the
-//! proxy), spells them in other ways, and compares.
+//! means (a second parser, written for its plainness; models of the servers that may stand behind
+//! the proxy), spells them in other ways, and compares.
 //!
-//! The same functions run in two ways: under cargo-fuzz (`fuzz_targets/`, nightly, for as long as one
-//! likes), and over the corpus and mutations of it in a test (`tests/corpus.rs`, stable, for seconds).
-//! `docs/fuzzing.md` says how. Each takes the function under test as an argument, so that
-//! `tests/mutants.rs` can hand it a broken one and see that it notices.
+//! The same functions run in two ways: under cargo-fuzz (`fuzz_targets/`, nightly, for as long as
+//! one likes), and over the corpus and mutations of it in a test (`tests/corpus.rs`, stable, for
+//! seconds). `docs/fuzzing.md` says how. Each takes the function under test as an argument, so that
+//! `tests/mutants` can hand it a broken one and see that it notices.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -36,7 +36,7 @@ pub mod spell;
 pub mod stream;
 pub mod token;
 
-/// What became of an input.
+/// The fate of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The parser took it, and everything promised of what it takes holds.
@@ -45,7 +45,7 @@ pub enum Seen {
     Refused,
 }
 
-/// What became of an input; or which promise is broken, in words.
+/// The fate of an input; or which promise is broken, in words.
 pub type Verdict = Result<Seen, String>;
 
 /// A target by its name, which is that of its binary and of its corpus.
@@ -53,7 +53,7 @@ pub type Verdict = Result<Seen, String>;
 pub struct Target {
     pub name: &'static str,
     pub check: fn(&[u8]) -> Verdict,
-    /// What a mutator puts in, in libFuzzer's form: see [`mutate::words`].
+    /// The words that a mutator inserts, in libFuzzer's form: see [`mutate::words`].
     pub dictionary: &'static str,
 }
 

@@ -1,11 +1,11 @@
-//! HTTP/1 messages by their lines: the plain reader that the targets for heads compare with. It is told
-//! heads that have passed, and finds out whether they should have.
+//! HTTP/1 messages by their lines: the plain reader that the targets for heads compare with. It is
+//! told heads that have passed, and finds out whether they should have.
 
 use fencepost::wire::head::Framing;
 
 use crate::hold;
 
-/// What requests and responses have in common.
+/// The parts that requests and responses have in common.
 #[derive(Debug)]
 pub struct Message<'a> {
     pub http_11: bool,
@@ -15,7 +15,8 @@ pub struct Message<'a> {
 /// A name and a value.
 type Field<'a> = (&'a [u8], &'a [u8]);
 
-/// The start line, and the fields up to the empty line. Each line ends with CRLF, and has no CR in it.
+/// The start line, and the fields up to the empty line. Each line ends with CRLF, and has no CR in
+/// it.
 pub fn lines(head: &[u8]) -> Result<(&[u8], Vec<Field<'_>>), String> {
     let mut lines = head
         .split(|b| *b == b'\n')

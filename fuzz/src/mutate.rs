@@ -1,5 +1,5 @@
-//! A small mutator, for runs without libFuzzer. It knows nothing of coverage: what it makes of a corpus
-//! that coverage has chosen is the neighbourhood of every path that is known.
+//! A small mutator, for runs without libFuzzer. It knows nothing of coverage: what it makes of a
+//! corpus that coverage has chosen is the neighbourhood of every path that is known.
 
 /// `SplitMix64` (Steele, Lea, Flood 2014): the whole of its state is the seed.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ impl Dice {
     }
 }
 
-/// An input with one to four changes: bits flipped, bytes put in, taken out or repeated, words of the
-/// dictionary put in, pieces of another input put in or exchanged.
+/// An input with one to four changes: bits flipped, bytes put in, taken out or repeated, words of
+/// the dictionary put in, pieces of another input put in or exchanged.
 #[must_use]
 pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
     const LONGEST: usize = 4096;
@@ -64,7 +64,8 @@ pub fn mutate(dice: &mut Dice, input: &[u8], other: &[u8], words: &[Vec<u8>]) ->
     made
 }
 
-/// The words of a dictionary in libFuzzer's form: one in quotes on each line, with `\\`, `\"` and `\xAB`.
+/// The words of a dictionary in libFuzzer's form: one in quotes on each line, with `\\`, `\"` and
+/// `\xAB`.
 #[must_use]
 pub fn words(dictionary: &str) -> Vec<Vec<u8>> {
     let quoted = dictionary

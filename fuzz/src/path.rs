@@ -1,4 +1,5 @@
-//! Paths: what is accepted has one reading, whatever server reads it, and keeps it in every spelling.
+//! Paths: what is accepted has one reading, whatever server reads it, and keeps it in every
+//! spelling.
 //!
 //! The first byte of an input says what the route allows, a bit for each of the first eight of
 //! [`Allow::NAMES`], which are about paths; the rest is the path.
@@ -14,7 +15,7 @@ pub const TARGET: Target = Target {
     dictionary: include_str!("../dictionaries/path.dict"),
 };
 
-/// What the function under test makes of a path.
+/// The reading of a path by the function under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     pub segments: Vec<String>,
@@ -28,7 +29,7 @@ fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy does with a path on a route that allows this.
+/// The proxy's reading of a path on a route that allows this.
 pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
     let path = CheckedPath::parse(raw).map_err(|ambiguity| {
         assert!(ambiguity.offset() <= raw.len(), "{raw}: {ambiguity}");
@@ -46,7 +47,7 @@ pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
     }
 }
 
-/// What the bits of a byte allow.
+/// The spellings that the bits of a byte allow.
 #[must_use]
 pub fn allow_of(bits: u8) -> Allow {
     let mut allow = Allow::default();

@@ -82,7 +82,8 @@ enum Habit {
     AnyCase,
     /// PHP's `$_GET`: no leading spaces, `_` for dots and spaces, cut at a closed `[`, cut at NUL.
     Php,
-    /// Rack before 3, and qs (Express): brackets around the name mean nothing, and behind it an index.
+    /// Rack before 3, and qs (Express): brackets around the name mean nothing, and behind it an
+    /// index.
     Brackets,
 }
 

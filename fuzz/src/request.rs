@@ -1,5 +1,5 @@
-//! Heads of requests: what passes, httparse and a reader that goes by lines find the same in, and no
-//! server that knows a field by two names finds more; and pieces decide nothing.
+//! Heads of requests: what passes, httparse and a reader that goes by lines find the same in, and
+//! no server that knows a field by two names finds more; and pieces decide nothing.
 
 use fencepost::wire::head::HeadLimits;
 use fencepost::wire::request::{RequestError, RequestHead, RequestReader};
@@ -20,14 +20,14 @@ pub const LIMITS: HeadLimits = HeadLimits {
     target: 256,
 };
 
-/// What the function under test makes of what has come so far.
+/// The reading of the bytes so far by the function under test.
 pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<RequestHead>, String>;
 
 fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy makes of a head that comes in these pieces.
+/// The proxy's reading of a head that comes in these pieces.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<RequestHead>, String> {
     let mut reader = RequestReader::default();
     let mut come = Vec::new();
@@ -161,7 +161,7 @@ impl<'a> Request<'a> {
         );
         self.message.is_well_formed()?;
 
-        // What is judged is what goes on: nothing is cut or mended on the way.
+        // The judged head is the one that goes on: nothing is cut or repaired on the way.
         let target = std::str::from_utf8(self.target).map_err(|_| "a target that is no text")?;
         let uri: http::Uri = target
             .parse()

@@ -42,7 +42,7 @@ pub fn check_of(codec: &Codec, data: &[u8]) -> Verdict {
         seen = Seen::Accepted;
         round(codec, &key)?;
     }
-    // Whatever a client writes: what it names is what the proxy would write for it.
+    // For any client's text: the resource that it names is what the proxy would write for it.
     if let Some(value) = lines.get(1)
         && let Some(key) = (codec.read)(value)
     {
@@ -78,7 +78,8 @@ fn round(codec: &Codec, key: &ResourceKey) -> Result<(), String> {
     Ok(())
 }
 
-/// In a template's keys each `%` begins an escape of a visible ASCII sign that is written in upper case.
+/// In a template's keys each `%` begins an escape of a visible ASCII sign that is written in upper
+/// case.
 fn as_a_template_makes(text: &str) -> String {
     let mut key = String::new();
     let mut rest = text;

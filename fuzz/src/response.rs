@@ -14,14 +14,14 @@ pub const TARGET: Target = Target {
     dictionary: include_str!("../dictionaries/response.dict"),
 };
 
-/// What the function under test makes of what has come so far.
+/// The reading of the bytes so far by the function under test.
 pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<ResponseHead>, String>;
 
 fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy makes of a head that comes in these pieces.
+/// The proxy's reading of a head that comes in these pieces.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<ResponseHead>, String> {
     let mut reader = ResponseReader::default();
     let mut come = Vec::new();

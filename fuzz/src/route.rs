@@ -16,7 +16,7 @@ pub const TARGET: Target = Target {
 /// The function under test: the pattern's index, its single captures, and the rest.
 pub type Find = dyn Fn(&[Pattern], &CheckedPath) -> Result<Option<Found>, String>;
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub index: usize,
@@ -154,7 +154,7 @@ impl Plain {
         ends && self.steps.iter().zip(segments).all(fits)
     }
 
-    /// What two patterns that match the same paths have in common.
+    /// The common form of two patterns that match the same paths.
     fn shape(&self) -> (Vec<Option<&[u8]>>, bool, bool) {
         let steps = self.steps.iter().map(|step| match step {
             Step::Literal(text) => Some(&text[..]),

@@ -1,7 +1,7 @@
-//! Ways to spell one text in a URL, and to read one back: what the targets for paths, routes and keys
-//! share. Nothing here is the proxy's own code, on purpose.
+//! Ways to spell one text in a URL, and to read one back: what the targets for paths, routes and
+//! keys share. Nothing here is the proxy's own code, on purpose.
 
-/// Whether RFC 3986, 2.3 has an escape of this byte mean the same as the byte.
+/// Returns whether RFC 3986, 2.3 has an escape of this byte mean the same as the byte.
 #[must_use]
 pub fn unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)

@@ -1,7 +1,7 @@
-//! A connection of requests: each begins where a reader that goes message by message has it, and what
-//! passes does not depend on the pieces in which it comes.
+//! A connection of requests: each begins where a reader that goes message by message has it, and
+//! what passes does not depend on the pieces in which it comes.
 
-use fencepost::wire::follow::{Follow, Violation};
+use fencepost::wire::client_framing::{ClientFraming, Violation};
 use fencepost::wire::head::Framing;
 use fencepost::wire::request::RequestReader;
 
@@ -14,7 +14,7 @@ pub const TARGET: Target = Target {
     dictionary: include_str!("../dictionaries/stream.dict"),
 };
 
-/// What passed of a connection.
+/// The parts of a connection that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     pub bytes: usize,
@@ -22,8 +22,8 @@ pub struct Passed {
     pub violation: Option<Violation>,
     /// It stands inside a body.
     pub in_body: bool,
-    /// It is not HTTP/1.
-    pub through: bool,
+    /// It is HTTP/2.
+    pub http2: bool,
 }
 
 /// The function under test: a connection in these pieces.
@@ -33,31 +33,31 @@ fn check(data: &[u8]) -> Verdict {
     check_of(&real, data)
 }
 
-/// What the proxy lets pass.
+/// The bytes that the proxy lets pass.
 #[must_use]
 pub fn real(pieces: &[&[u8]]) -> Passed {
-    let mut follow = Follow::new(LIMITS);
+    let mut framing = ClientFraming::new(LIMITS);
     let mut waiting = Vec::new();
     let mut bytes = 0;
     let mut violation = None;
     for piece in pieces {
         waiting.extend_from_slice(piece);
-        let (released, verdict) = follow.feed(&waiting);
+        let (released, verdict) = framing.feed(&waiting);
         waiting.drain(..released);
         bytes += released;
         if let Err(error) = verdict {
             violation = Some(error);
-            let (more, again) = follow.feed(&waiting);
+            let (more, again) = framing.feed(&waiting);
             assert!(more == 0 && again.is_ok(), "more passes behind a violation");
             break;
         }
     }
     Passed {
         bytes,
-        heads: follow.heads(),
+        heads: framing.heads(),
         violation,
-        in_body: follow.is_in_body(),
-        through: follow.is_through(),
+        in_body: framing.is_in_body(),
+        http2: framing.is_http2(),
     }
 }
 
@@ -67,7 +67,7 @@ pub fn check_of(run: &Run, data: &[u8]) -> Verdict {
     let thirds: Vec<&[u8]> = data.chunks(data.len() / 3 + 1).collect();
     for pieces in [&bytes, &thirds] {
         let mut again = run(pieces);
-        // What came of a body before it broke may have gone on.
+        // Parts of a body before it broke may have gone on.
         if matches!(whole.violation, Some(Violation::Body(_))) {
             hold!(again.bytes >= whole.bytes, "less passes in pieces");
             again.bytes = whole.bytes;
@@ -78,7 +78,7 @@ pub fn check_of(run: &Run, data: &[u8]) -> Verdict {
             pieces.len()
         );
     }
-    if whole.through {
+    if whole.http2 {
         return Ok(Seen::Accepted);
     }
     // Message by message.

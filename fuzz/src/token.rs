@@ -11,7 +11,7 @@ pub const TARGET: Target = Target {
     dictionary: include_str!("../dictionaries/token.dict"),
 };
 
-/// The function under test: the number, or what is told to the client.
+/// The function under test: the number, or the text for the client.
 pub type Parse = dyn Fn(TokenFormat, &[u8]) -> Result<i64, String>;
 
 const FORMATS: [TokenFormat; 4] = [
@@ -21,7 +21,8 @@ const FORMATS: [TokenFormat; 4] = [
     TokenFormat::PrefixHex16,
 ];
 
-/// What may stand neither before a token nor behind it. None of them is white space of HTTP.
+/// Characters that may stand neither before a token nor behind it. None of them is white space of
+/// HTTP.
 const STRANGERS: [&[u8]; 13] = [
     b"+",
     b"-",
@@ -112,7 +113,8 @@ pub fn check_of(parse: &Parse, raw: &[u8]) -> Verdict {
     Ok(seen)
 }
 
-/// What goes upstream and into the store is read back as the same number, and orders as it did.
+/// The text that goes upstream and into the store is read back as the same number, and orders as it
+/// did.
 fn canonical(parse: &Parse, number: i64) -> Result<(), String> {
     let Some(token) = Token::new(number) else {
         return Err(format!("{number} is a token"));

@@ -1,6 +1,7 @@
 //! Every target over its corpus, and over mutations of it: seconds, on stable, at every change.
 //!
-//! `FENCEPOST_FUZZ_SEED` plays a run again; `FENCEPOST_FUZZ_SECONDS` has each target go on for so long.
+//! `FENCEPOST_FUZZ_SEED` plays a run again; `FENCEPOST_FUZZ_SECONDS` has each target go on for so
+//! long.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +12,8 @@ use fencepost_fuzz::corpus::{self, Input};
 use fencepost_fuzz::mutate::{Dice, mutate, words};
 use fencepost_fuzz::{Seen, TARGETS, Target};
 
-/// How many mutations a target is given where no time is: what takes about a second without optimisation.
+/// How many mutations a target is given where no time is: what takes about a second without
+/// optimisation.
 fn mutations(target: &Target) -> usize {
     if target.name == "config" { 500 } else { 4_000 }
 }

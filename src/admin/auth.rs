@@ -28,8 +28,8 @@ const MAX_TOKEN_FILE: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub struct MayWrite(());
 
-/// Judges the requests to `/v1`. The files of the tokens are read each time, so that a rotated secret counts at
-/// once.
+/// Judges the requests to `/v1`. The files of the tokens are read each time, so that a rotated
+/// secret counts at once.
 pub struct Access {
     settings: watch::Receiver<AdminSettings>,
     guesses: Guesses,
@@ -45,7 +45,7 @@ impl Access {
         })
     }
 
-    /// A layer: lets a request through that may be made, and marks one that may write.
+    /// A layer: lets allowed requests through, and marks those that may write.
     pub async fn guard(
         self: Arc<Self>,
         mut request: Request,
@@ -87,8 +87,8 @@ impl Access {
         headers: &HeaderMap,
         uri: &Uri,
     ) -> Result<(), AdminProblem> {
-        // A browser page whose name its owner has turned toward this machine (DNS rebinding) arrives over the
-        // loopback, with that name.
+        // A browser page whose name its owner has turned toward this machine (DNS rebinding)
+        // arrives over the loopback, with that name.
         let known_host = peer.is_by_socket() || names_an_address(headers, uri);
         if peer.local && known_host {
             return Ok(());
@@ -106,7 +106,7 @@ impl Access {
         };
         let mut expected = Vec::new();
         let mut problems = Vec::new();
-        // Who may write may read.
+        // The token of writes also reads.
         for (name, file) in [
             ("admin.read_token_file", reads),
             ("admin.token_file", writes),
@@ -131,8 +131,8 @@ impl Access {
         }
     }
 
-    /// Whether the token that was given is one of those expected. The right one always counts, and at once, however
-    /// many wrong ones came before.
+    /// True if the given token is one of those expected. A right token is accepted at once, even
+    /// after many wrong ones.
     async fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &AdminPeer) -> bool {
         // Digests are of one length, so that not even the length shows in the time taken.
         let given = Sha256::digest(given);
@@ -198,8 +198,9 @@ fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], AdminProbl
     }
 }
 
-/// Whether the request says that it is for an IP address or `localhost`: names that nobody else can turn toward
-/// this machine. A name in the target counts too, since it stands above the Host header (RFC 9112, 3.2.2).
+/// True if the request is addressed to an IP address or `localhost`. No other party can make these
+/// names point to this machine. A name in the target counts too, because it overrides the Host
+/// header (RFC 9112, 3.2.2).
 fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
     let is = |authority: &Authority| {
         let host = authority.host();

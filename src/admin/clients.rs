@@ -1,9 +1,10 @@
-//! The open connections of the admin port, by client. A new connection always gets in: where its client has as
-//! many as it may have, or the port, another one is closed for it. So no client keeps the probes out, however
-//! many connections it opens and whatever it leaves undone on them.
+//! The open connections of the admin port, by client. A new connection is always accepted: if its
+//! client or the port already has the most connections allowed, another one is closed for it. So no
+//! client can keep the probes out by opening connections.
 //!
-//! Those on which a wrong token came are closed first, and one with a right token's request under way never is. So
-//! nobody locks an operator out who shares the operator's address.
+//! Connections with a wrong token are closed first. A connection with a request in progress that
+//! has a right token is never closed. So a client cannot lock out an operator who has the same
+//! address.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,10 +22,10 @@ pub const CONNECTIONS: usize = 256;
 /// Connections of one client.
 const PER_CLIENT: usize = 32;
 
-/// What counts as one client.
+/// The unit that counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AdminClient {
-    /// This machine, or this pod, whichever of the loopback's addresses it uses.
+    /// This machine, or this pod, over any loopback address.
     Loopback,
     /// A user of this machine, over a Unix socket; `None`: the kernel does not say which.
     User(Option<u32>),
@@ -62,19 +63,19 @@ struct AdminClientEntry {
     client: AdminClient,
     /// A request is being answered.
     at_work: bool,
-    /// When that changed last.
+    /// When `at_work` changed last.
     since: Instant,
     standing: Standing,
     closed: CancellationToken,
 }
 
-/// What the tokens on a connection have said of its client.
+/// The conduct of a connection's client, judged by its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Unknown,
     /// The latest token was wrong.
     Wrong,
-    /// That of the request under way is right.
+    /// The token of the request in progress is right.
     Right,
 }
 
@@ -90,7 +91,7 @@ impl AdminConnections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection. Another one is closed for it where there are too many.
+    /// Registers a new connection. Closes another one for it if there are too many.
     pub fn enter(self: &Arc<Self>, client: AdminClient, now: Instant) -> AdminConnectionPlace {
         let mut open = self.open();
         if let Some(number) = open.to_be_closed_for(client) {
@@ -120,7 +121,7 @@ impl AdminConnections {
         }
     }
 
-    /// Notes that a connection has a request to answer, or none any more.
+    /// Notes whether a connection has a request in progress.
     fn note(&self, number: u64, at_work: bool, now: Instant) {
         if let Some(entry) = self.open().by_number.get_mut(&number) {
             entry.at_work = at_work;
@@ -133,9 +134,10 @@ impl AdminConnections {
 }
 
 impl OpenAdminConnection {
-    /// The connection that makes room for a new one of `client`: one with a wrong token first, then one without a
-    /// request before one with a request; of the client that has the most of them; the one that is so the longest.
-    /// None where each has a right token's request under way.
+    /// The connection that makes room for a new one of `client`. One with a wrong token is first,
+    /// then one without a request, then one with a request. Among these, a connection of the client
+    /// that has the most, and of its connections the one that has been so longest. `None` if each
+    /// has a request in progress with a right token.
     fn to_be_closed_for(&self, client: AdminClient) -> Option<u64> {
         let mut counts: HashMap<AdminClient, usize> = HashMap::new();
         for entry in self.by_number.values() {
@@ -159,7 +161,7 @@ impl OpenAdminConnection {
     }
 }
 
-/// An open connection's place.
+/// An open connection among those of its client.
 #[must_use = "the place is given back when this is dropped"]
 pub struct AdminConnectionPlace {
     number: u64,
@@ -168,12 +170,12 @@ pub struct AdminConnectionPlace {
 }
 
 impl AdminConnectionPlace {
-    /// Cancelled once the connection has to make room for another one.
+    /// Cancelled once the connection must make room for another one.
     pub fn closed(&self) -> CancellationToken {
         self.closed.clone()
     }
 
-    /// What notes the tokens that come on this connection.
+    /// Notes the tokens that come on this connection.
     pub fn conduct(&self) -> Conduct {
         Conduct(Some((self.number, Arc::clone(&self.connections))))
     }
@@ -191,7 +193,7 @@ impl Drop for AdminConnectionPlace {
     }
 }
 
-/// Notes the tokens that come on a connection. The default is that of none.
+/// Notes the tokens that come on a connection. The default belongs to no connection.
 #[derive(Clone, Default)]
 pub struct Conduct(Option<(u64, Arc<AdminConnections>)>);
 
@@ -203,7 +205,7 @@ impl fmt::Debug for Conduct {
 }
 
 impl Conduct {
-    /// The request under way has a token, and it is right or wrong.
+    /// Notes whether the token of the request in progress is right.
     pub fn gave(&self, right: bool) {
         let Some((number, connections)) = &self.0 else {
             return;
@@ -271,13 +273,13 @@ mod tests {
             .map(|number| connections.enter(AdminClient::Loopback, after(number)))
             .collect();
         assert!(closed(&places).is_empty());
-        // The longest idle one goes; what is at work stays.
+        // The longest idle one is closed; the one with a request stays.
         let work = places[0].begin();
         let next = connections.enter(AdminClient::Loopback, after(100));
         assert_eq!(closed(&places), [1]);
         tokio::time::advance(Duration::from_secs(200)).await;
         drop(work);
-        // It has just been at work: others are idle for longer.
+        // It has just had a request, so others have been idle for longer.
         let another = connections.enter(AdminClient::Loopback, after(101));
         assert_eq!(closed(&places), [1, 2]);
         places.extend([next, another]);
@@ -332,7 +334,7 @@ mod tests {
             .map(|_| connections.enter(AdminClient::Loopback, now))
             .collect();
         let mut newer = Vec::new();
-        // The first has been at work for the longest, and the last is new.
+        // The first has had a request for the longest time, and the last is new.
         let mut work: Vec<_> = places[..5]
             .iter()
             .map(AdminConnectionPlace::begin)
@@ -344,7 +346,8 @@ mod tests {
             newer.push(connections.enter(AdminClient::Loopback, now));
             assert_eq!(closed(&places), expected);
         }
-        // A wrong one is forgotten with the next right one, and that with its request.
+        // The next right token makes a wrong one forgotten, and is itself forgotten with its
+        // request.
         places[1].conduct().gave(false);
         places[1].conduct().gave(true);
         work.extend(newer.iter().map(AdminConnectionPlace::begin));
@@ -353,7 +356,7 @@ mod tests {
         }
         let _next = connections.enter(AdminClient::Loopback, now);
         assert_eq!(closed(&places), [2, 3, 4, 5]);
-        // Where all of them have a right token the new one gets in all the same.
+        // If all of them have a right token, the new one is accepted nevertheless.
         let operators: Vec<_> = (0..PER_CLIENT)
             .map(|_| connections.enter(AdminClient::User(None), now))
             .collect();

@@ -1,6 +1,7 @@
-//! Wrong tokens: logged, counted, and answered late. A right one never waits for those who guess: a client is an
-//! address, and an operator may share it with them. So a guesser who hangs up early and connects again is not slowed,
-//! and how long the token is has to be enough (docs/limits.md).
+//! Wrong tokens are logged, counted, and answered late. A right token never waits for wrong ones: a
+//! client is an address, and an operator may share it with a guesser. So a guesser that hangs up
+//! early and connects again is not slowed down. Only the length of the token bounds it
+//! (docs/limits.md).
 
 use std::sync::Arc;
 use std::time::Duration;

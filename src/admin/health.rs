@@ -15,7 +15,8 @@ use super::json::Json;
 use super::problem::{self, AdminProblem};
 use crate::metrics::Metrics;
 
-/// `GET /livez`: the process runs and its runtime schedules tasks. Nothing else: a restart mends no store.
+/// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
+/// a restart repairs no store.
 pub async fn livez() -> Json<Value> {
     Json(json!({ "live": true, "version": env!("CARGO_PKG_VERSION") }))
 }
@@ -31,14 +32,16 @@ pub async fn readyz(State(state): State<AdminState>) -> Response {
     (status, Json(report)).into_response()
 }
 
-/// How long a drain may take to begin once somebody waits for its end. Whoever stops a pod tells all its containers
-/// at once; where only the service beside the proxy is started anew, no drain comes.
+/// How long a drain may take to begin once a client waits for its end. A pod that stops signals all
+/// its containers at once. If only the upstream's container restarts, no drain begins.
 const BEGINNING: Duration = Duration::from_secs(10);
 
-/// `GET /drained`: 200 once the proxy has drained; the answer waits for it. It is a read, and asks for nothing: it is
-/// there for the `preStop` hook of the service behind the proxy, which is to end after the proxy's last request.
+/// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
+/// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
+/// proxy's last request.
 ///
-/// `early` bounds those who ask before any drain has begun. Once one has, whoever asks may wait.
+/// `early` bounds the requests that come before any drain has begun. During a drain, every request
+/// may wait.
 pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> Response {
     let readiness = &state.readiness;
     let begun = async {
@@ -67,7 +70,7 @@ pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> 
 
 /// `GET /metrics`.
 pub async fn metrics(State(state): State<AdminState>) -> Response {
-    state.control.refresh();
+    state.fencing.refresh_gauges();
     let text = state.metrics.encode(Instant::now());
     ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text).into_response()
 }

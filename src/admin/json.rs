@@ -1,5 +1,5 @@
 //! The admin API's JSON: tokens and marks are strings, since JavaScript rounds numbers above 2^53;
-//! times are RFC 3339 in UTC; what is unknown is null, not absent.
+//! times are RFC 3339 in UTC; unknown values are null, not absent.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,13 +9,14 @@ use axum::response::{IntoResponse, Response};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
 
-use super::control::{MarkView, UnknownView};
+use crate::fencing::operators::{MarkView, UnknownView};
 use crate::printable;
 use crate::rejections::RecentRejection;
 use crate::routing::{Token, TokenFormat};
 use crate::store::{AuditRow, EpochRow, MarkRow};
 
-/// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u` escapes.
+/// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u`
+/// escapes.
 pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -32,7 +33,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 #[derive(Serialize)]
 pub struct MarkList {
     pub marks: Vec<MarkLine>,
-    /// What to ask `after` for the next page; null: this was the last.
+    /// The value of `after` for the next page. null: this was the last page.
     pub next: Option<String>,
 }
 
@@ -115,7 +116,7 @@ impl From<UnknownView> for UnknownJson {
 #[derive(Serialize)]
 pub struct Epoch {
     instance: String,
-    opening: i64,
+    number: i64,
     token: String,
 }
 
@@ -123,7 +124,7 @@ impl From<EpochRow> for Epoch {
     fn from(row: EpochRow) -> Self {
         Self {
             instance: row.instance.to_string(),
-            opening: row.opening,
+            number: row.opening,
             token: row.token.to_string(),
         }
     }
@@ -251,8 +252,8 @@ impl<'de> Deserialize<'de> for TokenText {
     }
 }
 
-/// A time of the store's as RFC 3339, UTC, in milliseconds; what lies outside the years 1970 to 9999
-/// is drawn to their edge.
+/// A time of the store as RFC 3339, UTC, in milliseconds. Times outside the years 1970 to 9999 are
+/// clamped.
 #[must_use]
 pub fn rfc3339_ms(ms_since_epoch: i64) -> String {
     const LAST: u64 = 253_402_300_799_999;

@@ -1,5 +1,5 @@
-//! The admin port's accept loop. `axum::serve` has no limit on connections, nor on how long a client may take
-//! over a request, and the port is reachable by whoever shares the loopback.
+//! The admin port's accept loop. `axum::serve` limits neither connections nor how long a client may
+//! take for a request, and every process that shares the loopback can reach the port.
 
 use std::io;
 use std::pin::pin;
@@ -29,23 +29,23 @@ use super::{AdminState, router};
 use crate::config::AdminSettings;
 use crate::metrics::Metrics;
 
-/// How long a client may take over a head, the idle time between two requests included.
+/// How long a client may take for a head, including the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// What the server holds of one connection in each direction. A head has to fit.
+/// The bytes that the server buffers for one connection in each direction. A head has to fit.
 const BUFFER: usize = 64 << 10;
 /// How long answers may go on once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// The pause after a failed accept (no file descriptors left, mostly).
+/// The pause after a failed accept, which mostly means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the admin port listens; bound by the caller.
+/// The admin port's listener, bound by the caller.
 #[derive(Debug)]
 pub enum AdminListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// Serves until `shutdown` ends, then lets the answers that run end within 2 seconds.
+/// Serves until `shutdown` resolves. Then running answers have 2 seconds to end.
 pub async fn serve(
     listener: AdminListener,
     state: AdminState,
@@ -84,7 +84,7 @@ pub async fn serve(
     }
 }
 
-/// What all connections share.
+/// Shared by all connections.
 struct Port {
     router: Router,
     settings: watch::Receiver<AdminSettings>,
@@ -112,7 +112,7 @@ impl Port {
             }
             AdminListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // The kernel vouches for the user id of whoever holds the other end.
+                // The kernel vouches for the user id of the other end.
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let text = user.map(|uid| format!("unix, uid {uid}").into());
                 let peer = AdminPeer {
@@ -144,7 +144,7 @@ impl Port {
         });
     }
 
-    /// Shakes hands where the port has TLS, with the certificate that is in force now.
+    /// Does the TLS handshake, if the port has TLS, with the current certificate.
     async fn serve<S: AdminSocket>(
         &self,
         stream: Deadlined<S>,

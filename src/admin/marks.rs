@@ -15,7 +15,6 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::auth::MayWrite;
-use super::control::ControlError;
 use super::json::{
     AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
     ResolveBody, UnknownList, View,
@@ -23,6 +22,7 @@ use super::json::{
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
 use super::{AdminState, BODY_LIMIT};
+use crate::fencing::operators::OperatorError;
 use crate::routing::{Decision, ResourceKey};
 use crate::store::{Override, StoreError};
 
@@ -58,9 +58,9 @@ pub async fn list(
             ));
         }
     }
-    // One more than asked for tells whether there is a next page.
+    // One more than requested, to find out whether there is a next page.
     let mut rows = state
-        .control
+        .fencing
         .list(&query.prefix, query.after.as_deref(), limit + 1)
         .await?;
     let asked = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -124,11 +124,11 @@ fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
 pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View>, AdminProblem> {
     let resource = key(behind_marks(&uri)?)?;
     let view = state
-        .control
+        .fencing
         .view(&resource)
         .await?
         .ok_or_else(|| no_mark(&resource))?;
-    let audit = state.control.audit(&resource, LAST).await?;
+    let audit = state.fencing.audit(&resource, LAST).await?;
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     let rejections = state.rejections.latest(Some(&resource), limit);
     let unknown = state.rejections.latest_unknown(Some(&resource), limit);
@@ -143,7 +143,8 @@ pub async fn act(
 ) -> Result<Response, AdminProblem> {
     let peer = AdminPeer::of(&request).text;
     let (head, body) = request.into_parts();
-    // The verb is split off the raw path, so that a key which ends in `/advance` can be named: `…%2Fadvance`.
+    // The verb is split off the raw path, so that a key which ends in `/advance` can be named:
+    // `…%2Fadvance`.
     let (raw_key, verb) = behind_marks(&head.uri)?
         .rsplit_once('/')
         .ok_or_else(no_verb)?;
@@ -154,8 +155,8 @@ pub async fn act(
         _ => return Err(no_verb()),
     };
     let resource = key(raw_key)?;
-    // In a task of its own: what has begun is ended and audited, even if the asker leaves or the
-    // time is up.
+    // In a task of its own, so that an action that has begun is completed and audited even if the
+    // client leaves or the time is up.
     let task = tokio::spawn(async move { act.run(&state, &resource, &peer).await });
     task.await.unwrap_or_else(|error| {
         tracing::error!("an operator's act ended abnormally: {error}");
@@ -199,7 +200,7 @@ async fn advance(
     let actor = actor(&body.actor, peer)?;
     let token = body.token.0;
     let (outcome, mark) = match state
-        .control
+        .fencing
         .advance(resource, token, &body.reason, &actor)
         .await?
     {
@@ -237,7 +238,7 @@ async fn override_mark(
     let actor = actor(&body.actor, peer)?;
     let token = body.token.0;
     match state
-        .control
+        .fencing
         .override_mark(resource, token, &body.reason, &actor)
         .await?
     {
@@ -279,7 +280,7 @@ async fn resolve(
     require_text("reason", &body.reason)?;
     let actor = actor(&body.actor, peer)?;
     if !state
-        .control
+        .fencing
         .resolve(resource, &body.id, &body.reason, &actor)
         .await?
     {
@@ -365,7 +366,7 @@ fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     check_text(name, text)
 }
 
-/// Who the audit table says it was: the name given, which nobody has checked, and the address.
+/// The actor for the audit table: the given name, which is not verified, and the address.
 fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
@@ -406,11 +407,11 @@ impl From<StoreError> for AdminProblem {
     }
 }
 
-impl From<ControlError> for AdminProblem {
-    fn from(error: ControlError) -> Self {
+impl From<OperatorError> for AdminProblem {
+    fn from(error: OperatorError) -> Self {
         match error {
-            ControlError::Store(error) => error.into(),
-            ControlError::Refused(why) => Self::new(
+            OperatorError::Store(error) => error.into(),
+            OperatorError::Refused(why) => Self::new(
                 StatusCode::CONFLICT,
                 "refused",
                 "The proxy will not do that",

@@ -1,6 +1,7 @@
-//! The admin port: probes, metrics, and the marks for people and scripts. Probes and metrics are open. Reads
-//! below `/v1` are open on the loopback and over a Unix socket; elsewhere they need `Authorization: Bearer <the
-//! content of admin.read_token_file>`. Writes need that of `admin.token_file`, always.
+//! The admin port: probes, metrics, and the marks for operators and scripts. Probes and metrics are
+//! open. Reads below `/v1` are open on the loopback and over a Unix socket; elsewhere they need
+//! `Authorization: Bearer <the content of admin.read_token_file>`. Writes need that of
+//! `admin.token_file`, always.
 //!
 //! | request | answer |
 //! |---|---|
@@ -16,12 +17,15 @@
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
 //! | `GET /v1/unknown?limit=` | `{"unknown":[rejection…]}`: requests that were sent and whose outcome was not known, the latest first |
 //!
-//! A mark is `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
-//! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}` (`settles_in_seconds`
-//! is null while the instance lives elsewhere); an epoch `{"instance","opening","token"}`; an audit entry
+//! A mark is
+//! `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
+//! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}`
+//! (`settles_in_seconds` is null while the instance lives elsewhere); an epoch
+//! `{"instance","number","token"}`; an audit entry
 //! `{"action","before","after","reason","actor","at"}`; a rejection
-//! `{"at","route","resource","token","mark","gap","outcome","client","trace_id"}`. Tokens, marks and gaps
-//! are JSON strings. Bodies may name an `actor` for the audit table; unknown members are refused.
+//! `{"at","route","resource","token","mark","gap","outcome","client","trace_id"}`. Tokens, marks
+//! and gaps are JSON strings. Bodies may name an `actor` for the audit table; unknown members are
+//! refused.
 //!
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key
 //! may be written with its slashes as they are or as `%2F`, and a `%` of its own is `%25`.
@@ -30,7 +34,6 @@
 
 mod auth;
 mod clients;
-mod control;
 mod guesses;
 mod health;
 mod json;
@@ -60,12 +63,12 @@ use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
 pub(crate) use self::clients::CONNECTIONS;
-pub use self::control::{Control, ControlError, MarkView, UnknownView};
 pub use self::json::rfc3339_ms;
 pub use self::listener::{AdminListener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
 use self::room::AdminRoom;
 use crate::config::AdminSettings;
+use crate::fencing::Fencing;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 
@@ -73,22 +76,22 @@ use crate::rejections::Rejections;
 const BODY_LIMIT: usize = 16 * 1024;
 /// Seconds for one request; the store's own timeouts are shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests to `/v1/` at work at once. The probes and the scrape are not among them, so that a slow
+/// Requests to `/v1/` that are handled at once. Probes and scrapes do not count, so that a slow
 /// store does not make the process look dead.
 const AT_ONCE: usize = 16;
-/// Requests to `/v1/` that are at work, wait for that, or are being written.
+/// Requests to `/v1/` that are handled, wait to be handled, or whose answers are being written.
 const MARKS_ROOM: usize = 48;
-/// Scrapes that are at work or are being written.
+/// Scrapes that are handled, or whose answers are being written.
 const METRICS_ROOM: usize = 16;
 
-/// What the handlers share.
+/// Shared by the handlers.
 #[derive(Clone)]
 pub struct AdminState {
-    pub control: Arc<dyn Control>,
+    pub fencing: Arc<Fencing>,
     pub metrics: Arc<Metrics>,
     pub rejections: Arc<Rejections>,
     pub readiness: Arc<Readiness>,
-    /// As a reload leaves them.
+    /// The current settings, which a reload changes.
     pub settings: watch::Receiver<AdminSettings>,
 }
 
@@ -107,12 +110,12 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/unknown", get(marks::unknown))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))
-        // In front of the room: an answer to a wrong token is late, and holds up nobody.
+        // In front of the room: the answer to a wrong token is late, and delays no other request.
         .layer(from_fn(guard));
     let scrape = Router::new()
         .route("/metrics", get(health::metrics))
         .layer(room(METRICS_ROOM));
-    // It waits, for longer than any other answer may take.
+    // Without the timeout of the others, because it waits for longer.
     let early = Arc::new(Semaphore::new(AT_ONCE));
     let waits = Router::new().route(
         "/drained",

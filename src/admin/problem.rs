@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::json::Json;
 
-/// What went wrong, for the caller: what, where, and what to do.
+/// An error for the client: what went wrong, where, and what to do.
 #[derive(Clone, Debug)]
 pub struct AdminProblem {
     status: StatusCode,
@@ -93,8 +93,8 @@ impl IntoResponse for AdminProblem {
     }
 }
 
-/// Gives the errors of layers and extractors, which are empty or plain text, a problem's body; and
-/// keeps every answer out of caches.
+/// Gives a problem's body to the errors of layers and extractors, which are empty or plain text.
+/// Keeps every answer out of caches.
 pub async fn complete(response: Response) -> Response {
     let status = response.status();
     let has_body_of_ours = response
@@ -117,7 +117,7 @@ pub async fn complete(response: Response) -> Response {
     response
 }
 
-/// The answer to one too many.
+/// The answer to a request beyond a limit.
 pub fn shed() -> AdminProblem {
     AdminProblem::new(
         StatusCode::SERVICE_UNAVAILABLE,

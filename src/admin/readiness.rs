@@ -1,5 +1,4 @@
-//! Readiness: whether the proxy is ready, and why not. Each fact is set by the one part that knows
-//! it.
+//! Readiness: if the proxy is ready, and why not. Only the part that knows a fact sets it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -67,12 +66,12 @@ impl Readiness {
         *known.write().unwrap_or_else(PoisonError::into_inner) = instances;
     }
 
-    /// The proxy is on its way out. Never undone.
+    /// The proxy is draining. Never undone.
     pub fn set_draining(&self) {
         self.draining.cancel();
     }
 
-    /// Nothing is at work any more, and nothing will be. Never undone.
+    /// The proxy has drained: no request is in progress, and none will be. Never undone.
     pub fn set_drained(&self) {
         self.drained.cancel();
     }
@@ -144,8 +143,8 @@ pub struct ReadyReport {
     pub store_reached: bool,
     /// `up`, `down`, or `unknown` before it was first reached.
     pub store: &'static str,
-    /// Live instances of the namespace whose route table is another one. That makes none unready: a
-    /// roll-out would stop.
+    /// Live instances of the namespace with another route table. They make no instance unready,
+    /// because that would stop a roll-out.
     pub other_route_tables: Vec<String>,
     /// Why it is down, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
-//! Room for the requests that cost something: as many at once as there is room for, and of one client no more
-//! than its share. What is over is refused at once. The probes never ask for room.
+//! Limits the requests that are costly: in all, and of one client. Requests beyond the limits are
+//! refused at once. Probes are not limited.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,10 @@ use super::problem;
 use crate::counts::{CountGuard, Counts};
 use crate::metrics::{AdminRefusal, Metrics};
 
-/// How much of an answer is handed to the connection at once. What waits in front of the connection holds the
-/// answer's place.
+/// How much of an answer is handed to the connection at once. The rest keeps the answer's permit.
 const PIECE: usize = 16 << 10;
 
-/// As many requests as may be under way at once.
+/// The limit on requests in progress.
 pub struct AdminRoom {
     free: Arc<Semaphore>,
     each: usize,
@@ -32,7 +31,7 @@ pub struct AdminRoom {
 }
 
 impl AdminRoom {
-    /// Room for `all`, of which one client takes half at most.
+    /// Room for `all` requests; one client takes half at most.
     pub fn new(all: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             free: Arc::new(Semaphore::new(all)),
@@ -49,7 +48,8 @@ impl AdminRoom {
         })
     }
 
-    /// A layer: answers if there is room, until the answer has been taken by its connection.
+    /// A layer: serves a request if there is room, and keeps the room until the connection has
+    /// taken the answer.
     pub async fn serve(self: Arc<Self>, request: Request, next: Next) -> Response {
         let Some(held) = self.enter(AdminPeer::of(&request).client) else {
             self.metrics.admin_refused(AdminRefusal::Overloaded);
@@ -66,17 +66,17 @@ impl AdminRoom {
     }
 }
 
-/// A place in a room.
+/// A permit of the room.
 #[must_use = "the place is given back when this is dropped"]
 struct RoomPermit {
     _own: CountGuard<AdminClient>,
     _place: OwnedSemaphorePermit,
 }
 
-/// An answer that goes out piece by piece, with the place that it holds.
+/// An answer that is sent piece by piece, with its permit.
 struct HeldAnswer {
     body: Body,
-    /// What has come of the body and has not gone out.
+    /// The part of the body that was received and not sent yet.
     rest: Bytes,
     _held: RoomPermit,
 }

@@ -1,5 +1,5 @@
-//! A socket of the admin port: its buffers in the kernel are bounded, and its client has to take what is
-//! written to it.
+//! A socket of the admin port: its buffers in the kernel are bounded, and its client must read the
+//! answers in time.
 
 use std::io;
 use std::pin::Pin;
@@ -15,28 +15,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{AdminRefusal, Metrics};
 
-/// From the first write that finds no room until all that waited has been written. The server hands on less
-/// than 100 KiB at once, so a client that reads 7 KiB a second is fast enough.
+/// The time from the first write that finds no room until all waiting bytes are written. The server
+/// writes less than 100 KiB at once, so a client that reads 7 KiB a second is fast enough.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
-/// After that long the kernel gives up what the client does not take, also behind a connection that is closed.
+/// After this time the kernel drops what the client does not read, even if the connection is
+/// closed.
 const UNDELIVERED: Duration = Duration::from_secs(20);
-/// Bytes that the kernel holds of answers, and of requests; it counts twice as many, for its own accounts. Left
-/// alone it takes megabytes of either for one connection.
+/// How many bytes of answers and of requests the kernel holds for one connection. It counts twice
+/// as many for its own bookkeeping. By default it takes megabytes of either.
 const SEND_BUFFER: usize = 64 << 10;
 const RECEIVE_BUFFER: usize = 32 << 10;
 
 /// A socket that can be closed by a reset.
 pub trait AdminSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// To be called once, before the first byte.
+    /// Call this once, before the first byte.
     fn prepare(&self);
-    /// The close to come is a reset: the kernel drops what it still holds.
+    /// Makes the close a reset: the kernel drops the bytes that it still holds.
     fn reset(&self) {}
 }
 
 impl AdminSocket for TcpStream {
     fn prepare(&self) {
-        // Either fails only on a socket that is gone already.
-        // Answers are small; waiting to fill a packet only delays them.
+        // Both fail only on a socket that is closed already. Answers are small; waiting to fill a
+        // packet only delays them.
         let _ = self.set_nodelay(true);
         let _ = SockRef::from(self).set_tcp_user_timeout(Some(UNDELIVERED));
     }
@@ -48,13 +49,13 @@ impl AdminSocket for TcpStream {
 
 impl AdminSocket for UnixStream {
     fn prepare(&self) {
-        // Of a Unix socket only what is sent counts: what comes in is the sender's.
+        // Of a Unix socket only sent bytes count: received ones are the sender's.
         let _ = SockRef::from(self).set_send_buffer_size(SEND_BUFFER);
     }
 }
 
-/// Bounds the buffers of the connections to come. They inherit the listener's, from the handshake on: later it
-/// would be too late for the window that the client is told.
+/// Bounds the buffers of new connections, which inherit the listener's. Setting them later would be
+/// too late for the window that the handshake announces.
 pub fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
     let socket = SockRef::from(listener);
     socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -67,7 +68,7 @@ pub struct Deadlined<S: AdminSocket> {
     clock: Option<Pin<Box<Sleep>>>,
     /// A write found no room, and not all has been written since.
     waiting: bool,
-    /// Cancelled once the connection has to make room: then it is closed by a reset.
+    /// Cancelled once the connection must make room. It is then closed by a reset.
     closed: CancellationToken,
     metrics: Arc<Metrics>,
 }
@@ -84,7 +85,7 @@ impl<S: AdminSocket> Deadlined<S> {
         }
     }
 
-    /// What a write has come to. One that finds no room starts the clock.
+    /// Handles the result of a write. One that found no room starts the clock.
     fn timed<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! The route table names the marks. What an operator is told of a new one, and `fencepost migrate`,
-//! which puts one on record that changes keys.
+//! Changes of the route table, which names the marks: what the log says about a new one, and
+//! `fencepost migrate`, which records one that changes keys.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::store::routes::compare;
 use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{InstanceId, InstanceRow, MarkStore};
 
-/// How often `migrate` looks at the instances that are left.
+/// How often `migrate` reads the instances that are left.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Says in the log what a route table that was taken over changes.
+/// Logs what a new route table changes.
 pub(super) fn tell(findings: &[Finding]) {
     let routes = |change: TableChange| {
         let found = findings.iter().filter(|finding| finding.change == change);
@@ -42,17 +42,17 @@ pub(super) fn tell(findings: &[Finding]) {
     }
 }
 
-/// The losses that `migrate` is told to accept.
+/// The losses that `migrate` accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept {
-    /// The route table of the configuration goes on record whatever it changes.
+    /// The route table of the configuration is recorded, even if it changes keys.
     pub new_keys: bool,
-    /// A `SQLite` file that has lost commits is taken as it is.
+    /// A `SQLite` file that has lost commits is accepted as it is.
     pub lost_marks: bool,
 }
 
 /// Brings the schema up to date, and does what `accept` says. `grant_to` names the role that
-/// serves, if that is another one. `say` gets what was done, in lines for people.
+/// serves, if that is another one. `say` gets a report of each step, in lines for operators.
 pub async fn migrate(
     settings: &Settings,
     accept: Accept,
@@ -100,8 +100,8 @@ pub async fn migrate(
     done
 }
 
-/// Waits first: with the lost commits went epochs, and what they stood for may still run. What goes
-/// on for longer than the terms of this configuration is not waited for.
+/// Waits first: epochs were lost with the commits, and their requests may still run. Requests that
+/// run for longer than the terms of this configuration are not waited for.
 async fn accept_lost_marks(
     path: &Path,
     settings: &Settings,
@@ -154,8 +154,8 @@ async fn migrate_routes(
     Ok(())
 }
 
-/// What earlier proxies have left in the store, while `migrate` waits for it. In place of a proxy,
-/// since none runs: it declares the silent ones dead, and deletes what has settled.
+/// The work that earlier proxies have left in the store, while `migrate` waits for it. In place of
+/// a proxy, since none runs: it declares the silent ones dead, and deletes what has settled.
 struct Leftovers<'a> {
     store: &'a dyn MarkStore,
     namespace: &'a str,

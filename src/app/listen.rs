@@ -3,7 +3,7 @@
 //! A Unix socket is bound in a directory that is this user's alone, gets its mode there, and is
 //! renamed to its name when it listens. So under its name it never has another mode, and never
 //! refuses a connection while it is being made. Of two processes that start at once, one gets the
-//! name, and the other is told.
+//! name, and the other gets an error.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -71,7 +71,7 @@ fn id(metadata: &Metadata) -> SocketFileId {
     (metadata.dev(), metadata.ino())
 }
 
-/// The socket that an earlier run has left. An error where somebody listens on it, or may.
+/// The socket that an earlier run has left. An error where a process listens on it, or may.
 fn left_over(path: &Path) -> anyhow::Result<Option<SocketFileId>> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -92,13 +92,13 @@ fn left_over(path: &Path) -> anyhow::Result<Option<SocketFileId>> {
     }
 }
 
-/// Puts the socket in its place: where nothing is, or in place of the one that was left there.
+/// Puts the socket in its place, which is empty or has the socket that was left there.
 fn put(name: &Path, place: &Path, left: Option<SocketFileId>) -> anyhow::Result<()> {
     let rename = |flags| renameat_with(CWD, name, CWD, place, flags);
     let without_a_look = |error| [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].contains(&error);
     if let Some(left) = left {
         match rename(RenameFlags::EXCHANGE) {
-            // What was there is private now, and goes with the directory.
+            // The old socket is private now, and goes with the directory.
             Ok(()) if id(&std::fs::symlink_metadata(name)?) == left => return Ok(()),
             Ok(()) => {
                 rename(RenameFlags::EXCHANGE)?;

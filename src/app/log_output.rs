@@ -1,4 +1,4 @@
-//! [`LogOutput`]: what the process has to know of the log's way to standard error.
+//! [`LogOutput`]: the log's way to standard error, and the lines lost on it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The one place that wires everything. [`App::bind`] opens the store and binds the ports;
-//! [`Bound::run`] serves until it is told to stop.
+//! [`Bound::run`] serves until a signal stops it.
 
-mod control;
 mod found;
 mod keys;
 mod listen;
@@ -35,7 +34,7 @@ use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, DataListener, Leave, Workers};
+use crate::server::{self, DataListener, DrainPhases, Workers};
 use crate::store::routes::RouteRecord;
 use crate::store::{MarkStore, StoreError};
 
@@ -43,9 +42,9 @@ pub use keys::{Accept, migrate};
 pub use log_output::LogOutput;
 pub use shutdown::Shutdown;
 
-/// The pause between two tries to reach the store at the start.
+/// The pause between two attempts to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
-/// How long cut exchanges may take to notice it at the stop.
+/// How long cut exchanges may take to end at the stop.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
 fn bits() -> u128 {
@@ -104,14 +103,14 @@ impl Bound {
         }
     }
 
-    /// Serves until `shutdown` ends it: starts what decides, serves, waits, drains, closes.
+    /// Serves until `shutdown` ends it: starts the fencing, serves, waits, drains, closes.
     pub async fn run(self, mut shutdown: Shutdown) -> anyhow::Result<()> {
         let reloading = match self.loader {
             Some(loader) => Some((reload::Trigger::new()?, loader)),
             None => None,
         };
 
-        // Start what decides, and what runs beside it.
+        // Start the fencing, and the tasks beside it.
         let (app, background) = App::start(self.settings, self.store)?;
         let admin_settings = watch::Sender::new(app.settings.admin.clone());
         let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
@@ -128,7 +127,7 @@ impl Bound {
             };
             store = app.join_or_stop(&mut shutdown, again).await?;
         }
-        // A stop before the store was reached leaves nothing in it to put in order.
+        // A stop before the store was reached leaves nothing to clean up in it.
         let joined = matches!(store, StoreJoin::Joined);
         let mut running = background.run(joined);
         if joined {
@@ -139,8 +138,8 @@ impl Bound {
             tokio::spawn(reload::watch(trigger, loader, settings, parts))
         });
 
-        // Wait until a signal comes. Without the writer or the membership task everything fenced
-        // would be refused for ever: a new process does better.
+        // Wait for a signal. If the writer or the membership task fails, every fenced request would
+        // be refused for ever, so the process ends and a new one can start.
         let signal = tokio::select! {
             biased;
             signal = shutdown.next_after(store.signal()) => signal,
@@ -149,7 +148,8 @@ impl Bound {
 
         // Drain.
         tracing::info!(signal = signal.name(), "draining");
-        // In this order: a client that finds it unready is told to go by every answer, too.
+        // In this order: once a client can find the proxy unready, every answer also announces the
+        // end of its connection.
         port.departure.announced.cancel();
         app.readiness.set_draining();
         if let Some(reloads) = reloads {
@@ -166,7 +166,7 @@ impl Bound {
     }
 }
 
-/// Leaves out the store and the listeners, which say nothing more.
+/// Omits the store and the listeners, which add no information.
 impl fmt::Debug for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bound")
@@ -176,7 +176,7 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// The proxy: what stands between its ports and its store.
+/// The proxy between its ports and its store.
 pub struct App {
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
@@ -188,14 +188,14 @@ pub struct App {
     proxy: Arc<Proxy>,
     /// Exchanges that go on when their connections have ended.
     tasks: TaskTracker,
-    /// Cancelled once tunnels are to end.
+    /// Cancelled once tunnels must end.
     tunnels: CancellationToken,
 }
 
 /// The data port while it accepts.
 struct DataPort {
     server: JoinHandle<()>,
-    departure: Leave,
+    departure: DrainPhases,
     /// They live as long as the port: exchanges go on there when their connections have ended.
     _workers: Arc<Workers>,
 }
@@ -236,7 +236,7 @@ impl App {
         })
     }
 
-    /// Starts what decides about tokens, and puts the request path around it.
+    /// Starts the fencing, and builds the request path around it.
     fn start(
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
@@ -248,7 +248,7 @@ impl App {
         let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
-            metrics.store_handles().route_table_mismatch,
+            metrics.store().route_table_mismatch.clone(),
         ));
         let (fencing, background) = Fencing::start(FencingSetup {
             store: Arc::clone(&store),
@@ -292,9 +292,7 @@ impl App {
         let admin_stop = CancellationToken::new();
         let admin = admin.map(|listener| {
             let state = AdminState {
-                control: Arc::new(control::Core {
-                    fencing: Arc::clone(&self.fencing),
-                }),
+                fencing: Arc::clone(&self.fencing),
                 metrics: Arc::clone(&self.metrics),
                 rejections: Arc::clone(&self.rejections),
                 readiness: Arc::clone(&self.readiness),
@@ -318,14 +316,14 @@ impl App {
         }
     }
 
-    /// One try to join the store, unless a signal comes first.
+    /// One attempt to join the store, unless a signal comes first.
     ///
-    /// The store is tried once before the first request is accepted, so that a start without
-    /// trouble refuses nobody. A store that cannot be reached holds nobody up: what is not fenced
-    /// passes, and what is fenced is refused until it can.
+    /// One attempt is made before the first request is accepted, so that a normal start refuses no
+    /// request. A store that cannot be reached delays no start: unfenced requests pass, and fenced
+    /// ones are refused until it can be reached.
     ///
-    /// A migration may wait for minutes. A signal breaks it off, and closes its connections. An
-    /// instance that is on record by then has forwarded nothing, and the others find out.
+    /// A migration may wait for minutes. A signal aborts it, and closes its connections. If the
+    /// instance is recorded by then, it has forwarded nothing, and the others declare it dead.
     async fn join_or_stop(
         &self,
         shutdown: &mut Shutdown,
@@ -344,9 +342,9 @@ impl App {
         Ok(StoreJoin::Joined)
     }
 
-    /// Accepts on the data port from now on.
+    /// Begins to accept on the data port.
     fn accept(&self, listener: DataListener) -> anyhow::Result<DataPort> {
-        let departure = Leave::default();
+        let departure = DrainPhases::default();
         let workers = Arc::new(Workers::start()?);
         let server = tokio::spawn(server::serve(
             listener,
@@ -376,7 +374,7 @@ impl App {
         }
     }
 
-    /// Lets what is in flight end until the deadline, which is returned, and cuts the rest.
+    /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
     async fn drain(&self, port: &mut DataPort) -> Instant {
         let settings = &self.settings.shutdown;
         let (server, tasks) = (&mut port.server, &self.tasks);
@@ -396,7 +394,7 @@ impl App {
             );
             self.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
-            // What was not fenced has no task of its own: it ends with its connection.
+            // An unfenced exchange has no task of its own: it ends with its connection.
             port.departure.cut.cancel();
             // It may have ended before, with its last connection, while exchanges whose clients
             // have left went on.
@@ -407,8 +405,8 @@ impl App {
         deadline
     }
 
-    /// Leaves the store and closes it. After a drain that stays, the admin port answers until the
-    /// end is asked for.
+    /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a
+    /// signal ends the process.
     async fn close(
         &self,
         running: Running,

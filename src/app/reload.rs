@@ -1,5 +1,5 @@
 //! Reload: on SIGHUP, and when a file has changed that the configuration was read from: its own,
-//! and the certificates and keys that it names. What is bad changes nothing.
+//! and the certificates and keys that it names. A bad configuration changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::store::routes::RouteRecord;
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What asks for a reload. Made at the start, so that nothing that happens after it is missed.
+/// The triggers of a reload. Made at the start, so that no later change is missed.
 pub(super) struct Trigger {
     hangups: Signal,
 }
@@ -54,8 +54,8 @@ pub(super) async fn watch(
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = settings.sources.clone();
-    // Files that change are left alone until they are the same in two looks: a certificate and its
-    // key are two, and no file is whole while it is being written.
+    // Changed files are not read until they are the same in two checks: a certificate and its key
+    // are two files, and no file is whole while it is being written.
     let mut changing = None;
     loop {
         let cause = tokio::select! {
@@ -86,7 +86,8 @@ pub(super) async fn watch(
                 tracing::info!("{}", config::summary(&settings));
             }
             Err(reasons) => {
-                // What it was read from as far as it got, and what runs on.
+                // Watches the files that the failed reload has read, and those of the current
+                // configuration.
                 seen = sources.and(&settings.sources.now());
                 parts.metrics.set_config_reload_ok(false);
                 for reason in reasons {
@@ -101,7 +102,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Reads everything anew; with the files that it was read from.
+/// Reads everything again. Also returns the files that were read.
 async fn reload(
     loader: &Loader,
     settings: &Settings,
@@ -118,7 +119,7 @@ async fn reload(
     (sources, take(new, settings, parts).await)
 }
 
-/// Takes over new settings, all of them or none.
+/// Applies new settings, all of them or none.
 async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settings>, Vec<String>> {
     let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let (new, kept) = now.reload_from(new)?;
@@ -127,7 +128,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     let findings = parts.routes.check(&*parts.store, &table).await;
     let findings = findings.map_err(|error| told(&error))?;
     parts.metrics.set_routes(&route_labels(&new));
-    // On record before the first request goes by it; and nothing is recorded that cannot be served.
+    // Recorded before the first request uses it, and only if it can be served.
     let taken = async {
         let live = parts.proxy.prepare(Arc::clone(&new));
         let live = live.map_err(|error| told(&error))?;

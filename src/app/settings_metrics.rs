@@ -1,4 +1,5 @@
-//! The configuration, as metrics show it: the labels of the routes, and when the certificates end.
+//! The metrics that show the configuration: the labels of the routes, and when the certificates
+//! expire.
 
 use crate::config::{Mode, Settings};
 use crate::metrics::{Certificate, Metrics};
@@ -11,7 +12,7 @@ pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
         .collect()
 }
 
-/// Says when the certificates end.
+/// Sets when the certificates expire.
 pub(super) fn set_certificates(metrics: &Metrics, settings: &Settings) {
     let listener = settings.tls.as_ref().map(|tls| tls.expires);
     metrics.set_certificate_expiry(Certificate::Listener, listener);

@@ -1,4 +1,4 @@
-//! [`Shutdown`]: what ends a running proxy, or has it drain and stay.
+//! [`Shutdown`]: the signals that end a running proxy, or make it drain and stay.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::log_output::LogOutput;
 pub(super) enum StopSignal {
     /// Drain, and end.
     Stop(&'static str),
-    /// Drain, and stay until the end is asked for.
+    /// Drain, and stay until another signal ends the process.
     Drain,
 }
 
@@ -34,7 +34,7 @@ pub struct Shutdown {
 #[derive(Debug)]
 enum StopSource {
     Signals(Box<ProcessSignals>),
-    /// `None`: it was cancelled, and asks for nothing more.
+    /// `None`: it was cancelled already.
     Token(Option<CancellationToken>),
 }
 
@@ -47,9 +47,9 @@ struct ProcessSignals {
 }
 
 impl Shutdown {
-    /// SIGTERM and SIGINT end it, SIGUSR1 has it drain. From here on the process hears them; by
-    /// default each of them would end it on the spot. A second signal to end does so at once, and
-    /// flushes `log` first.
+    /// SIGTERM and SIGINT end the proxy, SIGUSR1 drains it. From this call on, the process handles
+    /// them; by default each would end the process at once. A second SIGTERM or SIGINT flushes
+    /// `log` and ends the process at once.
     pub fn on_signals(log: LogOutput) -> io::Result<Self> {
         let signals = ProcessSignals {
             term: signal(SignalKind::terminate())?,
@@ -62,7 +62,7 @@ impl Shutdown {
         })
     }
 
-    /// It drains and ends once the token is cancelled.
+    /// Drains and ends the proxy once the token is cancelled.
     #[must_use]
     pub fn on_token(token: CancellationToken) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Shutdown {
         }
     }
 
-    /// Does the work, unless a signal comes first: the work is dropped then, wherever it is.
+    /// Runs `work`, unless a signal comes first. Then `work` is dropped.
     pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopSignal> {
         tokio::select! {
             done = work => Ok(done),
@@ -106,9 +106,8 @@ impl Shutdown {
         }
     }
 
-    /// Handles the signals that come during the drain and after it. The token that it returns is
-    /// cancelled once the process is to end. A second signal to end does so at once, with exit
-    /// status 1.
+    /// Handles the signals that come during the drain and after it. The returned token is cancelled
+    /// once the process must end. A second SIGTERM or SIGINT ends it at once, with exit status 1.
     pub(super) fn handle_during_drain(mut self, first: StopSignal) -> CancellationToken {
         let end = CancellationToken::new();
         let asked = end.clone();

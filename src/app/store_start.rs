@@ -36,7 +36,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Arc<dyn MarkStore>, Stor
     })
 }
 
-/// One try to join the store, and what is said of it.
+/// One attempt to join the store, and its log lines.
 pub(super) async fn join(background: &Background) -> Result<bool, StoreError> {
     let findings = background.join().await?;
     if let Some(findings) = &findings {

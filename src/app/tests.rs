@@ -1,4 +1,5 @@
-//! A proxy in this process: its addresses are known before it runs, and it ends when it is told to.
+//! A proxy in this process: its addresses are known before it runs, and the test decides when it
+//! ends.
 
 use std::time::Duration;
 

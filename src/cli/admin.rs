@@ -8,19 +8,17 @@ use clap::Args;
 use reqwest::{Certificate, Method, RequestBuilder, Response, Url, redirect};
 use serde_json::Value;
 
-use crate::config::AdminPlace;
+use crate::config::{ADMIN_LISTEN, AdminAddress};
 use crate::printable::line;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where nobody says anything.
-const LISTEN: &str = "127.0.0.1:7081";
-
-/// Where the proxy's admin port is.
+/// The address of the proxy's admin port.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     #[arg(
-        help = "URL of the proxy's admin port: http://…, https://… or unix:/path [default: from --admin-listen]",
+        help = "URL of the proxy's admin port: http://…, https://… or unix:/path [default: from \
+                --admin-listen]",
         long,
         global = true,
         value_name = "URL",
@@ -36,7 +34,8 @@ pub struct AdminArgs {
     )]
     admin_ca: Option<PathBuf>,
     #[arg(
-        help = "Admin address of the proxy, if --admin is not given: host:port or unix:/path [default: from --config]",
+        help = "Admin address of the proxy, if --admin is not given: host:port or unix:/path \
+                [default: from --config]",
         long,
         global = true,
         value_name = "ADDR",
@@ -44,7 +43,8 @@ pub struct AdminArgs {
     )]
     admin_listen: Option<String>,
     #[arg(
-        help = "Configuration file of the proxy, for its admin.listen if neither of the above is given",
+        help = "Configuration file of the proxy, for its admin.listen if neither of the above is \
+                given",
         long,
         global = true,
         value_name = "FILE",
@@ -53,7 +53,8 @@ pub struct AdminArgs {
     )]
     config: Option<PathBuf>,
     #[arg(
-        help = "Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]",
+        help = "Admin address if neither --admin-listen nor the file has one [default: \
+                127.0.0.1:7081]",
         long,
         global = true,
         value_name = "ADDR",
@@ -64,18 +65,18 @@ pub struct AdminArgs {
 }
 
 impl AdminArgs {
-    /// The URL to ask. What listens on every address is asked on the loopback.
+    /// The URL to ask. A port that listens on every address is asked on the loopback.
     pub fn url(&self) -> anyhow::Result<String> {
         if let Some(url) = &self.admin {
             return Ok(url.clone());
         }
         let file = match &self.config {
-            Some(file) => AdminPlace::read(file).map_err(anyhow::Error::msg)?,
-            None => AdminPlace::default(),
+            Some(file) => AdminAddress::read(file).map_err(anyhow::Error::msg)?,
+            None => AdminAddress::default(),
         };
         let listens = [&self.admin_listen, &file.listen, &self.default_admin_listen];
         let listen = listens.into_iter().flatten().next();
-        let listen = listen.map_or(LISTEN, String::as_str);
+        let listen = listen.map_or(ADMIN_LISTEN, String::as_str);
         if listen == "off" {
             bail!("admin.listen is off: this proxy has no admin port to ask");
         }
@@ -100,13 +101,14 @@ impl AdminArgs {
         Admin::new(&self.url()?, timeout, Trust::Roots(roots))
     }
 
-    /// As [`Self::connect`], for questions that carry no secret. Where no CA is given, the certificate is not
-    /// verified: it seldom names the loopback, and the answer is worth no more than the address that gave it.
+    /// As [`Self::connect`], for questions that carry no secret. If no CA is given, the
+    /// certificate is not verified: it rarely names the loopback, and a probe trusts the address
+    /// anyway.
     pub fn connect_for_a_probe(&self, timeout: Duration) -> anyhow::Result<Admin> {
         if self.admin_ca.is_some() {
             return self.connect(timeout);
         }
-        Admin::new(&self.url()?, timeout, Trust::Anybody)
+        Admin::new(&self.url()?, timeout, Trust::Any)
     }
 }
 
@@ -121,11 +123,11 @@ fn roots(file: &Path) -> anyhow::Result<Vec<Certificate>> {
     Ok(roots)
 }
 
-/// Whose certificate is taken.
+/// The certificates that are accepted.
 enum Trust {
     /// One that these have signed; `None`: the system's.
     Roots(Option<Vec<Certificate>>),
-    Anybody,
+    Any,
 }
 
 /// A proxy's admin port.
@@ -148,14 +150,15 @@ impl Admin {
             .timeout(timeout)
             .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")));
         let builder = match trust {
-            Trust::Anybody => builder.tls_danger_accept_invalid_certs(true),
+            Trust::Any => builder.tls_danger_accept_invalid_certs(true),
             Trust::Roots(None) => builder,
             Trust::Roots(Some(roots)) => builder.tls_certs_only(roots),
         };
         let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
             if path.is_empty() {
                 bail!(
-                    "--admin {url}: the path of the socket is missing; unix:/run/fencepost-admin.sock, say"
+                    "--admin {url}: the path of the socket is missing; \
+                     unix:/run/fencepost-admin.sock, say"
                 );
             }
             (builder.unix_socket(path), "http://localhost".to_owned())
@@ -213,7 +216,7 @@ impl Admin {
         }
     }
 
-    /// What to say of an answer that fencepost would not give.
+    /// The message for an answer that fencepost would not give.
     pub fn not_fencepost(&self) -> String {
         format!(
             "what answers at {} is not fencepost's admin port (that is admin.listen, not listen)",
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Alone {
+    struct AdminArgsAlone {
         #[command(flatten)]
         admin: AdminArgs,
     }
@@ -276,7 +279,8 @@ mod tests {
                 Some("http://a:1"),
             ),
         ] {
-            let alone = Alone::parse_from(std::iter::once("x").chain(words.iter().copied()));
+            let alone =
+                AdminArgsAlone::parse_from(std::iter::once("x").chain(words.iter().copied()));
             assert_eq!(alone.admin.url().ok().as_deref(), url, "{words:?}");
         }
     }
@@ -304,7 +308,7 @@ mod tests {
             std::fs::write(&file, text).expect("written");
             let path = file.to_str().expect("text");
             let words = ["x", "--default-admin-listen", "0.0.0.0:9", "--config", path];
-            let alone = Alone::parse_from(words.iter().chain(flags));
+            let alone = AdminArgsAlone::parse_from(words.iter().chain(flags));
             assert_eq!(alone.admin.url().ok().as_deref(), url, "{text} {flags:?}");
         }
     }

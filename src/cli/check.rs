@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use crate::config::{self, Loader, Overrides};
 
-/// Checks the file and writes what it found. Failure if there is an error; the `Err` is about `out`.
+/// Checks the file and writes what it found. Failure if there is an error; the `Err` is about
+/// `out`.
 pub(super) fn run(
     file: &Path,
     overrides: Overrides,

@@ -1,12 +1,13 @@
-//! `fencepost drain`: tells a proxy to drain and stay, for a pod's `preStop` hook. Where fencepost is a native
-//! sidecar it gets SIGTERM only after the service that it stands in front of has ended; this is how it hears
-//! in time. (Kubernetes runs all `preStop` hooks of a pod at once.)
+//! `fencepost drain`: tells a proxy to drain and keep running, for a pod's `preStop` hook. A native
+//! sidecar gets SIGTERM only after the main container has ended, which is too late for draining.
+//! Kubernetes runs all `preStop` hooks of a pod at once.
 
 use anyhow::{Context, bail};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Tell a proxy to drain: not ready at once, no new requests after shutdown.delay. Its admin port stays open.
+/// Tell a proxy to drain: not ready at once, no new requests after shutdown.delay. Its admin port
+/// stays open.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// Process id of `fencepost serve`; in its own container it is 1
@@ -17,15 +18,15 @@ pub struct DrainArgs {
 /// Sends the signal, and returns at once.
 pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
     let pid = args.pid;
-    // By default the signal ends a process, so nobody else may get it.
+    // The signal ends a process that does not handle it, so no other program may get it.
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).with_context(|| {
         format!("process {pid} does not exist, or is not visible; set --pid to that of fencepost")
     })?;
     if !serves(&command) {
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
         bail!(
-            "process {pid} is `{}`, not `fencepost serve`; set --pid to the right one. (If containers share a \
-             process namespace, fencepost is not process 1.)",
+            "process {pid} is `{}`, not `fencepost serve`; set --pid to the right one. (If \
+             containers share a process namespace, fencepost is not process 1.)",
             command.trim()
         );
     }
@@ -34,7 +35,8 @@ pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
         .with_context(|| format!("process {pid} cannot be told to drain: send SIGUSR1 as its user"))
 }
 
-/// Whether a command line (its words end in NUL, as in `/proc/PID/cmdline`) is that of a serving fencepost.
+/// Returns true if a command line (its words end in NUL, as in `/proc/PID/cmdline`) is that of a
+/// serving fencepost.
 fn serves(command: &[u8]) -> bool {
     let mut words = command.split(|byte| *byte == 0);
     let program = words.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `fencepost health`: a probe for environments that can run a command but have no curl, such as the image's
-//! health check.
+//! `fencepost health`: a probe for environments that can run a command but have no curl, such as
+//! the image's health check.
 
 use std::io::Write;
 use std::time::Duration;
@@ -33,7 +33,7 @@ enum Probe {
     Ready,
 }
 
-/// Whether it is; prints why not.
+/// Returns true if it is ready or alive; prints the reason if not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
     let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
     let (path, word) = match args.probe {

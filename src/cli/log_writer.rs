@@ -1,10 +1,9 @@
-//! [`LogWriter`]: lines of the log on their way to standard error, which a thread of its own
-//! writes.
+//! [`LogWriter`]: the queue of log lines for standard error, which a separate thread writes.
 //!
-//! A pipe that nobody reads blocks its writer. So no request writes to standard error itself: it
+//! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
 //! leaves its line in a bounded buffer. A line that finds no room is dropped and counted.
 //!
-//! Whatever strangers have put into a line is made [`printable`] here, in every line alike.
+//! Every line is made [`printable`] here, because clients control parts of it.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
@@ -15,16 +14,16 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::printable;
 
-/// How many bytes wait for standard error to take them.
+/// How many bytes may wait to be written.
 const MAX_WAITING: usize = 1 << 20;
-/// How many bytes are written at once: what a pipe holds.
+/// How many bytes are written at once: a pipe's capacity.
 const CHUNK: usize = 64 << 10;
-/// How long the end of the process waits for the last lines to be taken.
+/// How long the end of the process waits for the last lines to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The pause after standard error, set not to block by another program, had no room.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// What lines look like.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineStyle {
     Json,
@@ -33,7 +32,7 @@ pub(super) enum LineStyle {
     Coloured,
 }
 
-/// Where lines are left.
+/// Accepts lines and queues them.
 #[derive(Clone, Debug)]
 pub(super) struct LogWriter {
     shared: Arc<LogQueue>,
@@ -164,7 +163,7 @@ impl LogQueue {
             let unwritten = write_all(&mut to, &chunk);
             let mut lines = self.lines();
             lines.taken = 0;
-            // What ends in them was not written whole.
+            // Lines that end in them were not written whole.
             let ends = unwritten.split(|byte| *byte == b'\n').count() - 1;
             lines.dropped += ends as u64;
             if lines.waiting.is_empty() {
@@ -200,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Says of each write that it has begun, and takes it when it is told to: all, or none.
+    /// Reports the start of each write, and waits for the test to accept it: all, or none.
     struct Reader {
         begun: SyncSender<Vec<u8>>,
         told: Receiver<bool>,

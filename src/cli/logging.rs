@@ -1,5 +1,5 @@
-//! Logs go to standard error: one JSON object per line, or text for people. A thread of its own
-//! writes them, so that a reader who has stopped holds up no request. Lines that find no room are
+//! Logs go to standard error: one JSON object per line, or readable text. A separate thread writes
+//! them, so that a reader that has stopped delays no request. Lines that find no room are
 //! dropped, counted (`fencepost_log_lines_dropped_total`) and reported once there is room again.
 
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -1,5 +1,5 @@
-//! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the store,
-//! so that what an instance holds in memory and what is durable cannot drift apart.
+//! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the
+//! store, so that an instance's memory and the store cannot drift apart.
 
 mod render;
 #[cfg(test)]
@@ -19,10 +19,10 @@ use super::admin::{Admin, AdminArgs};
 use crate::printable;
 use crate::routing::{ResourceKey, Token, TokenError, TokenFormat};
 
-/// Longer than the admin port gives a request of its own, so that its answer is heard.
+/// Longer than the admin port's own timeout, so that its answer arrives.
 const TIMEOUT: Duration = Duration::from_secs(35);
 
-/// What stands as it is in a path segment; everything else is escaped, slashes too.
+/// The characters that are not escaped in a path segment, besides letters and digits.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -36,8 +36,8 @@ pub struct MarksArgs {
     #[command(flatten)]
     admin: AdminArgs,
     #[arg(
-        help = "File with the token of admin.token_file, for writes. Reads from outside the proxy's loopback need \
-                it too, or the token of admin.read_token_file",
+        help = "File with the token of admin.token_file, for writes. Reads from outside the \
+                proxy's loopback need it too, or the token of admin.read_token_file",
         long,
         global = true,
         value_name = "FILE",
@@ -142,7 +142,7 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
     print(&answer(&args).await?)
 }
 
-/// What to print.
+/// The text to print.
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     let admin = args.admin.connect(TIMEOUT)?;
     let (request, render): (_, fn(&Value) -> String) = match &args.verb {
@@ -246,7 +246,7 @@ fn escaped(resource: &ResourceKey) -> String {
     utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
 }
 
-/// Prints; a reader that has seen enough (`| head`) is no error.
+/// Prints. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,8 +1,8 @@
 //! The command line: the subcommands of `fencepost`, and their exit codes.
 //!
-//! Flags, and the environment variables that `--help` lists, become [`Overrides`] of the file. They keep the
-//! name that they were given by, and pass the same checks. No other variable is read: Kubernetes puts
-//! `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
+//! Flags, and the environment variables that `--help` lists, become [`Overrides`] of the file. They
+//! keep the name that they were given by, and pass the same checks. No other variable is read:
+//! Kubernetes puts `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
 
 mod admin;
 mod check;
@@ -59,8 +59,8 @@ enum CliCommand {
     /// Update the database's schema, and compare the routes with the recorded ones.
     ///
     /// The routes name the marks. Prints each example of a request that would get another key than
-    /// recorded, or would no longer be fenced. Proxies with such routes do not start until the routes
-    /// are accepted.
+    /// recorded, or would no longer be fenced. Proxies with such routes do not start until the
+    /// routes are accepted.
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
@@ -111,27 +111,27 @@ struct MigrateArgs {
         hide_env_values = true
     )]
     config: Option<PathBuf>,
-    /// Replace the recorded routes with those of the file, whatever changes. Marks under the old keys
-    /// no longer stop anybody, so make sure that no older holder is left. Stop every proxy of the
-    /// namespace first; this is refused while one is alive. It waits until their requests in flight
-    /// have settled.
+    /// Replace the recorded routes with those of the file, whatever changes. Marks under the old
+    /// keys no longer stop anybody, so make sure that no older holder is left. Stop every proxy of
+    /// the namespace first; this is refused while one is alive. It waits until their requests in
+    /// flight have settled.
     #[arg(long)]
     accept_new_keys: bool,
-    /// Accept the file of an embedded store that a start refuses because it has lost commits. Its marks
-    /// may be lower than before, so make sure that no older holder is left. It first waits for
-    /// `store.lease`, twice `barrier.settle` and more, until requests in flight have settled. If it is
-    /// interrupted, nothing changes.
+    /// Accept the file of an embedded store that a start refuses because it has lost commits. Its
+    /// marks may be lower than before, so make sure that no older holder is left. It first waits
+    /// for `store.lease`, twice `barrier.settle` and more, until requests in flight have settled.
+    /// If it is interrupted, nothing changes.
     #[arg(long)]
     accept_lost_marks: bool,
-    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can run
-    /// under a role that cannot change the schema.
+    /// With Postgres: grant this role exactly the rights that `serve` needs, so that proxies can
+    /// run under a role that cannot change the schema.
     #[arg(long, value_name = "ROLE")]
     grant_to: Option<String>,
     #[command(flatten)]
     overrides: OverrideArgs,
 }
 
-/// What the command line says to do.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct Invocation {
     command: CliCommand,
@@ -139,8 +139,8 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Reads the command line and the environment. Ends the process on `--help`, `--version` (0) and on wrong
-    /// usage (2).
+    /// Reads the command line and the environment. Ends the process on `--help`, `--version` (0)
+    /// and on wrong usage (2).
     #[must_use]
     pub fn parse() -> Self {
         Self::try_parse(std::env::args_os()).unwrap_or_else(|error| error.exit())
@@ -160,7 +160,8 @@ impl Invocation {
         Ok(Self { command, overrides })
     }
 
-    /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles none of its own.
+    /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles
+    /// none of its own.
     #[must_use]
     pub fn run(self) -> Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>> {
         Box::pin(self.execute())
@@ -216,7 +217,7 @@ impl Invocation {
                 let _logging = logging::start(&settings.log)?;
                 let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
-                    // Nobody reads standard output any more.
+                    // A closed standard output is not an error.
                     let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
                 };
                 let accept = app::Accept {

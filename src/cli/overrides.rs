@@ -1,4 +1,5 @@
-//! The flags and environment variables that override the file, and those that only replace its defaults.
+//! The flags and environment variables that override the file, and those that only replace its
+//! defaults.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -10,7 +11,8 @@ use crate::config::Overrides;
 #[derive(Args)]
 #[command(next_help_heading = "Overrides")]
 pub struct OverrideArgs {
-    /// URL of the service to protect: http://host:port, https://host, h2c://host:port or unix:/path.
+    /// URL of the upstream to protect: http://host:port, https://host, h2c://host:port or
+    /// unix:/path.
     #[arg(
         long,
         value_name = "URL",
@@ -28,8 +30,8 @@ pub struct OverrideArgs {
     listen: Option<String>,
     /// Database for the marks: sqlite:PATH or postgres://… [default: sqlite:fencepost.db]
     ///
-    /// Every user of the machine can see a password on a command line. Use the environment variable, or
-    /// `store.url_file` in the file.
+    /// Every user of the machine can see a password on a command line. Use the environment
+    /// variable, or `store.url_file` in the file.
     #[arg(
         long,
         value_name = "URL",
@@ -53,7 +55,8 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     settle: Option<String>,
-    /// Address for probes, metrics and the admin API: host:port, unix:/path or off [default: 127.0.0.1:7081]
+    /// Address for probes, metrics and the admin API: host:port, unix:/path or off [default:
+    /// 127.0.0.1:7081]
     #[arg(
         long,
         value_name = "ADDR",
@@ -141,15 +144,15 @@ const FIELDS: [(&str, &str); 11] = [
     ("log_level", "log.level"),
 ];
 
-/// The flags that replace defaults, and yield to the file.
+/// The flags that replace defaults. The file overrides them.
 const BELOW: [(&str, &str); 2] = [
     ("default_listen", "listen"),
     ("default_admin_listen", "admin.listen"),
 ];
 
-/// Takes what was given, with the name it was given by.
+/// Takes the values that were given, with the name of each flag or variable.
 pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
-    // Commands without these flags have none to take.
+    // Not every command has these flags.
     let given = |flag| matches.try_get_one::<String>(flag).ok().flatten();
     let origin = |flag: &str| {
         if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
@@ -178,14 +181,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Alone {
+    struct OverridesAlone {
         #[command(flatten)]
         overrides: OverrideArgs,
     }
 
     #[test]
     fn every_flag_has_its_field_and_its_variable() {
-        let command = Alone::command();
+        let command = OverridesAlone::command();
         let flags: Vec<_> = command
             .get_arguments()
             .filter(|arg| arg.get_env().is_some())
@@ -239,7 +242,10 @@ mod tests {
         ] {
             let words = ["x", "--upstream", "http://a"].iter().chain(flags);
             let mut overrides = Overrides::default();
-            gather(&Alone::command().get_matches_from(words), &mut overrides);
+            gather(
+                &OverridesAlone::command().get_matches_from(words),
+                &mut overrides,
+            );
             let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
             let listen = match settings.admin.listen {
                 None => "off".to_owned(),
@@ -252,8 +258,13 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_told_by_the_flag_it_came_by() {
-        let matches =
-            Alone::command().get_matches_from(["x", "--listen", "7080", "--upstream", "http://a"]);
+        let matches = OverridesAlone::command().get_matches_from([
+            "x",
+            "--listen",
+            "7080",
+            "--upstream",
+            "http://a",
+        ]);
         let mut overrides = Overrides::default();
         gather(&matches, &mut overrides);
         let problems = crate::config::parse("", &overrides).expect_err("no host");

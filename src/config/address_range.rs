@@ -1,10 +1,10 @@
-//! [`AddressRange`]: the addresses that begin with the same bits, written as in `10.1.0.0/16`.
+//! [`AddressRange`]: addresses with a common prefix, such as `10.1.0.0/16`.
 
 use std::net::IpAddr;
 
-use super::problems::{Wrong, shown};
+use super::yaml::{Wrong, shown};
 
-/// Addresses that begin with the same bits.
+/// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     network: IpAddr,
@@ -12,7 +12,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Reads an address, with the length of a prefix or without.
+    /// Parses an address, with or without the length of a prefix.
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
         let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
@@ -21,7 +21,7 @@ impl AddressRange {
             None => (text, None),
         };
         let Ok(network) = address.parse::<IpAddr>() else {
-            return wrong("is no address");
+            return wrong("is not an address");
         };
         if network != network.to_canonical() {
             return wrong("is an IPv4 address in IPv6: write it as IPv4");
@@ -32,7 +32,7 @@ impl AddressRange {
             Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
                 text.parse().unwrap_or(u32::MAX)
             }
-            Some(_) => return wrong("has no number behind its `/`"),
+            Some(_) => return wrong("has no number after its `/`"),
         };
         if prefix > bits {
             return wrong("has a longer prefix than there are bits");
@@ -40,7 +40,7 @@ impl AddressRange {
         let range = Self { network, prefix };
         let head = range.head(network).checked_shl(range.rest());
         if head.unwrap_or(0) != number(network) {
-            return wrong("has bits behind its prefix");
+            return wrong("has bits set after its prefix");
         }
         Ok(range)
     }
@@ -54,7 +54,7 @@ impl AddressRange {
         number(address).checked_shr(self.rest()).unwrap_or(0)
     }
 
-    /// Whether an address is among them; an IPv4 address in IPv6 counts as IPv4.
+    /// Returns true if an address is among them; an IPv4 address in IPv6 counts as IPv4.
     #[must_use]
     pub fn has(self, address: IpAddr) -> bool {
         let address = address.to_canonical();

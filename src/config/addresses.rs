@@ -1,13 +1,17 @@
 //! Addresses in the configuration: the listeners, the upstream, the store. Each function says what
-//! is wrong and what is expected, as (message, hint). No message holds a password.
+//! is wrong and what is expected, as (message, hint). No message contains a password.
+//!
+//! `http` parses the host and port of a URL; the rest of a URL is read here. `http::Uri` silently
+//! drops a fragment, does not distinguish `http://a` and `http://a/`, and says of most errors only
+//! that the URL is invalid. An address to listen on is not a URL, and may be a name or a socket.
 
 use std::path::PathBuf;
 
 use http::uri::Authority;
 
 use super::dsn::Dsn;
-use super::problems::{Wrong, shown};
 use super::settings::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
+use super::yaml::{Wrong, shown};
 
 /// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
 const SOCKET_PATH_MAX: usize = 107;
@@ -43,7 +47,7 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
     Ok(Listen::Tcp(text.to_owned()))
 }
 
-/// Whether both cannot be listened on at once. Names are not resolved.
+/// Returns true if one program cannot listen on both at once. Names are not resolved.
 pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
     let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
         return one == other;
@@ -64,7 +68,7 @@ pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
         && (plain(host) == plain(other_host) || every(host) || every(other_host))
 }
 
-/// Whether only this machine reaches it.
+/// Returns true if only this machine reaches it.
 pub(super) fn is_local(listen: &Listen) -> bool {
     match listen {
         Listen::Unix(_) => true,
@@ -75,25 +79,26 @@ pub(super) fn is_local(listen: &Listen) -> bool {
     }
 }
 
-/// Whether requests to the upstream would come back to this listener.
+/// Returns true if requests to the upstream would come back to this listener.
 pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
     match (upstream, listen) {
         (UpstreamUrl::Unix(socket), Listen::Unix(path)) => socket == path,
-        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a) | UpstreamUrl::Https(a), Listen::Tcp(_)) => {
-            let port = if matches!(upstream, UpstreamUrl::Https(_)) {
+        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a) | UpstreamUrl::Https(a), Listen::Tcp(own)) => {
+            let default = if matches!(upstream, UpstreamUrl::Https(_)) {
                 443
             } else {
                 80
             };
-            let target = if Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some()) {
+            let has_port = Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some());
+            let target = Listen::Tcp(if has_port {
                 a.clone()
             } else {
-                format!("{a}:{port}")
-            };
-            let same_machine = is_local(&Listen::Tcp(target.clone()));
-            let every = matches!(listen, Listen::Tcp(l) if l.starts_with("0.0.0.0:") || l.starts_with("[::]:"));
-            // A wildcard listener is met by every local address, and by others that cannot be known here.
-            (!every || same_machine) && collide(&Listen::Tcp(target), listen)
+                format!("{a}:{default}")
+            });
+            let every = own.starts_with("0.0.0.0:") || own.starts_with("[::]:");
+            // Every local address reaches a wildcard listener. Other
+            // addresses may too, but they are not known here.
+            (!every || is_local(&target)) && collide(&target, listen)
         }
         _ => false,
     }
@@ -102,7 +107,7 @@ pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
 const UPSTREAM_HINT: &str =
     "write http://host:port, https://host, h2c://host:port or unix:/path/of.sock";
 
-/// Where requests go.
+/// The address that requests go to.
 pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(UpstreamUrl::Unix);
@@ -134,8 +139,8 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
     if !matches!(behind, "" | "/") {
         return Err(wrong(
             "has a path",
-            "request targets go upstream byte for byte, so nothing can be put in front of them; give \
-             scheme, host and port only",
+            "request targets go upstream byte for byte, so nothing can be put in front of them; \
+             give scheme, host and port only",
         ));
     }
     if !is_authority(authority) {
@@ -151,15 +156,16 @@ pub(super) fn host(text: &str) -> Result<HostPolicy, Wrong> {
         "rewrite" => Ok(HostPolicy::Rewrite),
         literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
         _ => Err((
-            format!("{} is no host", shown(text)),
+            format!("{} is not a host", shown(text)),
             "write preserve, rewrite, or a literal host or host:port",
         )),
     }
 }
 
-const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/marks.db or postgres://user@host/database";
+const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/marks.db or \
+                          postgres://user@host/database";
 
-/// Where the marks live. The text may hold a password.
+/// The place of the marks. The text may hold a password.
 pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         Dsn::parse(text)?;
@@ -173,7 +179,7 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
         return Err(("the path of the file is missing".to_owned(), STORE_HINT));
     }
     if path.contains("://") {
-        // Not shown: what was meant for a server may hold its password.
+        // Not shown: a URL that was meant for a server may hold its password.
         return Err((
             "`sqlite:` is followed by a URL, not by the path of a file".to_owned(),
             STORE_HINT,
@@ -187,19 +193,19 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
     }
     if path.contains('?') {
         return Err((
-            "the path has parameters behind a `?`".to_owned(),
+            "the path has parameters after a `?`".to_owned(),
             "give the path only; the options for opening the file are fixed",
         ));
     }
     if path.ends_with('/') {
-        return Err(("the path is a directory's".to_owned(), STORE_HINT));
+        return Err(("the path is a directory".to_owned(), STORE_HINT));
     }
     Ok(StoreTarget::Sqlite {
         path: PathBuf::from(path),
     })
 }
 
-/// Where a store is, without what is secret about it.
+/// The place of a store, without secrets.
 pub(super) fn store_place(target: &StoreTarget) -> String {
     match target {
         StoreTarget::Sqlite { path } => format!("SQLite file {}", path.display()),
@@ -217,7 +223,7 @@ pub(super) fn store_place(target: &StoreTarget) -> String {
     }
 }
 
-/// Hosts and database of a DSN. `None` where a password that is not percent-encoded makes it unclear
+/// Hosts and database of a DSN. `None` if a password that is not percent-encoded makes it unclear
 /// where the user ends.
 fn public_part(dsn: &str) -> Option<&str> {
     let (_, rest) = dsn.split_once("://")?;
@@ -242,21 +248,23 @@ fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
     if path.len() > SOCKET_PATH_MAX {
         return Err((
             format!("the path of the socket has {} bytes", path.len()),
-            "the kernel takes 107 at most",
+            "the kernel accepts at most 107",
         ));
     }
     Ok(PathBuf::from(path))
 }
 
+/// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for
+/// none.
 fn is_authority(text: &str) -> bool {
-    let Ok(authority) = Authority::try_from(text) else {
-        return false;
-    };
-    let port_is_good = match text[authority.host().len().min(text.len())..].strip_prefix(':') {
-        Some(port) => port.parse::<u16>().is_ok_and(|port| port > 0),
-        None => true,
-    };
-    !authority.host().is_empty() && !text.contains('@') && port_is_good
+    Authority::try_from(text).is_ok_and(|authority| {
+        let host = authority.host();
+        let whole = match authority.port_u16() {
+            Some(port) => port > 0,
+            None => host == text,
+        };
+        whole && !host.is_empty() && !text.contains('@')
+    })
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// A token file longer than this is not one.
+/// A longer file is not a token file.
 const MAX_TOKEN_FILE: usize = 4096;
 /// A shorter token can be guessed.
 const MIN_TOKEN: usize = 16;
 
-/// Digests of the tokens, one of which has to be shown.
+/// Digests of the tokens. A client has to show one of them.
 #[derive(Clone)]
 pub struct BearerTokens(Vec<[u8; 32]>);
 
@@ -33,13 +33,14 @@ impl BearerTokens {
             return Err("is empty".to_owned());
         }
         if tokens.iter().any(|token| token.len() < MIN_TOKEN) {
-            return Err(format!("has a token of less than {MIN_TOKEN} characters"));
+            return Err(format!("has a token of fewer than {MIN_TOKEN} characters"));
         }
         let digests = tokens.into_iter().map(|token| Sha256::digest(token).into());
         Ok(Self(digests.collect()))
     }
 
-    /// Whether this is one of them. All are compared, in a time that says nothing of them.
+    /// Returns true if this is one of them. All are compared, in a time that reveals nothing about
+    /// them.
     #[must_use]
     pub fn take(&self, token: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(token).into();

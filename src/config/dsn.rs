@@ -1,13 +1,14 @@
-//! [`Dsn`]: a Postgres URL, read to the letter. Which hosts, who connects, and how far the way there is trusted.
+//! [`Dsn`]: a Postgres URL: the hosts, the user, and how far the connection is trusted.
 //!
-//! libpq's URLs name several hosts (`postgres://h1:5432,h2/db`) and ask for the one that can be written to; the
-//! driver knows neither, so the list is read here. A marks store always wants the server that is read-write,
-//! whatever the URL says.
+//! libpq's URLs name several hosts (`postgres://h1:5432,h2/db`) and ask for the one that can be
+//! written to; the driver knows neither, so the list is read here. A store of marks always needs
+//! the server that is read-write, even if the URL asks for another one.
 //!
-//! Only the URL counts: no variable of the environment (`PGSSLMODE`, `PGPASSWORD`) and no password file can change
-//! where the marks lie, or weaken the way there.
+//! Only the URL counts. No environment variable (`PGSSLMODE`, `PGPASSWORD`) and no password file
+//! can change where the marks are, or weaken the connection.
 //!
-//! No message holds a piece of the URL. Where a password is not percent-encoded, any piece may be the password's.
+//! No message contains a part of the URL: if a password is not percent-encoded, any part may belong
+//! to it.
 
 mod protection;
 mod ssl_mode;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 
 pub use self::ssl_mode::Protection;
 use self::ssl_mode::SslMode;
-use super::problems::Wrong;
+use super::yaml::Wrong;
 
 /// libpq's parameters that change nothing about which server is meant or how well the way to it is
 /// protected.
@@ -57,9 +58,9 @@ const UNSUPPORTED: [&str; 17] = [
 ];
 
 const HINT: &str = "write postgres://user:password@host:5432/database";
-const ENCODE: &str = "percent-encode what is not plain in a user, password or name: a space is %20, / is %2F, ? is %3F, \
-     # is %23, @ is %40";
-/// What a connection needs, but for what is read from files when it is made.
+const ENCODE: &str = "percent-encode what is not plain in a user, password or name: a space is \
+                      %20, / is %2F, ? is %3F, # is %23, @ is %40";
+/// The parameters of a connection, except for the files that are read when it is made.
 #[derive(Clone)]
 pub struct Dsn {
     /// In the order named; at least one.
@@ -70,7 +71,7 @@ pub struct Dsn {
     pub database: Option<String>,
     /// Settings of the session.
     pub options: Vec<(String, String)>,
-    /// The IP addresses that stand in the place of all hosts, as they are written.
+    /// The IP addresses that replace all hosts (`hostaddr`), as they are written.
     pub moved_to: Option<String>,
     pub root: Option<Root>,
     /// The certificate that is shown, and its key.
@@ -89,15 +90,15 @@ impl std::fmt::Debug for Dsn {
     }
 }
 
-/// A server: a name, an address without brackets, or (with a slash first) the directory of its socket. Empty:
-/// this machine.
+/// A server: a name, an address without brackets, or (with a slash first) the directory of its
+/// socket. Empty: this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pub name: String,
     pub port: u16,
 }
 
-/// What a server's certificate is verified by (`sslrootcert`).
+/// The CAs that a server's certificate is verified by (`sslrootcert`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
     System,
@@ -105,14 +106,14 @@ pub enum Root {
 }
 
 impl Host {
-    /// Whether it is a Unix socket.
+    /// Returns true for a Unix socket.
     #[must_use]
     pub fn is_socket(&self) -> bool {
         self.name.starts_with('/')
     }
 
-    /// Whether the way there leaves this machine at no point. An address that the kernel only takes for
-    /// loopback (`0.0.0.0`), and any other name than `localhost`, does not count.
+    /// Returns true if the connection stays on this machine. An address that the kernel only treats
+    /// as loopback (`0.0.0.0`), and any other name than `localhost`, does not count.
     fn is_local(&self) -> bool {
         let name = self.name.as_str();
         let loopback = || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -128,7 +129,7 @@ impl Dsn {
             .find_map(|scheme| url.strip_prefix(scheme))
             .ok_or_else(|| bad("it does not start with postgres://"))?;
         if rest.is_empty() {
-            return Err(bad("it ends behind its scheme"));
+            return Err(bad("it ends after its scheme"));
         }
         if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(unclear("it has a space or a line break in it"));
@@ -138,9 +139,9 @@ impl Dsn {
         }
         let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if rest.contains('@') {
-            // Where a password is not encoded, what stands before the @ is taken for a host otherwise, and
-            // asked of a name server.
-            return Err(unclear("it has an @ behind its first / or ?"));
+            // Otherwise, if a password is not encoded, its end would be taken for a host, and a
+            // name server would be asked for it.
+            return Err(unclear("it has an @ after its first / or ?"));
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -196,8 +197,9 @@ impl Dsn {
                 "options" => self.options.extend(options(&value)?),
                 "statement-cache-capacity" => {
                     let capacity = value.parse();
-                    self.statement_cache =
-                        Some(capacity.map_err(|_| bad("a statement-cache-capacity is no number"))?);
+                    self.statement_cache = Some(
+                        capacity.map_err(|_| bad("a statement-cache-capacity is not a number"))?,
+                    );
                 }
                 "target_session_attrs" => {
                     let writable = ["any", "read-write", "primary", "prefer-primary"];
@@ -230,7 +232,8 @@ impl Dsn {
             return Err(bad("a hostaddr is not an IP address"));
         }
         self.moved_to.clone_from(&addresses);
-        // The driver verifies what it connects to: where there is an address, the certificate has to have it.
+        // The driver verifies the host that it connects to. If there is an address, the certificate
+        // must have it.
         relocate(places, addresses.or(hosts).as_deref(), ports.as_deref())
     }
 }
@@ -265,7 +268,7 @@ fn relocate(
     ports: Option<&str>,
 ) -> Result<(), Wrong> {
     if let Some(hosts) = hosts {
-        // The ports that stand in the authority still count.
+        // The ports of the authority still count.
         let old: Vec<_> = places.iter().map(|(_, port)| *port).collect();
         let hosts = hosts.split(',').enumerate();
         *places = hosts
@@ -291,8 +294,8 @@ fn relocate(
     Ok(())
 }
 
-/// The settings in a server's command line: `-c name=value`, `-cname=value`, `--name=value`. A backslash takes
-/// the meaning of the character behind it.
+/// The settings in a server's command line: `-c name=value`, `-cname=value`, `--name=value`. A
+/// backslash escapes the next character.
 fn options(text: &str) -> Result<Vec<(String, String)>, Wrong> {
     let wrong = || bad("its options have something in them that is not -c name=value");
     let mut words = vec![String::new()];

@@ -1,58 +1,40 @@
-//! The configuration: one YAML file, the environment and flags, all of it checked before anything
-//! starts, and every problem told at once.
+//! The configuration: one YAML file, environment variables and flags. Everything is checked before
+//! anything starts, and every problem is reported at once.
 //!
-//! `text` → [`tree`] (lines kept) → [`read`] into the [`file`]'s fields → [`validate`] into
-//! [`Settings`], which is all that the rest of the program sees. [`Loader`] does the whole way, and
-//! again at each reload.
+//! [`yaml`] reads the text into the fields of [`file`], whose checks make [`Settings`] of them. The
+//! rest of the program sees only those. [`Loader`] goes the whole way at the start, and again at
+//! each reload.
 
 mod address_range;
 mod addresses;
-mod admin;
-mod admin_place;
+mod admin_address;
 mod bearer_tokens;
-mod body;
-mod checks;
-mod claim;
-mod describe;
+mod client_pattern;
 pub mod dsn;
 mod file;
-mod idempotency;
-mod limits;
-mod load;
-mod parts;
-mod peer;
+mod loader;
 mod pem;
-mod problems;
-mod read;
 mod reload;
-mod route;
-mod route_file;
-mod routes;
+mod route_table;
 mod schema;
 pub mod settings;
-mod sources;
-mod store;
-mod table;
+mod source_files;
+mod summary;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod tls_settings;
-mod token;
-mod tree;
-mod units;
-mod upstream;
-mod validate;
+mod yaml;
 
 pub use address_range::AddressRange;
-pub use admin_place::AdminPlace;
+pub use admin_address::AdminAddress;
 pub use bearer_tokens::BearerTokens;
-pub use describe::{advice, describe, summary};
-pub use load::{Loader, Overrides, parse};
-pub use peer::PeerPattern;
+pub use client_pattern::ClientPattern;
+pub use loader::{Loader, Overrides, parse};
 pub use pem::TlsIdentity;
-pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
+pub use route_table::{DocumentError, Finding, RouteTable, TableChange};
 pub use schema::schema;
 pub use settings::*;
-pub use sources::Sources;
-pub use table::{DocumentError, Finding, RouteTable, TableChange};
+pub use source_files::Sources;
+pub use summary::{advice, describe, summary};
 pub use tls_settings::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};
+pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};

@@ -1,5 +1,5 @@
-//! Certificates and keys as they lie in files: PEM, read whole, with an answer to every way in which
-//! such a file can be wrong.
+//! Certificates and keys in PEM files, with a message and a hint for every way in which such a file
+//! can be wrong.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
-use super::problems::{Report, Wrong};
+use super::yaml::{Report, Wrong};
 
 /// A certificate with its chain, and its key.
 #[derive(Clone)]
@@ -53,8 +53,8 @@ pub(super) fn identity(
                     key_file.display(),
                     cert_file.display()
                 ),
-                "put the key beside the certificate that was made for it; the server's own certificate \
-                 comes first in its file",
+                "put the key beside the certificate that was made for it; the server's own \
+                 certificate comes first in its file",
             );
             return None;
         }
@@ -75,7 +75,7 @@ pub(super) fn identity(
     })
 }
 
-/// Reads certificates that others' are verified by.
+/// Reads the certificates of CAs.
 pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
     let list = taken(at, file, report, certificates)?;
     let mut roots = RootCertStore::empty();
@@ -96,7 +96,7 @@ pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<Ro
     Some(Arc::new(roots))
 }
 
-/// Reads lists of revoked certificates. `now`: what is past its next update by then is warned of.
+/// Reads lists of revoked certificates. Warns of a list that is past its next update at `now`.
 pub(super) fn revocations(
     at: &str,
     file: &Path,
@@ -117,7 +117,7 @@ pub(super) fn revocations(
     Some(lists)
 }
 
-/// Reads a file and makes something of it; what is wrong is reported with the file's name.
+/// Reads a file and parses it. A problem is reported with the file's name.
 fn taken<T>(
     at: &str,
     file: &Path,
@@ -157,13 +157,14 @@ fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
         )),
         Ok(_) => Err((
             "is not PEM".to_owned(),
-            "a text file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
+            "a text file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der \
+             -in FILE",
         )),
         Err(error) => Err(broken(&error)),
     }
 }
 
-/// The lists, and when the first of them is to be renewed.
+/// The lists, and the earliest time of a next update.
 fn revocation_lists(
     bytes: &[u8],
 ) -> Result<(Vec<CertificateRevocationListDer<'static>>, i64), Wrong> {
@@ -172,7 +173,8 @@ fn revocation_lists(
     if lists.is_empty() {
         return Err((
             "has no revocation list in it".to_owned(),
-            "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
+            "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in \
+             FILE",
         ));
     }
     let mut first = i64::MAX;
@@ -199,7 +201,8 @@ fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
     if holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED") {
         return Err((
             "is encrypted, and there is no way to enter its passphrase".to_owned(),
-            "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its mode",
+            "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its \
+             mode",
         ));
     }
     match PrivateKeyDer::from_pem_slice(bytes) {
@@ -210,7 +213,8 @@ fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
         )),
         Err(pem::Error::NoItemsFound) => Err((
             "is not PEM".to_owned(),
-            "a text file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
+            "a text file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der \
+             -in FILE",
         )),
         Err(error) => Err(broken(&error)),
     }
@@ -229,7 +233,7 @@ fn broken(error: &pem::Error) -> Wrong {
     )
 }
 
-/// From when to when all certificates of a chain hold, in seconds since 1970.
+/// The period in which all certificates of a chain are valid, in seconds since 1970.
 fn validity(chain: &[CertificateDer<'_>]) -> Result<(i64, i64), Wrong> {
     let mut whole = (i64::MIN, i64::MAX);
     for certificate in chain {

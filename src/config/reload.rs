@@ -1,15 +1,15 @@
-//! Decides which settings a reload may change, and which only a restart may: settings that the
-//! marks, the leases and the open epochs rest upon stay as they were when those were made. Routes
-//! are compared by what they do: see [`table`](super::table).
+//! Decides which settings a reload may change, and which only a restart may. The marks, the leases
+//! and the open epochs depend on some settings, which stay as they were when those were made.
+//! Routes are compared by what they do: see [`route_table`](super::route_table).
 //!
-//! For most limits room is made at the start, and nothing rests on them. A reload that changes one keeps the
-//! value that is in force, says so, and takes everything else.
+//! Most limits are applied at the start, and nothing depends on them. A reload that changes one
+//! keeps the current value, says so, and takes everything else.
 
 use super::settings::{LimitSettings, Settings};
 
 impl Settings {
-    /// Takes the new settings, unless they change what may not change while the program runs; then every
-    /// reason is given, and the old ones stay. With the fields that were to change and need a restart for it.
+    /// Takes the new settings, and returns the names of fields that keep their value until a
+    /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<&'static str>), Vec<String>> {
         let mut fixed = Vec::new();
         let mut fix = |name: &str, changed: bool| {
@@ -19,36 +19,26 @@ impl Settings {
                 ));
             }
         };
-        fix("listen", self.listen != new.listen);
-        fix("listen_mode", self.listen_mode != new.listen_mode);
-        // Clients that speak the other of the two would be met by it from one moment to the next.
+        macro_rules! fix {
+            ($($($field:ident).+)*) => {$(
+                let name = stringify!($($field).+);
+                fix(name, self.$($field).+ != new.$($field).+);
+            )*};
+        }
+        fix!(listen listen_mode admin.listen);
+        // Clients of the other protocol would fail from one moment to the next.
         fix(
-            "tls, present or not,",
+            "the presence of tls",
             self.tls.is_some() != new.tls.is_some(),
         );
-        fix("admin.listen", self.admin.listen != new.admin.listen);
+        let (admin_tls, new_admin_tls) = (&self.admin.tls, &new.admin.tls);
         fix(
-            "admin.tls, present or not,",
-            self.admin.tls.is_some() != new.admin.tls.is_some(),
+            "the presence of admin.tls",
+            admin_tls.is_some() != new_admin_tls.is_some(),
         );
         fix("store.url", self.store.target != new.store.target);
-        fix("store.tls", self.store.tls != new.store.tls);
-        fix(
-            "store.namespace",
-            self.store.namespace != new.store.namespace,
-        );
-        fix("store.lease", self.store.lease != new.store.lease);
-        fix("store.timeout", self.store.timeout != new.store.timeout);
-        fix(
-            "store.cached_marks",
-            self.store.cached_marks != new.store.cached_marks,
-        );
-        fix("store.migrate", self.store.migrate != new.store.migrate);
-        fix(
-            "upstream.undelivered",
-            self.upstream.undelivered != new.upstream.undelivered,
-        );
-        fix("barrier.settle", self.barrier.settle != new.barrier.settle);
+        fix!(store.tls store.namespace store.lease store.timeout store.cached_marks store.migrate);
+        fix!(upstream.undelivered barrier.settle);
         if !fixed.is_empty() {
             return Err(fixed);
         }
@@ -61,7 +51,7 @@ impl Settings {
     }
 }
 
-/// Puts back the limits for which room was made at the start; returns the names of those that differed.
+/// Puts back the limits that are applied at the start; returns the names of those that differed.
 fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str> {
     let mut kept = Vec::new();
     macro_rules! keep {

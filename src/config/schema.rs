@@ -1,7 +1,8 @@
-//! The JSON Schema of the file, for editors and for whoever generates files.
+//! The JSON Schema of the file, for editors and for programs that write configurations.
 
 use schemars::Schema;
 use schemars::transform::transform_subschemas;
+use serde_json::{Map, Value, json};
 
 use super::file::File;
 
@@ -9,17 +10,32 @@ use super::file::File;
 #[must_use]
 pub fn schema() -> Schema {
     let mut schema = schemars::schema_for!(File);
-    // Every field may be absent, which is no default to tell of.
-    drop_null_default(&mut schema);
+    adapt(&mut schema);
     schema
 }
 
-fn drop_null_default(schema: &mut Schema) {
-    if schema
-        .get("default")
-        .is_some_and(serde_json::Value::is_null)
-    {
+/// An optional field has no default to tell of. And any field but `routes` may be empty
+/// (`wait:`), which is the same as leaving it out.
+fn adapt(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
     }
-    transform_subschemas(&mut drop_null_default, schema);
+    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        let fields = fields.values_mut().filter_map(Value::as_object_mut);
+        fields.for_each(allow_null);
+    }
+    transform_subschemas(&mut adapt, schema);
+}
+
+fn allow_null(field: &mut Map<String, Value>) {
+    if let Some(reference) = field.remove("$ref") {
+        field.insert(
+            "anyOf".to_owned(),
+            json!([{ "$ref": reference }, { "type": "null" }]),
+        );
+    }
+    if let Some(Value::String(only)) = field.get("type") {
+        let types = json!([only, "null"]);
+        field.insert("type".to_owned(), types);
+    }
 }

@@ -1,4 +1,4 @@
-//! The validated configuration: what the rest of the program reads. Every value in it has been
+//! The validated configuration that the rest of the program reads. Every value in it has been
 //! checked, every default filled in; nothing here is optional that the program needs.
 
 use std::collections::BTreeSet;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::address_range::AddressRange;
 use super::bearer_tokens::BearerTokens;
-use super::peer::PeerPattern;
-use super::sources::Sources;
+use super::client_pattern::ClientPattern;
+use super::source_files::Sources;
 use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
@@ -21,7 +21,7 @@ use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: Listen,
-    /// Of the listener's Unix socket; `None`: what the umask leaves.
+    /// The mode of the listener's Unix socket; `None`: the umask decides.
     pub listen_mode: Option<u32>,
     /// `None`: plain HTTP.
     pub tls: Option<TlsSettings>,
@@ -36,13 +36,13 @@ pub struct Settings {
     pub unmatched: Unmatched,
     /// 412 or 409.
     pub stale_status: u16,
-    /// Whether the proxy's own answers name resource, token, mark and gap.
+    /// The proxy's own answers name resource, token, mark and gap.
     pub disclose: bool,
     /// The claim endpoint; `None`: off.
     pub claim: Option<ClaimSettings>,
-    /// Most specific first is the router's business; this is the order of the file.
+    /// In the order of the file. The router finds the most specific one.
     pub routes: Vec<RouteSettings>,
-    /// What all this was read from.
+    /// The files that all this was read from.
     pub sources: Sources,
 }
 
@@ -54,16 +54,16 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
-/// Statuses by which a gateway says that it does not know what became of a request.
+/// Statuses with which a gateway says that it does not know the outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownStatuses {
     pub http: Arc<[u16]>,
-    /// Those of gRPC, which come in an HTTP response with 200.
+    /// Values of `grpc-status`, which come in an HTTP response with 200.
     pub grpc: Arc<[u16]>,
 }
 
-/// Gateways answer with these when they have lost the service (RFC 9110, 15.6.3 and 15.6.5). Envoy and
-/// gRPC's own libraries turn that, and a call that was given up, into CANCELLED,
+/// Gateways answer with these when they have lost the upstream (RFC 9110, 15.6.3 and 15.6.5). Envoy
+/// and gRPC's own libraries turn that, and a call that was given up, into CANCELLED,
 /// `DEADLINE_EXCEEDED`, UNAVAILABLE (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
 impl Default for UnknownStatuses {
     fn default() -> Self {
@@ -93,7 +93,7 @@ pub struct UpstreamSettings {
     pub tls: UpstreamTlsSettings,
 }
 
-/// Where requests go. No path: targets go upstream byte for byte.
+/// The address that requests go to. It has no path: targets go upstream byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamUrl {
     /// `host` or `host:port`.
@@ -118,21 +118,21 @@ pub enum HostPolicy {
 pub struct StoreSettings {
     pub target: StoreTarget,
     pub tls: StoreTls,
-    /// What shares marks.
+    /// Proxies with the same namespace share marks.
     pub namespace: String,
-    /// How long an instance may forward without a renewal that the store has taken.
+    /// How long an instance may forward without a renewal that the store has committed.
     pub lease: Duration,
     pub timeout: Duration,
     /// How many marks to cache of resources that have nothing in flight.
     pub cached_marks: usize,
-    /// Whether `serve` brings the schema up to date.
+    /// `serve` updates the schema.
     pub migrate: bool,
-    /// Whether `serve` makes an embedded store that is not there.
+    /// The treatment of a missing embedded store.
     pub create: Create,
 }
 
-/// What a start does if it finds no embedded store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+/// The action of a start that finds no embedded store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Create {
     /// It creates one without marks, with a warning in the log.
@@ -151,7 +151,7 @@ pub enum StoreTarget {
     Postgres(Secret),
 }
 
-/// The files of TLS toward Postgres, read at each connect. They stand in for the URL's parameters.
+/// The files of TLS to Postgres, read at each connect. They replace the URL's parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreTls {
     /// The CAs that the server's certificate is verified by, in place of the system's.
@@ -160,7 +160,7 @@ pub struct StoreTls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Where a Postgres is, and what TLS toward it needs besides.
+/// The address of a Postgres, and the files that TLS to it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresAddress {
     pub url: Secret,
@@ -211,35 +211,36 @@ pub struct BodySettings {
     pub buffer: u64,
     /// Longer bodies are a 413.
     pub max: Option<u64>,
-    /// How long a client may take over its whole body where the request is judged.
+    /// How long a client may take for its whole body on a fenced request.
     pub timeout: Duration,
     /// How long a client may pause within its body.
     pub progress_timeout: Duration,
-    /// How long a gRPC call may go on before it is judged, though its client has not ended its messages.
+    /// How long a gRPC call may go on before it is judged, though its client has not ended its
+    /// messages.
     pub stream_after: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct LimitSettings {
-    /// Requests at work or waiting at once; more are a 503 `overloaded`.
+    /// Requests in progress or waiting; more get a 503 `overloaded`.
     pub in_flight: usize,
     /// Of those, the ones of one connection.
     pub in_flight_per_connection: usize,
     /// Of those, the ones of one address; `None`: no limit.
-    pub in_flight_per_client: Option<PeerShare>,
+    pub in_flight_per_client: Option<ClientShare>,
     /// Of those, the ones of one resource, waiting or in flight; `None`: no limit.
     pub in_flight_per_resource: Option<usize>,
     /// Open connections on the data port.
     pub connections: usize,
     /// Open connections of one address; `None`: no limit.
-    pub connections_per_client: Option<PeerShare>,
-    /// Requests at work on one HTTP/2 connection.
+    pub connections_per_client: Option<ClientShare>,
+    /// Requests in progress on one HTTP/2 connection.
     pub http2_streams: u32,
-    /// How long a client may take over the head of a request, or over its TLS handshake.
+    /// How long a client may take for the head of a request, or for its TLS handshake.
     pub head_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub idle_timeout: Duration,
-    /// How long a client may take nothing of a response that waits for it.
+    /// How long a client may read nothing of a response that waits for it.
     pub write_timeout: Duration,
     /// Bytes of a request's head, from its first to the empty line.
     pub header_bytes: usize,
@@ -253,21 +254,21 @@ pub struct LimitSettings {
     pub key_bytes: usize,
     /// Resources that may get their first mark in a second; `None`: no limit.
     pub new_resources: Option<u32>,
-    /// Those of one client; `None`: no limit.
+    /// The same for one client; `None`: no limit.
     pub new_resources_per_client: Option<u32>,
     /// Bytes of a body that have to come in a second, on average; `None`: no limit.
     pub body_rate: Option<u64>,
 }
 
 impl LimitSettings {
-    /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the places
-    /// to what need not wait.
+    /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
+    /// limit to requests that need not wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         all_but_a_quarter(self.in_flight)
     }
 
-    /// Of the requests in flight, those that may be tunnels, which have no end that one could wait for.
+    /// Of the requests in flight, those that may be tunnels, which may never end.
     #[must_use]
     pub fn tunnels(&self) -> usize {
         all_but_a_quarter(self.in_flight)
@@ -282,42 +283,42 @@ pub(super) fn all_but_a_quarter(all: usize) -> usize {
 
 /// How much of a limit one client address may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerShare {
-    /// What an address gets that is alone.
+pub struct ClientShare {
+    /// The share of a single address.
     pub most: usize,
     /// The limit itself.
     pub of: usize,
-    /// Whether loopback addresses count too. By default they don't: all clients of a mesh's sidecar
+    /// Loopback addresses count too. By default they don't: all clients of a mesh's sidecar
     /// have the same one.
     pub loopback: bool,
 }
 
-impl PeerShare {
-    /// Whether an address that has `held` gets one more, with so many free.
+impl ClientShare {
+    /// Returns true if an address that has `held` gets one more, when `free` are left.
     ///
-    /// What one address leaves, the next ones share in the same proportion. With three quarters, two
-    /// addresses leave a seventh and ten leave a thirty-first: none of them can take all there is
-    /// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
-    /// 1998).
+    /// The next addresses share what one address leaves, in the same proportion. With three
+    /// quarters, two addresses leave a seventh and ten leave a thirty-first: none of them can take
+    /// all there is (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+    /// switches", 1998).
     #[must_use]
     pub const fn gives(&self, held: usize, free: usize) -> bool {
         let left = self.of.saturating_sub(self.most);
         held < self.most && held.saturating_mul(left) < self.most.saturating_mul(free)
     }
 
-    /// Whether an address is counted.
+    /// Returns true if an address is counted.
     #[must_use]
     pub fn counts(&self, ip: IpAddr) -> bool {
         self.loopback || !ip.to_canonical().is_loopback()
     }
 }
 
-/// Where claims are taken, and of whom.
+/// The claim endpoint, and the clients that may claim.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     pub path: String,
-    /// Empty: every peer.
-    pub require_client: Vec<PeerPattern>,
+    /// Empty: every client.
+    pub require_client: Vec<ClientPattern>,
     /// `None`: every address.
     pub addresses: Option<Vec<AddressRange>>,
     /// `None`: no token is asked for.
@@ -333,7 +334,10 @@ pub struct ShutdownSettings {
     pub deadline: Duration,
 }
 
-/// Characters that a token of the admin API has at least: a shorter one is guessed too soon.
+/// The default of `admin.listen`.
+pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
+
+/// The least number of characters of a token of the admin API: a shorter one can be guessed.
 pub const MIN_ADMIN_TOKEN: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -342,11 +346,12 @@ pub struct AdminSettings {
     pub listen: Option<Listen>,
     /// Without it, no writes over the admin API. Read at each write.
     pub token_file: Option<PathBuf>,
-    /// Without it, and without the other one, marks are read on the loopback only. Read at each such read.
+    /// Without it, and without the other one, marks are read on the loopback only. Read at each
+    /// such read.
     pub read_token_file: Option<PathBuf>,
     /// `None`: plain HTTP.
     pub tls: Option<TlsSettings>,
-    /// Whether a store outage makes `/readyz` fail.
+    /// A store outage makes `/readyz` fail.
     pub ready_follows_store: bool,
 }
 
@@ -358,12 +363,12 @@ pub struct LogSettings {
 }
 
 /// How log lines are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// One object per line.
     Json,
-    /// For people.
+    /// For reading.
     Text,
 }
 
@@ -391,16 +396,16 @@ pub struct RouteSettings {
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
     /// The clients whose requests are allowed; empty: all clients.
-    pub require_client: Vec<PeerPattern>,
+    pub require_client: Vec<ClientPattern>,
     pub token_format: TokenFormat,
-    /// Which tokens it believes.
+    /// The tokens that it accepts.
     pub token_bounds: TokenBounds,
     /// As [`LimitSettings::key_bytes`].
     pub key_bytes: usize,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
     pub upgrade: Upgrade,
-    /// Spellings that are let through on this route though they are refused by default.
+    /// Spellings that this route allows though they are refused by default.
     pub allow: Allow,
     /// `None`: no keys are sent.
     pub idempotency: Option<IdempotencySettings>,
@@ -413,18 +418,19 @@ pub struct RouteSettings {
 }
 
 impl Settings {
-    /// Whether clients of the data port are asked for certificates.
+    /// Returns true if clients of the data port are asked for certificates.
     #[must_use]
     pub fn asks_clients(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
     }
 }
 
-/// What a route does with stale and invalid requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
+/// The treatment of stale and invalid requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Refuses them.
+    #[default]
     Enforce,
     /// Refuses nothing, and counts the requests that it would refuse.
     Observe,
@@ -445,7 +451,7 @@ impl Mode {
     }
 }
 
-/// Whether equal tokens pass.
+/// The treatment of equal tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reuse {
@@ -455,8 +461,8 @@ pub enum Reuse {
     Once,
 }
 
-/// Whether a fenced request may open a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+/// The treatment of fenced requests that open a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Upgrade {
     /// Judged like a write; the tunnel is closed when a newer token comes.
@@ -465,7 +471,7 @@ pub enum Upgrade {
     Refuse,
 }
 
-/// What becomes of safe methods (GET, HEAD, OPTIONS).
+/// The treatment of safe methods (GET, HEAD, OPTIONS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SafeMethods {
@@ -497,7 +503,7 @@ pub struct IdempotencyTemplate {
 }
 
 impl IdempotencyTemplate {
-    /// Whether the key may depend on the body.
+    /// Returns true if the key may depend on the body.
     #[must_use]
     pub fn needs_body(&self) -> bool {
         let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
@@ -517,7 +523,7 @@ pub enum IdempotencyPart {
 }
 
 /// The form of an idempotency key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyForm {
     /// Version 8, of the SHA-256 of the key.
@@ -527,7 +533,7 @@ pub enum KeyForm {
 }
 
 /// The treatment of a key that the client sends itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientKey {
     /// The client's key goes upstream.

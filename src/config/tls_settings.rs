@@ -1,5 +1,4 @@
-//! TLS on either side, ready to be used: [`TlsSettings`] of a listener, [`UpstreamTlsSettings`]
-//! toward the upstream.
+//! TLS, ready to use: [`TlsSettings`] of a listener, [`UpstreamTlsSettings`] for the upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::pem::TlsIdentity;
 
@@ -42,8 +41,8 @@ pub struct ClientCertificates {
     pub max_age: Duration,
 }
 
-/// Whether a client must show a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+/// The requirement for client certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
     /// Connections without a certificate are refused.
@@ -52,7 +51,7 @@ pub enum ClientAuth {
     Optional,
 }
 
-/// TLS toward the upstream, as far as it is not the default.
+/// TLS to the upstream, where it differs from the default.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamTlsSettings {
     /// `None`: the system's.
@@ -68,7 +67,7 @@ impl UpstreamTlsSettings {
     ///
     /// # Errors
     ///
-    /// Where the system has no root certificates that can be read, and no others are given.
+    /// If no CA is given, and the system has no root certificates that can be read.
     pub fn client_config(&self) -> std::io::Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()

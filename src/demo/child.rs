@@ -1,4 +1,4 @@
-//! fencepost as a process of its own, so that the demo can do to it what happens to processes.
+//! fencepost as a separate process, so that the demo can kill it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 const START: Duration = Duration::from_secs(20);
 /// How long an orderly end may take before it is forced.
 const STOP: Duration = Duration::from_secs(5);
-/// How many of the child's last log lines are kept for an error's sake.
+/// How many of the child's last log lines are kept, for errors.
 const TAIL: usize = 12;
 
 /// The addresses that a start has bound.
@@ -97,7 +97,7 @@ impl Fencepost {
         self.child.id()
     }
 
-    /// SIGKILL, and the wait for the end: from then on the database file is free.
+    /// Sends SIGKILL and waits for the end. Then the database file is free.
     ///
     /// # Errors
     /// The system refused.
@@ -162,7 +162,7 @@ fn last_lines(tail: &Mutex<VecDeque<String>>) -> String {
     format!("it logged: {}", lines.join("\n"))
 }
 
-/// The addresses in the log line that says so; `None` for every other line.
+/// The addresses in the log line that has them; `None` for every other line.
 fn bound_addresses(line: &str) -> Option<ChildAddresses> {
     let line: Value = serde_json::from_str(line).ok()?;
     // tracing's JSON has the fields in an object of their own, or flattened.

@@ -1,8 +1,8 @@
-//! The words around the stories: what runs where, and how to try it by hand.
+//! The text around the stories: what runs where, and how to try it by hand.
 
 use super::world::World;
 
-/// What has been started.
+/// Lists the running servers.
 pub fn introduce(world: &World) {
     let say = |text: &str| world.screen.line(text);
     say("A lock is a lease: who stalls loses it, and may wake and write all the same. The lock");
@@ -26,7 +26,7 @@ pub fn introduce(world: &World) {
     ));
 }
 
-/// How it went, and what to try by hand.
+/// The result, and what to try by hand.
 pub fn summary(world: &World, good: bool, keep: bool) {
     let say = |text: &str| world.screen.line(text);
     world.screen.heading(if good {
@@ -57,7 +57,7 @@ pub fn summary(world: &World, good: bool, keep: bool) {
     }
 }
 
-/// What to try, in this order, with what it shows. Order 7 starts without a mark: the stories
+/// Commands to try, in this order, and what each shows. Order 7 starts without a mark: the stories
 /// after (b) end with other orders, and its own run is long settled.
 fn lines(front: &str, admin: &str, api: &str, locks: &str) -> Vec<(&'static str, String)> {
     let put = |token: &str, more: &str, by: &str| {

@@ -30,7 +30,8 @@ impl IntoResponse for JsonReply {
     }
 }
 
-/// The request's body as JSON, whatever its type: `curl -d` announces a form. An empty one is `null`.
+/// The request's body as JSON, whatever its type: `curl -d` announces a form. An empty one is
+/// `null`.
 pub struct JsonBody(pub Value);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long any one request of the demo may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client as the workers use it: no proxy of the environment's comes between.
+/// A client as the workers use it: it ignores the proxy settings of the environment.
 pub(super) fn client() -> reqwest::Client {
     // reqwest wants a TLS provider even where nothing speaks TLS; another caller may have set one.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,5 +1,5 @@
-//! A service such as fencepost is made for: it has accounts and orders, believes every request, and
-//! has never heard of a token.
+//! An upstream of the kind that fencepost is made for: it has accounts and orders, accepts every
+//! request, and does not know tokens.
 //!
 //! | request | effect |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `GET /accounts/7`, `GET /orders/7` | show them |
 //! | `GET /journal` | what arrived and what took effect, in order |
 //!
-//! The demo can tell it to stall an arriving request ([`Legacy::hold`]); people can, with
-//! `X-Demo-StallHandle: SECONDS`. The stall lies where it hurts: after the request has arrived whole and
-//! before it takes effect.
+//! The demo can make it stall a request ([`Legacy::hold`]), and so can `curl`, with `X-Demo-Stall:
+//! SECONDS`. The stall comes where it hurts: after the request has arrived whole and before it
+//! takes effect.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use super::http::{JsonBody, JsonReply, Server};
 
-/// What each account holds at the start of a story.
+/// The balance of each account at the start of a story.
 pub const OPENING_BALANCE: i64 = 100;
 
 /// The longest stall that a request may ask for.
@@ -43,7 +43,7 @@ struct Books {
     accounts: BTreeMap<String, Account>,
     orders: BTreeMap<String, Value>,
     journal: Vec<String>,
-    /// The next request of this method and path tells of its arrival and waits.
+    /// The next request of this method and path reports its arrival and waits.
     hold: Option<(String, Gate)>,
 }
 
@@ -62,7 +62,7 @@ pub struct StallHandle {
 }
 
 impl StallHandle {
-    /// Waits until the request has arrived whole and stands still.
+    /// Waits until the request has arrived whole and is stalled.
     ///
     /// # Errors
     /// Another hold has taken its place.
@@ -204,7 +204,7 @@ struct Write {
     line: String,
     /// The same with its writer, as the journal names it.
     by: String,
-    /// What the request's own header asks for.
+    /// The stall that the request's own header asks for.
     stall: Option<Duration>,
     body: Value,
 }
@@ -227,7 +227,7 @@ impl<S: Send + Sync> FromRequest<S> for Write {
 }
 
 impl Write {
-    /// Writes the arrival down, and stands still for as long as the demo or the header says.
+    /// Records the arrival, and stalls for as long as the demo or the header says.
     async fn arrive(&self, books: &Mutex<Books>) {
         let gate = {
             let mut books = lock(books);
@@ -249,97 +249,4 @@ impl Write {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::demo::http_client::client;
-
-    async fn get(api: &Legacy, path: &str) -> Value {
-        let answer = client()
-            .get(format!("{}{path}", api.url()))
-            .send()
-            .await
-            .expect("answers");
-        answer.json().await.expect("is JSON")
-    }
-
-    #[tokio::test]
-    async fn believes_every_charge_and_every_write() {
-        let api = Legacy::start().await.expect("starts");
-        let http = client();
-        for by in ["A", "B"] {
-            let charge = http
-                .post(format!("{}/accounts/7/charge", api.url()))
-                .json(&json!({ "amount": 30, "by": by }))
-                .send()
-                .await
-                .expect("answers");
-            assert_eq!(charge.status(), 201);
-            let write = http
-                .put(format!("{}/orders/7", api.url()))
-                .json(&json!({ "status": "paid", "by": by }))
-                .send()
-                .await
-                .expect("answers");
-            assert_eq!(write.status(), 200);
-        }
-        let account = get(&api, "/accounts/7").await;
-        assert_eq!(account["balance"], 40);
-        assert_eq!(account["ledger"].as_array().map(Vec::len), Some(2));
-        assert_eq!(get(&api, "/orders/7").await["by"], "B");
-
-        api.reset();
-        assert_eq!(get(&api, "/accounts/7").await["balance"], OPENING_BALANCE);
-        assert_eq!(get(&api, "/journal").await, json!([]));
-    }
-
-    #[tokio::test]
-    async fn a_held_request_takes_effect_after_one_that_came_later() {
-        let api = Legacy::start().await.expect("starts");
-        let mut hold = api.hold(&Method::PUT, "/orders/8");
-        let url = format!("{}/orders/8", api.url());
-        let first = tokio::spawn(client().put(&url).json(&json!({ "by": "A" })).send());
-        hold.arrived().await.expect("arrives");
-        let second = client()
-            .put(&url)
-            .json(&json!({ "by": "B" }))
-            .send()
-            .await
-            .expect("answers");
-        assert_eq!(second.status(), 200);
-        assert_eq!(get(&api, "/orders/8").await["by"], "B");
-        hold.release();
-        assert_eq!(first.await.expect("runs").expect("answers").status(), 200);
-        assert_eq!(get(&api, "/orders/8").await["by"], "A");
-        assert_eq!(
-            get(&api, "/journal").await,
-            json!([
-                "PUT /orders/8 by A: arrived",
-                "PUT /orders/8 by B: arrived",
-                "PUT /orders/8 by B: took effect",
-                "PUT /orders/8 by A: took effect",
-            ])
-        );
-    }
-
-    #[tokio::test]
-    async fn refuses_what_it_cannot_read() {
-        let api = Legacy::start().await.expect("starts");
-        let url = format!("{}/accounts/7/charge", api.url());
-        let broken = client().post(&url).body("{").send().await.expect("answers");
-        assert_eq!(broken.status(), 400);
-        let no_amount = client()
-            .post(&url)
-            .json(&json!({}))
-            .send()
-            .await
-            .expect("answers");
-        assert_eq!(no_amount.status(), 400);
-        let nowhere = client()
-            .get(format!("{}/x", api.url()))
-            .send()
-            .await
-            .expect("answers");
-        assert_eq!(nowhere.status(), 404);
-        assert_eq!(get(&api, "/accounts/7").await["balance"], OPENING_BALANCE);
-    }
-}
+mod tests;

@@ -4,9 +4,9 @@
 //! | request | answer |
 //! |---|---|
 //! | `POST /locks/order-7` `{"owner": "A", "ttl_ms": 1200}` | 201 and the token; 409 while another holds it |
-//! | `PUT /locks/order-7` `{"owner": "A", "token": "41"}` | 200: the lease runs anew; 410: it is lost |
+//! | `PUT /locks/order-7` `{"owner": "A", "token": "41"}` | 200: the lease is renewed; 410: it is lost |
 //! | `DELETE /locks/order-7` `{"owner": "A", "token": "41"}` | 200; 410: it was lost before |
-//! | `GET /locks/order-7` | who holds it, by which token, for how long; 404: nobody |
+//! | `GET /locks/order-7` | the holder, its token, and for how long; 404: no holder |
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::http::{JsonBody, JsonReply, Server};
 
-/// The grants before the demo: the first token it gives is 41.
+/// The number of grants before the demo: its first token is 41.
 const GRANTED_BEFORE: u64 = 40;
 
 /// The longest lease.
@@ -75,7 +75,7 @@ impl LockTable {
         Ok(token)
     }
 
-    /// Whether the lease was still there to be renewed.
+    /// True if the lease was still there to be renewed.
     fn renew(&mut self, name: &str, owner: &str, token: u64, now: Instant) -> bool {
         match self.holder(name, now) {
             Some(lease) if lease.owner == owner && lease.token == token => {
@@ -86,7 +86,7 @@ impl LockTable {
         }
     }
 
-    /// Whether the lease was still there to be released.
+    /// True if the lease was still there to be released.
     fn release(&mut self, name: &str, owner: &str, token: u64, now: Instant) -> bool {
         let renewed = self.renew(name, owner, token, now);
         if renewed {
@@ -120,8 +120,8 @@ impl LockService {
         self.server.url()
     }
 
-    /// Forgets every lease and every grant: what a real lock service must never do, and what lets
-    /// each story start with 41.
+    /// Forgets every lease and every grant, so that each story starts with 41. A real lock service
+    /// must never do that.
     pub fn reset(&self) {
         *lock(&self.table) = LockTable::default();
     }
@@ -215,96 +215,4 @@ fn millis(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::demo::http_client::client;
-
-    const TTL: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn a_lease_holds_until_it_ends_and_every_grant_has_a_larger_token() {
-        let mut table = LockTable::default();
-        let start = Instant::now();
-        assert_eq!(table.acquire("x", "A", TTL, start), Ok(41));
-        let held = table
-            .acquire("x", "B", TTL, start + TTL / 2)
-            .expect_err("A holds it");
-        assert_eq!((held.owner.as_str(), held.token), ("A", 41));
-        assert_eq!(table.acquire("x", "B", TTL, start + TTL), Ok(42));
-        assert_eq!(
-            table.acquire("y", "B", TTL, start),
-            Ok(41),
-            "another lock, another count"
-        );
-    }
-
-    #[test]
-    fn renewing_extends_and_a_lost_lease_cannot_be_renewed_or_released() {
-        let mut table = LockTable::default();
-        let start = Instant::now();
-        assert_eq!(table.acquire("x", "A", TTL, start), Ok(41));
-        assert!(table.renew("x", "A", 41, start + TTL / 2));
-        assert!(
-            table.acquire("x", "B", TTL, start + TTL).is_err(),
-            "A has renewed"
-        );
-        assert!(
-            !table.renew("x", "A", 40, start + TTL),
-            "an older token is no proof"
-        );
-        assert!(!table.renew("x", "A", 41, start + 2 * TTL), "ended");
-        assert_eq!(table.acquire("x", "B", TTL, start + 2 * TTL), Ok(42));
-        assert!(!table.release("x", "A", 41, start + 2 * TTL), "B's now");
-        assert!(table.release("x", "B", 42, start + 2 * TTL));
-        assert_eq!(
-            table.acquire("x", "A", TTL, start + 2 * TTL),
-            Ok(43),
-            "counted on"
-        );
-    }
-
-    #[tokio::test]
-    async fn speaks_http() {
-        let service = LockService::start().await.expect("starts");
-        let url = format!("{}/locks/order-7", service.url());
-        let http = client();
-        let ask = |owner: &str| {
-            http.post(&url)
-                .json(&json!({ "owner": owner, "ttl_ms": 60_000 }))
-        };
-        let first = ask("A").send().await.expect("answers");
-        assert_eq!(first.status(), 201);
-        let grant: Value = first.json().await.expect("is JSON");
-        assert_eq!(grant, json!({ "token": "41", "ttl_ms": 60_000 }));
-        let second = ask("B").send().await.expect("answers");
-        assert_eq!(second.status(), 409);
-        let seen: Value = http
-            .get(&url)
-            .send()
-            .await
-            .expect("answers")
-            .json()
-            .await
-            .expect("JSON");
-        assert_eq!(
-            (&seen["held_by"], &seen["token"]),
-            (&json!("A"), &json!("41"))
-        );
-        let mine = json!({ "owner": "A", "token": "41" });
-        let renewed = http.put(&url).json(&mine).send().await.expect("answers");
-        assert_eq!(renewed.status(), 200);
-        let released = http.delete(&url).json(&mine).send().await.expect("answers");
-        assert_eq!(released.status(), 200);
-        let lost = http.put(&url).json(&mine).send().await.expect("answers");
-        assert_eq!(lost.status(), 410);
-        service.reset();
-        let again: Value = ask("B")
-            .send()
-            .await
-            .expect("answers")
-            .json()
-            .await
-            .expect("is JSON");
-        assert_eq!(again["token"], "41");
-    }
-}
+mod tests;

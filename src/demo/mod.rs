@@ -1,7 +1,7 @@
-//! `fencepost demo`: what a zombie does to a service that knows no tokens, and what becomes of it
-//! behind fencepost. Nothing is staged but the stalls: a legacy API, a lock service with leases, a
-//! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file all run for real, talk
-//! HTTP over loopback, and what is found at a story's end is read from the API.
+//! `fencepost demo`: the harm that a zombie does to an upstream that knows no tokens, and how
+//! fencepost prevents it. Only the stalls are staged. A legacy API, a lock service with leases, a
+//! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file run for real and talk
+//! HTTP over loopback. The result of each story is read from the API.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,8 +38,7 @@ pub struct DemoOptions {
 /// How long any one story may take.
 const STORY: Duration = Duration::from_secs(40);
 
-/// Plays every story. `true`: each ended as it should. A signal that ends the demo before its
-/// stories do is a `false`.
+/// Plays every story. `true`: each ended as it should. `false` too if a signal ends the demo early.
 ///
 /// # Errors
 /// Something could not be started; each says what.
@@ -90,7 +89,7 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     Ok((world, good))
 }
 
-/// A story that breaks off has not ended as it should; the others are still played.
+/// A story that fails counts as not ended as it should; the others are still played.
 async fn end_of(screen: &Screen, story: impl Future<Output = anyhow::Result<bool>>) -> bool {
     let found = match tokio::time::timeout(STORY, story).await {
         Ok(Ok(good)) => return good,
@@ -101,7 +100,7 @@ async fn end_of(screen: &Screen, story: impl Future<Output = anyhow::Result<bool
     false
 }
 
-/// The configuration of the demo's fencepost, as a file that a person can read.
+/// The configuration of the demo's fencepost, as a readable file.
 fn write_config(dir: &Path, upstream: &str) -> anyhow::Result<PathBuf> {
     let store = format!("sqlite:{}", dir.join("fencepost.db").display());
     // A JSON string is a YAML string, whatever the directory is called.
@@ -154,7 +153,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // What cannot be removed stays in the system's directory for such things.
+        // Files that cannot be removed stay in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -1,5 +1,5 @@
-//! The proxy that most people write first: it checks the token and forwards. The check is right (a
-//! mark per resource, under a lock, older tokens refused) and it is not enough: nothing keeps the
+//! The proxy that most developers write first: it checks the token and forwards. The check is right
+//! (a mark per resource, under a lock, older tokens refused), but not enough: nothing keeps the
 //! order between the check and the arrival. The third story shows that.
 
 use std::collections::HashMap;

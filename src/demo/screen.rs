@@ -1,6 +1,6 @@
-//! The timeline: one line per thing that happened, with a lane per actor and an arrow from who acts
-//! to whom. Writing never fails: a reader that has gone away (a closed pipe) must not change what
-//! the demo finds out.
+//! The timeline: one line per event, with a column per actor and an arrow from one actor to
+//! another. Writing never fails: a reader that has gone away (a closed pipe) must not change the
+//! demo's result.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Who acts.
+/// An actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     A,
     B,
     Lock,
-    /// What stands between the workers and the API, if anything does.
+    /// The proxy between the workers and the API, if there is one.
     Middle,
     Api,
 }
@@ -55,7 +55,7 @@ const BAD: &str = "31";
 const BOLD: &str = "1";
 const PLAIN: &str = "";
 
-/// How a line's text is meant.
+/// The meaning of a line's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -73,7 +73,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Standard output, in colour if a person looks at it and has not declined (`NO_COLOR`).
+    /// Standard output, in colour if it is a terminal and `NO_COLOR` is not set.
     pub fn stdout() -> Self {
         let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -87,7 +87,7 @@ impl Screen {
     /// One line of text.
     pub fn line(&self, text: &str) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        // A closed pipe: nobody reads on, and the stories still have to be judged.
+        // Fails on a closed pipe, but the stories still have to be judged.
         let _ = writeln!(out, "{text}").and_then(|()| out.flush());
     }
 
@@ -97,7 +97,7 @@ impl Screen {
         self.line(&self.paint(BOLD, text));
     }
 
-    /// A story's end: what was expected, and what was found.
+    /// A story's end: the expected and the found result.
     pub fn verdict(&self, good: bool, expected: &str, found: &str) {
         let (sign, colour) = if good { ("✓", GOOD) } else { ("✗", BAD) };
         let line = format!("  {sign} expected {expected}; found {found}");
@@ -117,7 +117,7 @@ impl Screen {
 pub struct Timeline {
     screen: Arc<Screen>,
     start: Instant,
-    /// What the middle lane is called; empty: nobody stands there.
+    /// The name of the middle column; empty if it has no actor.
     middle: &'static str,
     /// A's lifeline is dotted while it is stalled.
     stalled: Arc<AtomicBool>,
@@ -212,9 +212,9 @@ mod tests {
     use super::*;
 
     /// A writer whose reader has gone.
-    struct Closed;
+    struct ClosedOutput;
 
-    impl Write for Closed {
+    impl Write for ClosedOutput {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
             Err(std::io::ErrorKind::BrokenPipe.into())
         }
@@ -226,7 +226,7 @@ mod tests {
 
     fn timeline(colour: bool, middle: &'static str) -> Timeline {
         let screen = Screen {
-            out: Mutex::new(Box::new(Closed)),
+            out: Mutex::new(Box::new(ClosedOutput)),
             colour,
         };
         Timeline::start(&Arc::new(screen), middle)

@@ -1,5 +1,5 @@
-//! The four stories. Each starts from fresh books, waits for conditions and never for a while that
-//! should do, and is judged by what the API says at its end.
+//! The four stories. Each starts from a fresh state, waits for conditions and never for a fixed
+//! time, and is judged by the API's state at its end.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use super::world::World;
 
 /// Short, so that it can be watched.
 const LEASE: Duration = Duration::from_millis(1200);
-/// What a job takes from the account.
+/// The amount that a job charges.
 const PRICE: i64 = 30;
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Stories (a) and (b): a holder stalls, loses its lease, wakes, and goes on. Without fencepost
@@ -104,7 +104,7 @@ pub async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-/// What A and B are there for.
+/// The jobs of A and B.
 async fn job(worker: &Worker, status: &str, by: &str) -> anyhow::Result<[ApiAnswer; 2]> {
     let charge = json!({ "amount": PRICE, "by": by });
     let charged = worker
@@ -201,7 +201,7 @@ pub async fn barrier(world: &World) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-/// What the API sees of the race when it goes wrong, and when it goes right.
+/// The arrivals at the API when the race goes wrong, and when it goes right.
 const BROKEN: [&str; 4] = [
     "A: arrived",
     "B: arrived",
@@ -230,7 +230,7 @@ fn put_order_8(timeline: &Timeline, lane: Lane, target: &str, token: u64) -> Sen
     tokio::spawn(async move { worker.write(Method::PUT, "/orders/8", body).await })
 }
 
-/// Looks at fencepost's admin API until a request of this resource waits at the barrier.
+/// Polls fencepost's admin API until a request of this resource waits at the barrier.
 async fn wait_for_waiting(
     world: &World,
     resource: &str,
@@ -347,7 +347,7 @@ impl World {
         Ok(answer.error_for_status()?.json().await?)
     }
 
-    /// What the API has seen of the writes to one path, in order, as `A: arrived`.
+    /// The API's journal of the writes to one path, in order, as `A: arrived`.
     async fn journal(&self, path: &str) -> anyhow::Result<Vec<String>> {
         let lines = self.get("/journal").await?;
         let lines = lines.as_array().context("the journal is a list")?.clone();

@@ -1,5 +1,5 @@
-//! A worker: an ordinary HTTP client that takes a lock, does its job, and sends its token along.
-//! What it does, and what comes back, it puts on the timeline.
+//! A worker: an ordinary HTTP client that takes a lock, does its job, and sends its token along. It
+//! puts its requests and their answers on the timeline.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::screen::{Lane, Timeline, Tone};
 /// How often a worker that waits for a lock asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(40);
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Debug)]
 pub struct ApiAnswer {
     pub status: StatusCode,
@@ -26,9 +26,9 @@ pub struct Worker {
     lane: Lane,
     http: reqwest::Client,
     timeline: Timeline,
-    /// Where its requests go.
+    /// The target of its requests.
     target: String,
-    /// Whether something stands between it and the API.
+    /// True if something stands between it and the API.
     fenced: bool,
     token: Option<u64>,
 }
@@ -110,7 +110,7 @@ impl Worker {
             self.lane,
             Lane::Lock,
             Tone::Plain,
-            "renew: the lease runs anew",
+            "renew: the lease is renewed",
         );
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Worker {
     }
 }
 
-/// The little that a timeline has room for.
+/// A short form, for the timeline.
 fn summary(body: &Value) -> String {
     let word = |name: &str| body[name].as_str();
     match (body["amount"].as_i64(), word("status"), word("by")) {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::Gauge;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
 use crate::config::{Finding, Settings};
-use crate::fencing::membership::{Burials, Membership};
+use crate::fencing::membership::{Membership, MembershipTerms};
 use crate::store::StoreError;
 use crate::store::routes::RouteRecord;
 use crate::throttle::Throttle;
@@ -21,8 +20,8 @@ pub struct Background {
     fencing: Arc<Fencing>,
     writer: JoinHandle<()>,
     membership: Membership,
-    /// That the store cannot be reached is not said for each try.
-    said: Throttle,
+    /// Throttles the log line of attempts that did not reach the store.
+    unreached: Throttle,
 }
 
 impl Background {
@@ -30,34 +29,27 @@ impl Background {
         fencing: &Arc<Fencing>,
         writer: JoinHandle<()>,
         settings: &Settings,
-        remaining: Gauge,
-        (routes, bits): (Arc<RouteRecord>, fn() -> u128),
+        routes: Arc<RouteRecord>,
+        random: fn() -> u128,
     ) -> Self {
-        let membership = Membership {
-            store: Arc::clone(&fencing.store),
-            epoch_table: Arc::clone(&fencing.epoch_table),
-            lease: Arc::clone(&fencing.lease),
-            detector: Arc::clone(&fencing.detector),
-            writer: fencing.writer.clone(),
-            meters: fencing.meters.clone(),
-            remaining,
+        let terms = MembershipTerms {
             term: settings.store.lease,
             settle: settings.barrier.settle,
             undelivered: settings.upstream.undelivered,
             routes,
-            burials: Burials::default(),
-            bits,
+            random,
         };
+        let membership = Membership::new(fencing, terms);
         Self {
             fencing: Arc::clone(fencing),
             writer,
             membership,
-            said: Throttle::of_repeats(),
+            unreached: Throttle::of_repeats(),
         }
     }
 
-    /// Checks the store, compares the route tables, and joins. `None`: the store cannot be reached, and
-    /// trying again may help.
+    /// Checks the store, compares the route tables, and joins. `None`: the store cannot be reached,
+    /// and trying again may help.
     ///
     /// # Errors
     ///
@@ -71,10 +63,8 @@ impl Background {
             Ok(findings) => Ok(Some(findings)),
             Err(error @ StoreError::Unfit(_)) => Err(error),
             Err(error) => {
-                let meters = &self.fencing.meters;
-                meters.errors.with_label_values(&[error.kind()]).inc();
-                meters.up.set(0);
-                if let Some(left_out) = self.said.say_of(error.kind(), Instant::now()) {
+                self.fencing.metrics.store().unreached(&error);
+                if let Some(left_out) = self.unreached.say_of(error.kind(), Instant::now()) {
                     tracing::warn!(%error, left_out,
                         "the store cannot be reached yet; nothing fenced is forwarded until it is");
                 }
@@ -83,7 +73,7 @@ impl Background {
         }
     }
 
-    /// Keeps the lease from now on, if the store was joined.
+    /// Begins to renew the lease, if the store was joined.
     pub fn run(self, joined: bool) -> Running {
         let Self {
             fencing,
@@ -119,7 +109,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Resolves when a task has ended that should not: everything fenced would be refused from then on.
+    /// Resolves when a task has ended that must not end. Every fenced request would be refused from
+    /// then on.
     pub async fn failed(&mut self) -> String {
         tokio::select! {
             ended = &mut self.writer => format!("the task that writes to the store has ended: {ended:?}"),
@@ -127,10 +118,10 @@ impl Running {
         }
     }
 
-    /// Leaves the store: closes what has ended, and tells the other instances. What is unknown or
-    /// inherited stays on record. Nothing is written upstream any more.
+    /// Leaves the store: closes the epochs that have ended, and tells the other instances. Unknown
+    /// and inherited outcomes stay recorded. Nothing is written upstream any more.
     pub async fn leave(mut self, within: Duration) {
-        // From `leave` on, the other instances count what is unknown as settling.
+        // From `leave` on, unknown outcomes settle for the other instances.
         self.fencing.lease.end();
         let fencing = &self.fencing;
         let close = async {
@@ -145,11 +136,12 @@ impl Running {
                 tracing::warn!(%error, "the store could not be told that this instance has ended; the other replicas will find out");
             }
         };
-        // A million rows take a while. A store that does not answer fails the first of the calls, and ends this.
+        // A million rows take a while. A store that does not answer fails the first of the calls,
+        // and ends this.
         if tokio::time::timeout(within, close).await.is_err() {
             tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
-            // Nobody may renew the lease of a run that is over: the others would wait for its epochs as long as this
-            // process stays.
+            // The lease of a run that is over must not be renewed: other instances would wait for
+            // its epochs as long as this process stays.
             self.membership.abort();
             self.writer.abort();
         }

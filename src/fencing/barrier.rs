@@ -1,9 +1,10 @@
 //! The barrier: `enter(resource, token)` waits until no older epoch of the resource is in flight,
 //! and yields a [`Permit`], the right to send one request upstream.
 //!
-//! A check alone does not fence: 41 may pass it and stall, 42 pass and land, and 41 land last. So the
-//! order of arrival is kept here. The last look at the mark and the registration of the permit are
-//! one critical section ([`EpochTable::enter`]); after every wait everything is looked at again.
+//! A check alone does not fence: 41 may pass it and stall, 42 pass and land, and 41 land last. So
+//! the barrier keeps the order of arrival. The last check of the mark and the registration of the
+//! permit are one critical section ([`EpochTable::enter`]). After every wait, every condition is
+//! checked again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,45 +14,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, Entered, EpochTable, QueueLimit, RequestLimits, Ticket};
+use crate::fencing::epochs::{Ending, Entered, EpochTable, RequestLimits, Ticket};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::lease::{Lease, PermitTerms};
+use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::routing::{ResourceKey, Token};
 use crate::store::InstanceId;
-
-/// Why there is no permit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BarrierRefusal {
-    /// A newer mark is known: the token is stale.
-    Superseded { mark: Token },
-    /// The epoch is not open here (any more): admit the request again.
-    NotOpen,
-    /// Older work did not end in time. `settling`: all of it has a known end, `retry_after` from now.
-    OlderInFlight {
-        retry_after: Duration,
-        settling: bool,
-    },
-    /// Too many wait for this resource already.
-    QueueFull,
-    /// This resource has as many requests, waiting or in flight, as one may have.
-    ShareTaken,
-    /// Too many wait already, at all resources together.
-    CrowdFull,
-    /// The lease has lapsed: this instance cannot know what others decided.
-    Lapsed,
-    /// Marks of this resource were lost and are being repaired.
-    Barred { retry_after: Duration },
-}
-
-impl BarrierRefusal {
-    fn full(full: QueueLimit) -> Self {
-        match full {
-            QueueLimit::Queue => Self::QueueFull,
-            QueueLimit::Share => Self::ShareTaken,
-            QueueLimit::Waiting => Self::CrowdFull,
-        }
-    }
-}
 
 /// Gives permits. Cheap to clone.
 #[derive(Clone)]
@@ -60,14 +28,12 @@ pub struct Barrier {
     lease: Arc<Lease>,
     detector: Arc<FailureDetector>,
     room: RequestLimits,
-    /// How many wait, at all resources.
+    /// How many requests wait, at all resources.
     crowd: Arc<AtomicUsize>,
 }
 
 /// How soon to look again at work elsewhere that should have settled by now.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// What a wait without a known end suggests as Retry-After.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 impl Barrier {
     /// `room`: how many requests resources may have.
@@ -87,16 +53,21 @@ impl Barrier {
         }
     }
 
-    /// Waits until `deadline` for older epochs of the resource. Dropping the future gives up the place.
+    /// Waits until `deadline` for older epochs of the resource. Dropping the future leaves the
+    /// queue. `None`: the epoch is not open here (any more), and the store must be asked again.
+    ///
+    /// # Errors
+    ///
+    /// No permit may be given.
     pub async fn enter(
         &self,
         key: &ResourceKey,
         token: Token,
         deadline: Instant,
-    ) -> Result<Permit, BarrierRefusal> {
+    ) -> Result<Option<Permit>, Refused> {
         let mut place: Option<QueuePlace> = None;
         loop {
-            // Made before the look: a bell that rings after it is not missed.
+            // Made before the check, so that a bell that rings after it is not missed.
             let rung = place
                 .as_ref()
                 .map(|place| Arc::clone(&place.bell).notified_owned());
@@ -109,33 +80,29 @@ impl Barrier {
                         token,
                         given: Some((ticket, cutoff)),
                     };
-                    // A request that has waited was counted before it did.
+                    // A request that has waited was counted when it joined the queue.
                     if place.is_none() && held > self.room.share {
-                        return Err(BarrierRefusal::ShareTaken);
+                        return Err(Refused::ShareTaken);
                     }
-                    return Ok(permit);
+                    return Ok(Some(permit));
                 }
-                (Entered::Superseded(mark), _) => return Err(BarrierRefusal::Superseded { mark }),
-                (Entered::NotOpen, _) => return Err(BarrierRefusal::NotOpen),
-                (Entered::Barred(retry_after), _) => {
-                    return Err(BarrierRefusal::Barred { retry_after });
-                }
+                (Entered::NotOpen, _) => return Ok(None),
                 (Entered::Wait { known_left }, _) => known_left,
             };
             let Some(rung) = rung else {
-                place = Some(self.wait_at(key, token).map_err(BarrierRefusal::full)?);
+                place = Some(self.wait_at(key, token)?);
                 continue;
             };
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() || known_left.is_some_and(|known| known > left) {
-                // The time is up, or waiting on is pointless: what is left is known to be longer.
-                return Err(BarrierRefusal::OlderInFlight {
+                // The time is up, or older work is known to need longer than the time that is left.
+                return Err(Refused::OlderInFlight {
                     retry_after: known_left.unwrap_or(TRY_AGAIN),
                     settling: known_left.is_some(),
                 });
             }
-            // What ends by time alone rings too, but a little later than it could be seen.
+            // A settling that ends by time alone rings too, but a little late.
             let again = known_left.map_or(deadline, |known| now + known.max(LOOK_AGAIN));
             tokio::select! {
                 () = rung => {}
@@ -144,8 +111,8 @@ impl Barrier {
         }
     }
 
-    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, QueueLimit> {
-        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(QueueLimit::Waiting)?;
+    fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, Refused> {
+        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(Refused::CrowdFull)?;
         let bell = self.epoch_table.queue(key, token, self.room)?;
         Ok(QueuePlace {
             epoch_table: Arc::clone(&self.epoch_table),
@@ -156,19 +123,23 @@ impl Barrier {
         })
     }
 
-    /// The lease and the critical section; with what cuts an exchange of the lease's generation.
+    /// Checks the lease, then enters the critical section. Also returns the token that cuts
+    /// exchanges of the lease's incarnation.
     fn look(
         &self,
         key: &ResourceKey,
         token: Token,
-    ) -> Result<(Entered, Arc<CancellationToken>), BarrierRefusal> {
-        let PermitTerms { generation, cutoff } = self.lease.terms();
-        if !self.lease.holds(generation) || cutoff.is_cancelled() {
-            return Err(BarrierRefusal::Lapsed);
+    ) -> Result<(Entered, Arc<CancellationToken>), Refused> {
+        let PermitTerms {
+            incarnation,
+            cutoff,
+        } = self.lease.terms();
+        if !self.lease.holds(incarnation) || cutoff.is_cancelled() {
+            return Err(Refused::unavailable(Undecided::Lapsed));
         }
         let now = self.lease.clock().now();
         let left = |id: &InstanceId| self.detector.settles_in(id, now);
-        let entered = self.epoch_table.enter(key, token, generation, left);
+        let entered = self.epoch_table.enter(key, token, incarnation, left)?;
         Ok((entered, cutoff))
     }
 }
@@ -183,7 +154,7 @@ struct QueuePlace {
     _in_crowd: InCrowd,
 }
 
-/// One of those that wait, at whatever resource.
+/// One of the waiting requests, at any resource.
 struct InCrowd(Arc<AtomicUsize>);
 
 impl InCrowd {
@@ -206,13 +177,14 @@ impl Drop for QueuePlace {
     }
 }
 
-/// The right to send one request upstream. Dropped before [`Permit::begin`], nothing was sent under it.
+/// The right to send one request upstream. If it is dropped before [`Permit::begin`], nothing was
+/// sent under it.
 #[must_use = "a permit keeps newer tokens waiting until it ends"]
 pub struct Permit {
     epoch_table: Arc<EpochTable>,
     key: ResourceKey,
     token: Token,
-    /// With what cuts the exchange. `None`: it has begun.
+    /// The ticket, and the token that cuts the exchange. `None`: the exchange has begun.
     given: Option<(Ticket, Arc<CancellationToken>)>,
 }
 
@@ -227,10 +199,10 @@ impl Permit {
         self.token
     }
 
-    /// The lease's generation that the permit was given under.
+    /// The lease's incarnation that the permit was given under.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.given().0.generation
+    pub fn incarnation(&self) -> u64 {
+        self.given().0.incarnation
     }
 
     /// Cancelled once a newer token is known: it waits until this permit ends.
@@ -239,7 +211,7 @@ impl Permit {
         &self.given().0.superseded
     }
 
-    /// Cancelled when the lease has been lapsed for so long that nothing more is to be sent.
+    /// Cancelled when the lease has been lapsed for so long that nothing more may be sent.
     #[must_use]
     pub fn cutoff(&self) -> &CancellationToken {
         &self.given().1
@@ -287,13 +259,14 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// The lease's generation that every write must still be under.
+    /// The lease's incarnation that every write must still be under.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.ticket.generation
+    pub fn incarnation(&self) -> u64 {
+        self.ticket.incarnation
     }
 
-    /// Cancelled once a newer token is known: from then on the exchange is to end within `barrier.grace`.
+    /// Cancelled once a newer token is known. From then on the exchange must end within
+    /// `barrier.grace`.
     #[must_use]
     pub fn superseded(&self) -> &CancellationToken {
         &self.ticket.superseded

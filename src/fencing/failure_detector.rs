@@ -1,9 +1,10 @@
-//! Watching the other instances: who has stopped renewing, and whose last work has settled.
+//! The failure detector: which of the other instances have stopped renewing their leases, and which
+//! dead ones' work has settled.
 //!
-//! Pure bookkeeping over rows that somebody else reads; time is passed in. Two moments belong to
-//! each read, the one before it was sent and the one after it was answered, and each is used where it
-//! errs on the safe side: a counter is known to have stood at its value *after* the first answer, and
-//! still to stand there *before* the second read was sent.
+//! It only evaluates rows; the caller reads them and passes the time in. Each read has two moments:
+//! before it was sent, and after it was answered. The one that errs on the safe side is used. A
+//! counter certainly had its value *after* the first answer, and certainly still had it *before*
+//! the second read was sent.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,15 +13,15 @@ use std::time::Duration;
 use crate::store::reckoning::Reckoning;
 use crate::store::{InstanceId, InstanceRow};
 
-/// What this instance has seen of one other.
+/// The observations of one other instance.
 #[derive(Debug)]
 struct Seen {
     renewals: i64,
-    /// Since when the counter is known to have stood still; `None` after a failed read.
+    /// Since when the counter is known not to have moved. `None` after a failed read.
     still_since: Option<Duration>,
-    /// When this instance learned that the other is dead. Not forgotten while the store says so.
+    /// When this instance learned that the other is dead. Kept while the store says so.
     dead_since: Option<Duration>,
-    /// How long its work is waited for from then.
+    /// How long to wait for its work from then.
     settling: Duration,
 }
 
@@ -35,36 +36,36 @@ pub struct FailureDetector {
 #[derive(Debug, Default)]
 struct WatchedInstances {
     instances: HashMap<InstanceId, Seen>,
-    /// Over which connection they were read last.
+    /// The connection of the last read.
     connection: u64,
-    /// An epoch was met whose owner is none of these instances.
+    /// An epoch was found whose owner is none of these instances.
     stranger: bool,
     /// When the epoch rows were last searched for unknown owners, and had none.
     searched: Option<Duration>,
 }
 
-/// From one search for owners that only epoch rows know to the next.
+/// The time between two searches for owners that only epoch rows name.
 const BETWEEN_SEARCHES: Duration = Duration::from_mins(1);
 
 /// How the instances were read.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
-    /// Names the connection. Another one may be to another server: after a failover, to one whose
-    /// counters are behind.
+    /// Names the connection. Another connection may lead to another server: after a failover, to
+    /// one whose counters are behind.
     pub connection: u64,
     pub sent: Duration,
     pub answered: Duration,
 }
 
-/// What a read of the instances asks for.
+/// The consequences of a read of the instances.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Counters that stood still for a whole lease: to be declared dead by compare-and-set.
     pub silent: Vec<(InstanceId, i64)>,
-    /// Dead, and settled: to be buried.
+    /// Dead and settled: to be reaped.
     pub settled: Vec<InstanceId>,
-    /// An instance was found dead that was not known to be: who waits for it learns for how long.
-    pub news: bool,
+    /// An instance was newly found dead. Requests that wait for it can now learn for how long.
+    pub changed: bool,
 }
 
 impl FailureDetector {
@@ -76,7 +77,7 @@ impl FailureDetector {
         }
     }
 
-    /// Takes in one successful read. `me` is left out.
+    /// Evaluates one successful read. Ignores `me`.
     pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
         let mut table = self.lock();
         if std::mem::replace(&mut table.connection, read.connection) != read.connection {
@@ -98,14 +99,15 @@ impl FailureDetector {
                     // It has lived since: a failover has lost one death, and this is the next one.
                     entry.dead_since = None;
                 }
-                verdict.news |= entry.dead_since.is_none();
+                verdict.changed |= entry.dead_since.is_none();
                 let since = *entry.dead_since.get_or_insert(read.answered);
                 if read.sent.saturating_sub(since) >= entry.settling {
                     verdict.settled.push(row.id.clone());
                 }
                 continue;
             }
-            // Where a failover has lost the declaration, this death has not happened: the next one settles anew.
+            // A failover has lost the declaration, so this death has not happened: the next one
+            // settles again.
             entry.dead_since = None;
             if entry.renewals != row.renewals || entry.still_since.is_none() {
                 entry.renewals = row.renewals;
@@ -119,21 +121,22 @@ impl FailureDetector {
         verdict
     }
 
-    /// The compare-and-set has said that this instance is dead now.
+    /// The compare-and-set has declared this instance dead.
     pub fn declared(&self, id: &InstanceId, answered: Duration) {
         if let Some(entry) = self.lock().instances.get_mut(id) {
             entry.dead_since.get_or_insert(answered);
         }
     }
 
-    /// An epoch of this instance is in the way here. One that is not known yet is looked for with the next read.
+    /// An epoch of this instance is in the way here. If the instance is not known yet, the next
+    /// read looks for it.
     pub fn meet(&self, id: &InstanceId) {
         let mut table = self.lock();
         table.stranger |= !table.instances.contains_key(id);
     }
 
-    /// Whether the next read is to find the owners that only epoch rows know, too: seldom, since that takes long
-    /// where many rows were deleted, but at once where such an epoch is in the way.
+    /// Whether the next read must also find the owners that only epoch rows name. That takes long
+    /// after many deletions, so it is rare, but it is done at once if such an epoch is in the way.
     #[must_use]
     pub fn seeks_orphans(&self, now: Duration) -> bool {
         let mut table = self.lock();
@@ -144,19 +147,19 @@ impl FailureDetector {
         searched.is_none_or(|at| now.saturating_sub(at) >= BETWEEN_SEARCHES)
     }
 
-    /// The epoch rows were searched by a read that was sent at `sent`. Orphans that were found are read again until
-    /// they are buried: their settling is forgotten with them.
+    /// The epoch rows were searched by a read that was sent at `sent`. Orphans that were found are
+    /// read again until they are reaped: their settling is forgotten with them.
     pub fn sought_orphans(&self, sent: Duration, found: bool) {
         self.lock().searched = (!found).then_some(sent);
     }
 
-    /// A read has failed: nothing is known of what the counters did meanwhile.
+    /// A read has failed, so it is unknown whether the counters moved meanwhile.
     pub fn interrupted(&self) {
         self.lock().interrupt();
     }
 
-    /// How long the work of a dead instance has still to settle; `None` for one that lives, or that
-    /// nobody here has seen yet.
+    /// The time until the work of a dead instance has settled. `None` if the instance lives, or was
+    /// not seen yet.
     #[must_use]
     pub fn settles_in(&self, id: &InstanceId, now: Duration) -> Option<Duration> {
         let table = self.lock();
@@ -179,7 +182,7 @@ impl FailureDetector {
 }
 
 impl WatchedInstances {
-    /// Every count starts again with the next read.
+    /// Starts every count again with the next read.
     fn interrupt(&mut self) {
         for entry in self.instances.values_mut() {
             entry.still_since = None;
@@ -271,7 +274,8 @@ mod tests {
         assert!(verdict.silent.is_empty());
     }
 
-    /// No read has failed, but it may be another server that answers: one whose counters are behind.
+    /// No read has failed, but it may be another server that answers: one whose counters are
+    /// behind.
     #[test]
     fn another_connection_restarts_the_count_but_not_the_settling() {
         let detector = detector();

@@ -1,24 +1,24 @@
-//! [`Growth`]: how many resources get their first mark, in all and from one client. A mark is for
-//! ever, and mostly each client of the data port can name resources.
+//! [`Growth`]: limits how many resources get their first mark, in all and from one client. A mark
+//! is kept for ever, and usually every client of the data port can name resources.
 //!
-//! No client uses up what there is for all: what it has taken lately stays below three times what is
-//! left. So one client leaves room, and many clients leave less, but some.
+//! No client uses up the whole budget: its recent usage stays below three times what is left. So
+//! one client leaves room for others, and many clients leave less, but some.
 //!
-//! A place is taken before the store is asked, since nobody knows here which keys have a mark
-//! there, and given back where it turns out that there was one.
+//! Each request takes from the budget before the store is asked, because it is unknown here which
+//! keys have a mark. If the resource had one, the request gives back what it took.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// For so many seconds' worth a client, or all of them, may be ahead of the rate: a start with many
+/// How far a client, or all of them, may be ahead of the rate, in seconds. A start with many
 /// resources comes in a burst.
 const BURST_SECONDS: u32 = 10;
-/// A client's latest places are at most so many times what is left for all.
+/// A client's recent usage is at most this multiple of what is left for all.
 const SHARE: f64 = 3.0;
-/// Beyond so many clients those that have used nothing lately are forgotten.
-const MOST_ORIGINS: usize = 4096;
+/// Beyond this number of clients, those without recent usage are forgotten.
+const MAX_ORIGINS: usize = 4096;
 
 /// A client, by its network: an IPv4 address, or the /64 of an IPv6 one.
 pub type Origin = [u8; 8];
@@ -31,11 +31,11 @@ pub struct Rates {
     pub each: Option<u32>,
 }
 
-/// Which limit there was no room in.
+/// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     All,
-    /// That of the client that asked.
+    /// The limit of the client that asked.
     Each,
 }
 
@@ -69,7 +69,7 @@ fn most(rate: u32) -> f64 {
 #[derive(Debug)]
 struct OriginQuota {
     bucket: Option<Bucket>,
-    /// Places taken lately: half of them are forgotten after seven seconds.
+    /// The recent usage: half of it is forgotten after seven seconds.
     lately: f64,
     at: Instant,
 }
@@ -99,9 +99,9 @@ struct Buckets {
 }
 
 impl Buckets {
-    /// A client's, where any limit is looked at.
+    /// The quota of a client.
     fn own(&mut self, origin: Origin, now: Instant) -> &mut OriginQuota {
-        if self.each.len() >= MOST_ORIGINS && !self.each.contains_key(&origin) {
+        if self.each.len() >= MAX_ORIGINS && !self.each.contains_key(&origin) {
             let rate = self.rates.each;
             self.each.retain(|_, own| {
                 let full = |bucket: &mut Bucket| {
@@ -109,8 +109,8 @@ impl Buckets {
                 };
                 own.lately(now) >= 1.0 || !own.bucket.as_mut().is_none_or(full)
             });
-            if self.each.len() >= MOST_ORIGINS {
-                // So many at once are the other limit's business.
+            if self.each.len() >= MAX_ORIGINS {
+                // With this many active clients, the limit over all of them is the bound.
                 self.each.clear();
             }
         }
@@ -120,7 +120,7 @@ impl Buckets {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Growth {
     /// Short sections, never across an await.
@@ -139,16 +139,16 @@ impl Growth {
         }
     }
 
-    /// Other limits from now on.
+    /// Changes the limits.
     pub fn set(&self, rates: Rates) {
         self.with(|buckets| buckets.rates = rates);
     }
 
-    /// Takes a place for a resource that may be new.
+    /// Takes from the budget for a resource that may be new.
     ///
     /// # Errors
     ///
-    /// Where there is none.
+    /// A limit is reached.
     pub fn take(&self, origin: Option<Origin>, now: Instant) -> Result<(), Full> {
         self.with(|buckets| {
             let rates = buckets.rates;
@@ -184,7 +184,7 @@ impl Growth {
         })
     }
 
-    /// Gives a place back that was not needed.
+    /// Gives back what was taken and not needed.
     pub fn give_back(&self, origin: Option<Origin>) {
         self.with(|buckets| {
             if let Some(all) = &mut buckets.all {
@@ -298,6 +298,6 @@ mod tests {
         for number in 0..20_000_u64 {
             assert_eq!(growth.take(Some(number.to_be_bytes()), now), Ok(()));
         }
-        assert!(growth.with(|buckets| buckets.each.len()) <= MOST_ORIGINS);
+        assert!(growth.with(|buckets| buckets.each.len()) <= MAX_ORIGINS);
     }
 }

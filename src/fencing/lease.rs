@@ -1,18 +1,19 @@
 //! The lease: how long this instance may trust that its open epochs still hold others back.
 //!
-//! With a shared store an instance that cannot renew is declared dead by its peers, and its epochs
-//! stop holding anybody back. So it must have stopped by itself before that. A lease runs from
-//! before the renewal was *sent*; the watcher's count starts after it has *read* the counter, so the
-//! owner's lease always ends first. The clock is one that goes on while the machine is suspended
-//! (`CLOCK_BOOTTIME`). Every write to an upstream socket looks at the lease, not only the start of an
+//! With a shared store, the other instances declare an instance dead that cannot renew. Its epochs
+//! then hold nothing back, so it must have stopped by itself before that. A lease runs from before
+//! the renewal was *sent*. The watcher's count starts after it has *read* the counter, so the
+//! owner's lease always ends first. The clock goes on while the machine is suspended
+//! (`CLOCK_BOOTTIME`). Every write to an upstream socket checks the lease, not only the start of an
 //! exchange: a process that was stopped halfway through a body wakes up in front of the next write.
 //!
-//! Exchanges that still run when the lease has been lapsed for a while are cut. The membership task does that
-//! at the due moment. After a suspension its timer is late, so every look that finds the lease lapsed
-//! does it, too: whatever runs first after waking.
+//! Exchanges that still run when the lease has been lapsed for a while are cut. The membership task
+//! does that at the due moment. After a suspension its timer is late, so every check that finds the
+//! lease lapsed does it too.
 //!
-//! With a store of its own an instance has no peers that count. There the lease says that the volume
-//! is still ours: it runs from before a heartbeat was written that is on the disk now.
+//! With a store of its own, an instance has no others to watch it. There the lease shows that the
+//! volume is still this instance's. It runs from before the latest heartbeat was written that is on
+//! the disk.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,19 +25,21 @@ use crate::boot_clock::BootClock;
 use crate::store::InstanceId;
 use crate::worker::PerWorker;
 
-/// Who this process is to the store right now, and since which rejoin.
+/// The current name of this process in the store, and the rejoin that made it.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub instance: InstanceId,
-    /// Counts rejoins. A permit, an epoch or a socket of an earlier generation is good for nothing new.
-    pub generation: u64,
-    /// Cancelled when the lease of this generation has been lapsed for as long as exchanges may run on then.
-    /// Those that still run are reset: what they would still deliver, nobody reckons with.
+    /// Counts rejoins. Nothing new may use a permit, an epoch or a socket of an earlier
+    /// incarnation.
+    pub incarnation: u64,
+    /// Cancelled when the lease of this incarnation has been lapsed for [`Lease::cutting_after`].
+    /// Exchanges that still run are then reset, because no other instance waits for what they would
+    /// still deliver.
     pub cutoff: CancellationToken,
 }
 
-/// The lease of this process. One per process; shared by the membership task that renews it and everything
-/// that must not act without it.
+/// The lease of this process. One per process; shared by the membership task that renews it and
+/// everything that must not act without it.
 #[derive(Debug)]
 pub struct Lease {
     clock: BootClock,
@@ -44,14 +47,15 @@ pub struct Lease {
     term: Option<Duration>,
     /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
     ends: AtomicU64,
-    /// The run is over: it never is valid again.
+    /// The run is over: the lease is never valid again.
     over: AtomicBool,
-    /// The store is another one by now: it never is valid again.
+    /// The store has been exchanged for another one: the lease is never valid again.
     revoked: AtomicBool,
-    generation: AtomicU64,
+    incarnation: AtomicU64,
     /// How long exchanges may run on after the lease has lapsed.
     cutoff: Duration,
-    /// The number of the next renewal. Never used twice in this process, whatever became of the statement.
+    /// The number of the next renewal. Never used twice in this process, whatever became of the
+    /// statement.
     renewals: AtomicI64,
     /// Short sections, never across an await.
     state: Mutex<LeaseState>,
@@ -59,19 +63,20 @@ pub struct Lease {
     terms: PerWorker<PermitTerms>,
 }
 
-/// What a permit is given under.
+/// The terms that a permit is given under.
 #[derive(Clone, Debug)]
 pub struct PermitTerms {
-    /// See [`Identity::generation`].
-    pub generation: u64,
-    /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker only.
+    /// See [`Identity::incarnation`].
+    pub incarnation: u64,
+    /// Cancelled with [`Identity::cutoff`]. Its waiters share a lock with those of the same worker
+    /// only.
     pub cutoff: Arc<CancellationToken>,
 }
 
 impl PermitTerms {
     fn of(identity: &Identity) -> Self {
         Self {
-            generation: identity.generation,
+            incarnation: identity.incarnation,
             cutoff: Arc::new(identity.cutoff.child_token()),
         }
     }
@@ -80,7 +85,7 @@ impl PermitTerms {
 #[derive(Debug)]
 struct LeaseState {
     identity: Identity,
-    /// Of earlier generations, what is still to be cut, and when.
+    /// The exchanges of earlier incarnations that are still to be cut, and when.
     earlier: Vec<(Duration, CancellationToken)>,
 }
 
@@ -89,12 +94,13 @@ fn nanos(d: Duration) -> u64 {
 }
 
 impl Lease {
-    /// A lease that has not begun yet: the first [`Self::renewed`] begins it. Without a `term` it never ends by itself.
+    /// A lease that has not begun. The first [`Self::renewed`] begins it. Without a `term` it never
+    /// ends by itself.
     #[must_use]
     pub fn new(clock: BootClock, term: Option<Duration>, instance: InstanceId) -> Self {
         let identity = Identity {
             instance,
-            generation: 0,
+            incarnation: 0,
             cutoff: CancellationToken::new(),
         };
         Self {
@@ -103,7 +109,7 @@ impl Lease {
             ends: AtomicU64::new(0),
             over: AtomicBool::new(false),
             revoked: AtomicBool::new(false),
-            generation: AtomicU64::new(0),
+            incarnation: AtomicU64::new(0),
             cutoff: Duration::MAX,
             renewals: AtomicI64::new(0),
             terms: PerWorker::new(|| PermitTerms::of(&identity)),
@@ -114,8 +120,8 @@ impl Lease {
         }
     }
 
-    /// Cuts what still runs when the lease has been lapsed for so long: see [`Reckoning::cutoff`]. Otherwise
-    /// nothing is ever cut.
+    /// Cuts the exchanges that still run when the lease has been lapsed for `cutoff` (see
+    /// [`Reckoning::cutoff`]). By default nothing is cut.
     ///
     /// [`Reckoning::cutoff`]: crate::store::reckoning::Reckoning::cutoff
     #[must_use]
@@ -143,13 +149,14 @@ impl Lease {
         self.ends.load(Ordering::Acquire) > 0
     }
 
-    /// The run is over: nothing is written upstream any more, whatever renewals are still answered.
+    /// Ends the run: nothing is written upstream any more, even if renewals are still answered.
     pub fn end(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// The store is not to be trusted again in this run: nothing is written upstream any more, whatever renewals are
-    /// still answered. What still runs is cut at once: whoever serves the path now reckons with none of it.
+    /// Never trusts the store again in this run: nothing is written upstream any more, even if
+    /// renewals are still answered. Running exchanges are cut at once, because the process that now
+    /// serves the path does not wait for them.
     pub fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
         self.ends
@@ -166,13 +173,13 @@ impl Lease {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Whether a socket, epoch or permit of `generation` may still be written under.
+    /// Whether a socket, an epoch or a permit of `incarnation` may still be used for a write.
     #[must_use]
-    pub fn holds(&self, generation: u64) -> bool {
-        // In this order. A rejoin writes the generation before the end, so a look that has found the new
-        // end finds the new generation too; the other way round, a rejoin in between would lend the
-        // new lease to the old generation.
-        let holds = self.valid() && self.generation.load(Ordering::Acquire) == generation;
+    pub fn holds(&self, incarnation: u64) -> bool {
+        // In this order. A rejoin writes the incarnation before the end, so a reader that has found
+        // the new end finds the new incarnation too. In the other order, a rejoin in between would
+        // lend the new lease to the old incarnation.
+        let holds = self.valid() && self.incarnation.load(Ordering::Acquire) == incarnation;
         if !holds {
             self.cut_overdue();
         }
@@ -180,8 +187,8 @@ impl Lease {
     }
 
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation.load(Ordering::Acquire)
     }
 
     #[must_use]
@@ -189,15 +196,17 @@ impl Lease {
         self.state().identity.clone()
     }
 
-    /// What a permit may be given under now, if [`Self::holds`] says so of its generation afterwards.
+    /// The terms of a permit that is given now. They are good only if [`Self::holds`] is true of
+    /// their incarnation afterwards.
     #[must_use]
     pub fn terms(&self) -> PermitTerms {
         self.terms.own().clone()
     }
 
-    /// The number of a renewal (or a join) that is about to be sent. A watcher declares an instance dead if
-    /// the counter still stands at the number that the watcher saw, so no number may come back: not after the store has
-    /// lost this instance's row, and not for a statement whose answer was lost.
+    /// The number of a renewal (or a join) that is about to be sent. A watcher declares an instance
+    /// dead if the counter still has the number that the watcher saw. So no number may be used
+    /// twice, even after the store has lost this instance's row or the answer to a statement was
+    /// lost.
     pub fn next_renewal(&self) -> i64 {
         self.renewals.fetch_add(1, Ordering::Relaxed)
     }
@@ -206,7 +215,8 @@ impl Lease {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is left of it; `None` where it never ends, and when the run is over: nothing is to be renewed.
+    /// The rest of the lease. `None` if it never ends, or if the run is over: nothing is to be
+    /// renewed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.term?;
@@ -227,8 +237,8 @@ impl Lease {
         Some(self.clock.now().saturating_sub(ends))
     }
 
-    /// Cuts the exchanges that have run on for too long under a lapsed lease. Returns how long it is until there
-    /// may be more; `None` where the lease never lapses.
+    /// Cuts the exchanges that have run for too long under a lapsed lease. Returns the time until
+    /// there may be more of them; `None` if the lease never lapses.
     pub fn cut_overdue(&self) -> Option<Duration> {
         self.term?;
         let mut state = self.state();
@@ -245,8 +255,8 @@ impl Lease {
         Some(next.min(self.cut_current(&state, now)))
     }
 
-    /// As [`Self::cut_overdue`], of this generation. The end is read under the lock: a renewal that comes meanwhile
-    /// begins something new, which is not to be cut.
+    /// As [`Self::cut_overdue`], for this incarnation only. The end is read under the lock: a
+    /// renewal that comes meanwhile begins something new, which must not be cut.
     fn cut_current(&self, state: &LeaseState, now: Duration) -> Duration {
         let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
         let due = ends.saturating_add(self.cutoff);
@@ -269,7 +279,8 @@ impl Lease {
         if self.term.is_some() {
             self.cut_current(&state, self.clock.now());
         }
-        // The same id may revive after its exchanges were cut: what begins now is not to be cut with them.
+        // The same id may revive after its exchanges were cut: new ones are not to be cut with
+        // them.
         if state.identity.cutoff.is_cancelled() {
             state.identity.cutoff = CancellationToken::new();
             self.terms
@@ -283,33 +294,33 @@ impl Lease {
         self.ends.fetch_max(ends, Ordering::AcqRel);
     }
 
-    /// Takes another id, before the lease has begun: whether the join under the one before was recorded is
-    /// not known, and an id is never used twice.
+    /// Takes another id before the lease has begun. It is unknown whether the join under the
+    /// previous id was recorded, and an id is never used twice.
     pub fn rename(&self, instance: InstanceId) {
         self.state().identity.instance = instance;
     }
 
-    /// This process goes on under a new id: nothing of the old generation may be written any more. What of it
-    /// still runs is cut when that is due.
-    /// Returns the identity that has ended.
+    /// Continues under a new id: nothing of the old incarnation may be written any more. Its
+    /// running exchanges are cut when that is due. Returns the identity that has ended.
     pub fn rejoined(&self, instance: InstanceId, sent: Duration) -> Identity {
         let mut state = self.state();
         let now = self.clock.now();
         let ended = Duration::from_nanos(self.ends.load(Ordering::Acquire)).min(now);
-        let generation = state.identity.generation + 1;
+        let incarnation = state.identity.incarnation + 1;
         let new = Identity {
             instance,
-            generation,
+            incarnation,
             cutoff: CancellationToken::new(),
         };
         let old = std::mem::replace(&mut state.identity, new);
         let due = ended.saturating_add(self.cutoff);
         state.earlier.push((due, old.cutoff.clone()));
-        // PermitTerms of one generation are good for nothing in another: no look that comes in between is given a permit.
+        // Terms of one incarnation do not hold in another, so a request that comes in between gets
+        // no permit.
         self.terms
             .change(|terms| *terms = PermitTerms::of(&state.identity));
-        // The generation first: whoever sees the new end must see the new generation too.
-        self.generation.store(generation, Ordering::Release);
+        // The incarnation first: a look that sees the new end must see the new incarnation too.
+        self.incarnation.store(incarnation, Ordering::Release);
         self.extend(sent);
         drop(state);
         self.cut_overdue();
@@ -370,12 +381,12 @@ mod tests {
             InstanceId::from_bits(1),
         );
         lease.renewed(Duration::ZERO);
-        let before = lease.generation();
+        let before = lease.incarnation();
         assert!(lease.holds(before));
         let old = lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
         assert_eq!(old.instance, InstanceId::from_bits(1));
         assert!(!lease.holds(before), "even though the new lease is valid");
-        assert!(lease.holds(lease.generation()));
+        assert!(lease.holds(lease.incarnation()));
     }
 
     #[test]
@@ -409,7 +420,8 @@ mod tests {
         assert!(lease.holds(1));
     }
 
-    /// Whatever looks at the lease first after a suspension, be it a socket in front of its next write.
+    /// The first look at the lease after a suspension cuts, even that of a socket in front of its
+    /// next write.
     #[test]
     fn the_first_look_that_finds_it_lapsed_for_too_long_cuts() {
         let (clock, now) = manual();
@@ -454,7 +466,7 @@ mod tests {
         let lease = Lease::new(clock, term, InstanceId::from_bits(1));
         lease.renewed(Duration::ZERO);
         let first = lease.terms();
-        assert_eq!(first.generation, 0);
+        assert_eq!(first.incarnation, 0);
         lease.identity().cutoff.cancel();
         assert!(first.cutoff.is_cancelled());
         assert!(lease.terms().cutoff.is_cancelled());
@@ -464,7 +476,7 @@ mod tests {
         let second = lease.terms();
         assert!(!second.cutoff.is_cancelled());
         let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(1));
-        assert_eq!(lease.terms().generation, 1);
+        assert_eq!(lease.terms().incarnation, 1);
         old.cutoff.cancel();
         assert!(second.cutoff.is_cancelled());
         assert!(!lease.terms().cutoff.is_cancelled());
@@ -517,7 +529,7 @@ mod tests {
         lease.renewed(Duration::from_mins(1));
         assert!(before.is_cancelled());
         assert!(!lease.identity().cutoff.is_cancelled());
-        assert_eq!(lease.identity().generation, 0, "it is the same id");
+        assert_eq!(lease.identity().incarnation, 0, "it is the same id");
     }
 
     #[test]

@@ -1,84 +1,105 @@
-//! The membership task: joins the store, renews the lease, watches the other instances, listens to their news,
-//! and does the epoch table's upkeep. Runs on connections of its own, so that a busy writer never costs the lease.
+//! The membership task: joins the store, renews the lease, watches the other instances, receives
+//! their notifications, and does the epoch table's upkeep. It has connections of its own, so that a
+//! busy writer never costs the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::Gauge;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use super::Fencing;
 use super::epochs::EpochTable;
 use super::failure_detector::{FailureDetector, Read};
 use super::lease::{Identity, Lease};
-use super::writer::{Meters, WriterHandle};
+use super::writer::WriterHandle;
 use crate::config::Finding;
+use crate::metrics::StoreMetrics;
 use crate::store::routes::RouteRecord;
 use crate::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
-pub use burials::Burials;
 use hints::Hints;
+pub use reaper::ReapQueue;
 
-mod burials;
 mod hints;
 mod notifications;
+mod reaper;
 mod spendings;
 
-/// An epoch without a permit for this long is closed, so that a crash makes only the active set wait.
+/// An epoch without a permit for this long is closed, so that a crash makes only the active set
+/// wait.
 const IDLE: Duration = Duration::from_mins(1);
-/// How often waiters look again at epochs of others, should a notification be lost.
+/// How often waiting requests check the epochs of others again, in case a notification was lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// In how many steps all idle epochs are looked for, and how often one is made: a pass takes five seconds, and
-/// what it finds comes bit by bit.
+/// The number of steps of one search for idle epochs, and the time between two steps. A search
+/// takes five seconds, so that its deletions are spread over that time.
 const SWEEP: (usize, Duration) = (50, Duration::from_millis(100));
 /// After a failed round.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// See the module's page.
+/// See the module's documentation.
 pub struct Membership {
-    pub store: Arc<dyn MarkStore>,
-    pub epoch_table: Arc<EpochTable>,
-    pub lease: Arc<Lease>,
-    pub detector: Arc<FailureDetector>,
-    pub writer: WriterHandle,
-    pub meters: Meters,
-    pub remaining: Gauge,
+    pub(super) store: Arc<dyn MarkStore>,
+    pub(super) epoch_table: Arc<EpochTable>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) detector: Arc<FailureDetector>,
+    pub(super) writer: WriterHandle,
+    pub(super) metrics: Arc<StoreMetrics>,
+    pub(super) terms: MembershipTerms,
+    pub(super) reap_queue: ReapQueue,
+}
+
+/// The terms that this instance records about itself, and the source of its new ids.
+pub struct MembershipTerms {
     /// The lease's term.
     pub term: Duration,
     pub settle: Duration,
     /// See [`Terms::undelivered`].
     pub undelivered: Duration,
     pub routes: Arc<RouteRecord>,
-    pub burials: Burials,
     /// Randomness for the ids of rejoins.
-    pub bits: fn() -> u128,
+    pub random: fn() -> u128,
 }
 
 impl Membership {
-    /// Records this instance in the store; nothing is forwarded before. The lease runs from before the
-    /// statement was sent. Returns how the route table differs from the one that was on record.
+    #[must_use]
+    pub(super) fn new(fencing: &Fencing, terms: MembershipTerms) -> Self {
+        Self {
+            store: Arc::clone(&fencing.store),
+            epoch_table: Arc::clone(&fencing.epoch_table),
+            lease: Arc::clone(&fencing.lease),
+            detector: Arc::clone(&fencing.detector),
+            writer: fencing.writer.clone(),
+            metrics: Arc::clone(fencing.metrics.store()),
+            terms,
+            reap_queue: ReapQueue::default(),
+        }
+    }
+
+    /// Records this instance in the store. Nothing is forwarded before. The lease runs from before
+    /// the statement was sent. Returns how the route table differs from the one in the store.
     pub async fn join(&self) -> Result<Vec<Finding>, StoreError> {
-        // A table that may not be served leaves no trace.
-        let findings = self.routes.confirm(&*self.store).await?;
+        // Checked first, so that a table that may not be served leaves no trace.
+        let findings = self.terms.routes.confirm(&*self.store).await?;
         let sent = self.lease.clock().now();
         let identity = self.lease.identity();
         let joined = self.enrol(&identity.instance).await;
         if joined.is_err() {
-            // It may be on record all the same: the next try is another instance.
-            let id = InstanceId::from_bits((self.bits)());
+            // It may be recorded nevertheless, so the next try uses another id.
+            let id = InstanceId::from_bits((self.terms.random)());
             self.lease.rename(id);
         }
         let era = joined?;
         self.epoch_table.adopt(era);
         self.lease.renewed(sent);
-        self.meters.answered();
+        self.metrics.answered();
         Ok(findings)
     }
 
-    /// Puts an instance on record, and then compares its route table with the one on record. In this
-    /// order, so that nobody replaces that table unseen: see [`RouteRecord`].
+    /// Records an instance, and then compares its route table with the one in the store. In this
+    /// order, nobody replaces that table without seeing the instance: see [`RouteRecord`].
     async fn enrol(&self, id: &InstanceId) -> Result<Era, StoreError> {
-        let era = self.store.join(id, &self.terms()).await?;
-        if let Err(error) = self.routes.confirm(&*self.store).await {
+        let era = self.store.join(id, &self.own_terms()).await?;
+        if let Err(error) = self.terms.routes.confirm(&*self.store).await {
             // It has forwarded nothing. If this fails too, the others will find out.
             let _ = self.store.leave(id).await;
             return Err(error);
@@ -86,14 +107,14 @@ impl Membership {
         Ok(era)
     }
 
-    /// What this instance puts on record.
-    fn terms(&self) -> Terms {
+    /// The terms that this instance records.
+    fn own_terms(&self) -> Terms {
         Terms {
             renewals: self.lease.next_renewal(),
-            lease: self.term,
-            settle: self.settle,
-            undelivered: self.undelivered,
-            routes: self.routes.digest(),
+            lease: self.terms.term,
+            settle: self.terms.settle,
+            undelivered: self.terms.undelivered,
+            routes: self.terms.routes.digest(),
         }
     }
 
@@ -107,9 +128,9 @@ impl Membership {
                     membership.renewals(hints),
                     membership.upkeep(),
                     membership.sweeps(),
-                    membership.burials(),
+                    membership.reaping(),
                     membership.cutoff(),
-                    membership.news(hints),
+                    membership.notifications(hints),
                     membership.follow(hints),
                     membership.closings(hints),
                     membership.early_closings(hints),
@@ -122,7 +143,7 @@ impl Membership {
     }
 
     async fn renewals(&self, hints: &Hints) {
-        let pause = crate::store::renewal_pause(self.term);
+        let pause = crate::store::renewal_pause(self.terms.term);
         let mut failed = false;
         let mut unfit = false;
         let mut connections = self.store.connections();
@@ -136,7 +157,8 @@ impl Membership {
                     }
                     let now = self.store.connections();
                     if std::mem::replace(&mut connections, now) != now || recovered {
-                        // After a failover this instance's rows may be gone; and one between two rounds fails none.
+                        // After a failover this instance's rows may be gone. No round fails if the
+                        // failover is between two rounds.
                         self.writer.reconcile();
                         self.writer.poll();
                         hints.change_server();
@@ -145,12 +167,13 @@ impl Membership {
                 }
                 Err(error) => {
                     self.detector.interrupted();
-                    self.burials.settled(Vec::new());
-                    self.meters.failed(&error);
-                    // What only an operator can change is said also behind what may pass by itself.
+                    self.reap_queue.settled(Vec::new());
+                    self.metrics.failed(&error);
+                    // Logs an error that only an operator can fix, even after one that may pass by
+                    // itself.
                     let is_unfit = matches!(error, StoreError::Unfit(_));
-                    let news = is_unfit && !std::mem::replace(&mut unfit, true);
-                    if !std::mem::replace(&mut failed, true) || news {
+                    let newly_unfit = is_unfit && !std::mem::replace(&mut unfit, true);
+                    if !std::mem::replace(&mut failed, true) || newly_unfit {
                         tracing::warn!(%error, kind = error.kind(),
                             "the lease could not be renewed; open epochs go on until it ends");
                     }
@@ -160,8 +183,9 @@ impl Membership {
         }
     }
 
-    /// One renewal and one look at the others, each bounded so that the next try comes in time.
-    async fn round(&self) -> Result<(), StoreError> {
+    /// One renewal and one read of the other instances, each bounded so that the next try comes in
+    /// time.
+    pub(super) async fn round(&self) -> Result<(), StoreError> {
         let began = self.lease.clock().now();
         self.renew().await?;
         let me = self.lease.identity().instance;
@@ -173,14 +197,14 @@ impl Membership {
         } else {
             self.bounded(self.store.recorded()).await?
         };
-        self.meters.answered();
+        self.metrics.answered();
         if !self.store.shared() {
             // Only one process can have the file: every other instance is dead.
             for row in rows.iter_mut().filter(|row| row.id != me && !row.dead) {
                 row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
             }
         }
-        self.routes.observe(&me, &rows);
+        self.terms.routes.observe(&me, &rows);
         let read = Read {
             connection: self.store.instances_over(),
             sent,
@@ -191,15 +215,16 @@ impl Membership {
             let found = rows.iter().any(InstanceRow::is_orphan);
             self.detector.sought_orphans(sent, found);
         }
-        if verdict.news {
+        if verdict.changed {
             self.epoch_table.ring_all();
         }
         self.tell_routes(&me, &rows).await;
-        // One at least; then what takes long is left to the next rounds. Each may take half a lease, which is to be
-        // renewed in between.
+        // At least one step. The rest is left to the next rounds: each step may take half a lease,
+        // and the lease must be renewed in between.
         let mut first = true;
-        let mut go_on =
-            || std::mem::take(&mut first) || clock.now().saturating_sub(began) < self.term / 6;
+        let mut go_on = || {
+            std::mem::take(&mut first) || clock.now().saturating_sub(began) < self.terms.term / 6
+        };
         for (id, renewals) in verdict.silent {
             if !go_on() {
                 break;
@@ -212,29 +237,29 @@ impl Membership {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    // As below: what was read of the others still holds.
-                    self.meters.failed(&error);
+                    // The rows of the other instances, which were read before, still hold.
+                    self.metrics.failed(&error);
                     let now = Instant::now();
-                    if let Some(left_out) = self.burials.undeclared.say_of(error.kind(), now) {
+                    if let Some(left_out) = self.reap_queue.undeclared.say_of(error.kind(), now) {
                         tracing::warn!(instance = %id, %error, left_out,
                             "an instance that stopped renewing could not be declared dead yet");
                     }
                 }
             }
         }
-        self.burials.settled(verdict.settled);
+        self.reap_queue.settled(verdict.settled);
         Ok(())
     }
 
-    /// After a reload this instance's row says which route table it serves now.
+    /// After a reload, records which route table this instance serves now.
     async fn tell_routes(&self, me: &InstanceId, rows: &[InstanceRow]) {
-        let digest = self.routes.digest();
+        let digest = self.terms.routes.digest();
         let own = rows.iter().find(|row| row.id == *me);
         if own.is_none_or(|row| row.routes == digest) {
             return;
         }
         if let Err(error) = self.bounded(self.store.set_routes(me, &digest)).await {
-            self.meters.failed(&error);
+            self.metrics.failed(&error);
             tracing::warn!(%error, "the new route table's digest could not be recorded yet");
         }
     }
@@ -247,15 +272,17 @@ impl Membership {
         let renewal = self.store.renew(&identity.instance, number);
         match self.bounded(renewal).await? {
             Renewal::Alive(era) => self.alive(era, sent).await?,
-            Renewal::Unknown if self.cannot_be_buried() => self.record_again(&identity).await?,
+            Renewal::Unknown if self.cannot_be_reaped() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => {
-                let id = InstanceId::from_bits((self.bits)());
+                let id = InstanceId::from_bits((self.terms.random)());
                 // While this instance counted as dead, another table may have come into force.
-                self.bounded(self.routes.confirm(&*self.store)).await?;
+                self.bounded(self.terms.routes.confirm(&*self.store))
+                    .await?;
                 let sent = clock.now();
                 let era = self.bounded(self.enrol(&id)).await?;
-                // Before the new lease runs: under a lease that holds, what the epoch table knows is right.
-                self.epoch_table.retire_before(identity.generation + 1);
+                // Before the new lease begins, because the epoch table must be right under a lease
+                // that holds.
+                self.epoch_table.retire_before(identity.incarnation + 1);
                 self.epoch_table.adopt(era);
                 self.epoch_table.forget();
                 let old = self.lease.rejoined(id.clone(), sent);
@@ -268,30 +295,32 @@ impl Membership {
     }
 
     fn show_remaining(&self) {
-        let left = self.lease.remaining();
-        let left = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
-        self.remaining.set(left);
+        self.metrics.set_lease_remaining(self.lease.remaining());
     }
 
-    /// Nobody buries an instance before its lease has been lapsed for `settle`. To be asked after the answer that says
-    /// what the store knows.
-    fn cannot_be_buried(&self) -> bool {
-        self.lease.lapsed_for().unwrap_or_default() < self.settle
+    /// Whether this instance's epochs are certainly still in the store: others reap them only after
+    /// its lease has been lapsed for `settle`. Call this after the answer that shows what the store
+    /// knows.
+    fn cannot_be_reaped(&self) -> bool {
+        self.lease.lapsed_for().unwrap_or_default() < self.terms.settle
     }
 
-    /// The store has lost this instance's row (a failover to a replica that was behind, an old backup). What this
-    /// instance knows still holds, and is what can tell what else was lost; it goes on under the same id.
+    /// Continues under the same id after the store has lost this instance's row (a failover to a
+    /// replica that was behind, an old backup). This instance's memory still holds, and shows what
+    /// else was lost.
     async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
         let sent = self.lease.clock().now();
         let era = self.bounded(self.enrol(&identity.instance)).await?;
-        if !self.cannot_be_buried() {
-            // It took so long that its epochs may be deleted by now. The next round is to find it dead.
+        if !self.cannot_be_reaped() {
+            // It took so long that its epochs may be deleted by now. The next round will find it
+            // dead.
             self.bounded(self.store.leave(&identity.instance)).await?;
-            return Err(StoreError::Timeout(self.settle));
+            return Err(StoreError::Timeout(self.terms.settle));
         }
         tracing::error!(instance = %identity.instance,
             "the store has lost this instance, which is recorded again; marks may be lost as well");
-        // Their rows may be lost too: no permit from memory any more, but each epoch opened anew.
+        // The rows of its epochs may be lost too. So memory gives no more permits, and each epoch
+        // is opened again.
         self.epoch_table.retire_all();
         self.alive(era, sent).await?;
         self.writer.reconcile();
@@ -299,7 +328,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The same id goes on; the renewal was sent at `sent`.
+    /// Continues under the same id. The renewal was sent at `sent`.
     async fn alive(&self, era: Era, sent: Duration) -> Result<(), StoreError> {
         let lapsed = !self.lease.valid();
         self.lease.renewed(sent);
@@ -310,7 +339,7 @@ impl Membership {
         }
         let known = self.epoch_table.era();
         if era < known {
-            // A failover has lost an override: the next one must not be given the same era.
+            // A failover has lost an override. The next one must not get the same era.
             self.bounded(self.store.raise_era(known)).await?;
         }
         Ok(())
@@ -321,18 +350,19 @@ impl Membership {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         if !self.store.shared() {
-            // Nobody else waits for what an embedded store does. Its own bound keeps a disk that is slow for a while
-            // from being taken for one that is away.
+            // No other instance waits for an embedded store. Its own bound keeps a disk that is
+            // slow for a while from being taken for a missing one.
             return call.await;
         }
-        let limit = (self.term / 2).max(Duration::from_millis(250));
+        let limit = (self.terms.term / 2).max(Duration::from_millis(250));
         tokio::time::timeout(limit, call)
             .await
             .unwrap_or(Err(StoreError::Timeout(limit)))
     }
 
-    /// Cuts exchanges that have run on for too long under a lapsed lease. Woken at the due moment, and often before
-    /// it: this timer's clock stops with a suspended machine, and the lease's does not.
+    /// Cuts exchanges that have run for too long under a lapsed lease. Wakes at the due moment, and
+    /// often before it: this timer's clock stops while the machine is suspended, and the lease's
+    /// does not.
     async fn cutoff(&self) {
         while let Some(due) = self.lease.cut_overdue() {
             self.show_remaining();
@@ -346,7 +376,7 @@ impl Membership {
         loop {
             tick.tick().await;
             for key in self.epoch_table.waiting_for_others() {
-                self.writer.look(key);
+                self.writer.reread(key);
             }
         }
     }

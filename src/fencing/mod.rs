@@ -1,26 +1,30 @@
-//! The middle of the program, behind one face: a token goes in, and a permit or the reason why there
-//! is none comes out.
+//! Decides about tokens: a token goes in, and a permit or a refusal comes out. [`Fencing`] is the
+//! only entrance.
 //!
 //! - [`Fencing::unless_known_stale`] answers from memory alone.
-//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::fencing::barrier) until nothing
-//!   older is in flight, and gives a [`Permit`].
-//! - [`Fencing::raise`] raises the mark, and gives nothing: for observed requests and for operators.
-//! - [`Permit::begin`] marks the moment from which a byte may go upstream, `Sending::settled` the end.
+//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::fencing::barrier)
+//!   until nothing older is in flight, and gives a [`Permit`].
+//! - [`Fencing::raise`] raises the mark and gives no permit, for observed requests and for
+//!   operators.
+//! - [`Permit::begin`] marks the moment from which a byte may go upstream, `Sending::settled` the
+//!   end.
+//! - Operators list, view, advance, override and resolve: see [`operators`].
 //!
-//! [`Fencing::start`] assembles what stands behind it: the epochs in memory ([`EpochTable`]), the
-//! group-commit writer ([`Writer`]), the lease, and what is known of other instances ([`FailureDetector`]). Its
-//! tasks are the [`Background`]'s.
+//! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`]), the
+//! group-commit writer ([`Writer`]), the lease, and the view of other instances
+//! ([`FailureDetector`]). The [`Background`] owns their tasks.
 
 mod background;
 pub mod barrier;
-#[cfg(test)]
-pub(crate) mod double;
 pub mod epochs;
 pub mod failure_detector;
 pub mod growth;
 pub mod lease;
 pub mod membership;
+pub mod operators;
 mod refused;
+#[cfg(test)]
+pub(crate) mod tests;
 pub mod writer;
 
 use std::sync::Arc;
@@ -34,22 +38,20 @@ pub use self::refused::{Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::fencing::barrier::{Barrier, Permit};
-use crate::fencing::epochs::{EpochTable, Look, RequestLimits};
+use crate::fencing::epochs::{EpochTable, Recalled, RequestLimits};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::{Growth, Rates};
 use crate::fencing::lease::Lease;
-use crate::fencing::writer::{
-    Answer, Caller, Meters, Want, Writer, WriterError, WriterHandle, WriterSetup,
-};
+use crate::fencing::writer::{Caller, Want, Writer, WriterError, WriterHandle, WriterSetup};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
 use crate::routing::{ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
 
-/// How often an epoch may close between the store's answer and the barrier before a request is sent
-/// back to its caller.
-const MOST_ROUNDS: usize = 8;
+/// How often an epoch may close between the store's answer and the barrier before the request is
+/// refused.
+const MAX_ROUNDS: usize = 8;
 
 /// The arguments of [`Fencing::start`].
 pub struct FencingSetup<'a> {
@@ -63,23 +65,37 @@ pub struct FencingSetup<'a> {
 
 /// Decides about tokens. One for each process.
 pub struct Fencing {
-    pub(crate) store: Arc<dyn MarkStore>,
-    pub(crate) epoch_table: Arc<EpochTable>,
-    pub(crate) writer: WriterHandle,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) detector: Arc<FailureDetector>,
-    pub(crate) barrier: Barrier,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) meters: Meters,
-    pub(crate) growth: Arc<Growth>,
+    store: Arc<dyn MarkStore>,
+    epoch_table: Arc<EpochTable>,
+    writer: WriterHandle,
+    lease: Arc<Lease>,
+    detector: Arc<FailureDetector>,
+    barrier: Barrier,
+    metrics: Arc<Metrics>,
+    growth: Arc<Growth>,
     /// How long the store may take over an answer.
-    pub(crate) timeout: Duration,
+    timeout: Duration,
 }
 
-/// A permit, and how it was come by.
+/// The parts that [`Fencing::assemble`] needs.
+struct FencingParts {
+    store: Arc<dyn MarkStore>,
+    metrics: Arc<Metrics>,
+    clock: BootClock,
+    instance: InstanceId,
+    /// The lease's term; `None`: it never ends by itself.
+    term: Option<Duration>,
+    reckoning: Reckoning,
+    settle: Duration,
+    cached_marks: usize,
+    rates: Rates,
+    room: RequestLimits,
+    timeout: Duration,
+}
+
+/// A permit, and whether its request raised the mark.
 pub struct Admitted {
     pub permit: Permit,
-    /// The token raised the mark.
     pub advanced: bool,
 }
 
@@ -94,52 +110,71 @@ impl Fencing {
             routes,
             random,
         } = setup;
-        let handles = metrics.store_handles();
-        let growth = Arc::new(Growth::new(rates(settings)));
-        let meters = Meters {
-            new_resources: handles.new_resources,
-            batch_size: handles.batch_size,
-            commit_seconds: handles.commit_seconds,
-            errors: handles.errors,
-            regressions: handles.regressions,
-            up: handles.up,
-            trouble: Arc::default(),
-        };
-        let reckoning = reckoning(&*store, settings);
-        let instance = InstanceId::from_bits(random());
-        let lease = Lease::new(BootClock::boottime(), Some(settings.store.lease), instance);
-        let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
+        let (fencing, task) = Self::assemble(FencingParts {
+            clock: BootClock::boottime(),
+            instance: InstanceId::from_bits(random()),
+            term: Some(settings.store.lease),
+            reckoning: reckoning(&*store, settings),
+            settle: settings.barrier.settle,
+            cached_marks: settings.store.cached_marks,
+            rates: rates(settings),
+            room: RequestLimits {
+                queue: settings.barrier.queue,
+                share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
+                waiting: settings.limits.waiting(),
+            },
+            timeout: settings.store.timeout,
+            store,
+            metrics,
+        });
+        let writer = tokio::spawn(task.run());
+        let background = Background::new(&fencing, writer, settings, routes, random);
+        (fencing, background)
+    }
+
+    /// The parts, and the writer's task, which does not run yet.
+    fn assemble(parts: FencingParts) -> (Arc<Self>, Writer) {
+        let FencingParts {
+            store,
+            metrics,
+            clock,
+            instance,
+            term,
+            reckoning,
+            settle,
+            cached_marks,
+            rates,
+            room,
+            timeout,
+        } = parts;
+        let growth = Arc::new(Growth::new(rates));
+        let lease = Lease::new(clock, term, instance).cutting_after(reckoning.cutoff());
+        let lease = Arc::new(lease);
         let detector = Arc::new(FailureDetector::new(reckoning));
         let (drained_tx, drained) = mpsc::unbounded_channel();
         let epoch_table = Arc::new(EpochTable::new(
-            settings.store.cached_marks,
-            settings.barrier.settle,
+            cached_marks,
+            settle,
             reckoning.after_loss(),
             drained_tx,
-            handles.open_epochs,
-            handles.unknown_outcomes,
+            Arc::clone(metrics.store()),
         ));
         let (task, writer) = Writer::new(WriterSetup {
             store: Arc::clone(&store),
             epoch_table: Arc::clone(&epoch_table),
             lease: Arc::clone(&lease),
             detector: Arc::clone(&detector),
-            meters: meters.clone(),
+            metrics: Arc::clone(metrics.store()),
             growth: Arc::clone(&growth),
             drained,
         });
-        let room = RequestLimits {
-            queue: settings.barrier.queue,
-            share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
-            waiting: settings.limits.waiting(),
-        };
         let barrier = Barrier::new(
             Arc::clone(&epoch_table),
             Arc::clone(&lease),
             Arc::clone(&detector),
             room,
         );
-        let fencing = Arc::new(Self {
+        let fencing = Self {
             store,
             epoch_table,
             writer,
@@ -147,18 +182,10 @@ impl Fencing {
             detector,
             barrier,
             metrics,
-            meters,
             growth,
-            timeout: settings.store.timeout,
-        });
-        let background = Background::new(
-            &fencing,
-            tokio::spawn(task.run()),
-            settings,
-            handles.lease_remaining,
-            (routes, random),
-        );
-        (fencing, background)
+            timeout,
+        };
+        (Arc::new(fencing), task)
     }
 
     /// Answers from memory alone.
@@ -167,20 +194,25 @@ impl Fencing {
     ///
     /// A mark above the token is known.
     pub fn unless_known_stale(&self, key: &ResourceKey, token: Token) -> Result<(), Refused> {
-        match self.epoch_table.look(key, token, self.lease.generation()) {
-            Look::Stale(mark) => {
-                self.metrics.check(CheckResult::Stale, Duration::ZERO);
-                Err(Refused::stale(mark, DecidedBy::Memory))
+        match self.recall(key, token) {
+            Err(stale @ Refused::Stale { .. }) => {
+                self.metrics.check(CheckResult::StaleToken, Duration::ZERO);
+                Err(stale)
             }
-            Look::Open | Look::Ask | Look::Barred(_) => Ok(()),
+            Ok(_) | Err(_) => Ok(()),
         }
+    }
+
+    fn recall(&self, key: &ResourceKey, token: Token) -> Result<Recalled, Refused> {
+        self.epoch_table
+            .recall(key, token, self.lease.incarnation())
     }
 
     /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight.
     ///
     /// # Errors
     ///
-    /// Nothing may be sent, and nothing was. The mark may have risen all the same.
+    /// Nothing was sent, and nothing may be sent. The mark may have risen nevertheless.
     pub async fn admit(
         &self,
         caller: Caller,
@@ -190,23 +222,21 @@ impl Fencing {
     ) -> Result<Admitted, Refused> {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             advanced |= self.check(caller, key, token).await?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline).await;
             route.barrier_wait(began.elapsed());
-            return match entered {
-                Ok(permit) => Ok(Admitted { permit, advanced }),
-                // Closed in between: ask again.
-                Err(barrier::BarrierRefusal::NotOpen) => continue,
-                Err(refusal) => Err(self.noted(refusal.into())),
-            };
+            // `None`: closed in between.
+            if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
+                return Ok(Admitted { permit, advanced });
+            }
         }
         Err(Refused::unavailable(Undecided::ClosedAgain))
     }
 
-    /// Raises the mark to the token, and opens nothing. `caller`: whose bounds hold; an operator has
-    /// none. Returns whether this has raised it.
+    /// Raises the mark to the token, and opens nothing. `caller`: whose bounds hold; an operator
+    /// has none. Returns whether this has raised it.
     ///
     /// # Errors
     ///
@@ -217,15 +247,15 @@ impl Fencing {
         key: &ResourceKey,
         token: Token,
     ) -> Result<bool, Refused> {
-        match self.ask(caller, key, token, Want::Raise).await? {
+        match self.append(caller, key, token, Want::Raise).await {
             // Spent or not, the mark is the token.
-            Answer::Spent => Ok(false),
-            answer => Refused::unless_granted(answer).map_err(|refused| self.noted(refused)),
+            Err(Refused::Spent) => Ok(false),
+            raised => raised.map_err(|refused| self.noted(refused)),
         }
     }
 
-    /// Whether the token may go on to the barrier: its epoch is open here, from memory if it can be told
-    /// from there. Returns whether this request raised the mark.
+    /// Lets the token go on to the barrier once its epoch is open here, from memory if memory knows
+    /// it. Returns whether this request raised the mark.
     async fn check(
         &self,
         caller: Caller,
@@ -233,30 +263,30 @@ impl Fencing {
         token: Token,
     ) -> Result<bool, Refused> {
         let began = Instant::now();
-        let checked = match self.epoch_table.look(key, token, self.lease.generation()) {
-            Look::Stale(mark) => Err(Refused::stale(mark, DecidedBy::Memory)),
-            Look::Open => Ok(false),
-            Look::Barred(left) => Err(Refused::repairing(left)),
-            Look::Ask if !self.lease.valid() => Err(Refused::unavailable(Undecided::Lapsed)),
-            Look::Ask => match self.ask(Some(caller), key, token, Want::Open).await {
-                Ok(answer) => {
-                    Refused::unless_granted(answer).map_err(|refused| self.noted(refused))
-                }
-                Err(error) => Err(error.into()),
-            },
+        let checked = match self.recall(key, token) {
+            Err(refused) => Err(refused),
+            Ok(Recalled::Open) => Ok(false),
+            Ok(Recalled::AskStore) if !self.lease.valid() => {
+                Err(Refused::unavailable(Undecided::Lapsed))
+            }
+            Ok(Recalled::AskStore) => {
+                let appended = self.append(Some(caller), key, token, Want::Open).await;
+                appended.map_err(|refused| self.noted(refused))
+            }
         };
         let result = match &checked {
             Ok(true) => CheckResult::Advanced,
             Ok(false) => CheckResult::Current,
-            Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::Stale,
-            Err(Refused::Implausible { .. } | Refused::TooManyNew(_)) => CheckResult::Refused,
-            Err(_) => CheckResult::Unavailable,
+            Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
+            Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
+            Err(Refused::TooManyNew(_)) => CheckResult::Overloaded,
+            Err(_) => CheckResult::StoreUnavailable,
         };
         self.metrics.check(result, began.elapsed());
         checked
     }
 
-    /// Counts the limit that a refusal is by, if it is by one.
+    /// Counts the limit that a refusal has met, if it has met one.
     fn noted(&self, refused: Refused) -> Refused {
         let limit = match &refused {
             Refused::TooManyNew(growth::Full::All) => Some(Limit::NewResources),
@@ -271,31 +301,33 @@ impl Fencing {
         refused
     }
 
-    /// One question to the writer, within the store's timeout.
-    async fn ask(
+    /// One request to the writer, within the store's timeout. Returns whether it raised the mark.
+    async fn append(
         &self,
         caller: Option<Caller>,
         key: &ResourceKey,
         token: Token,
         want: Want,
-    ) -> Result<Answer, WriterError> {
+    ) -> Result<bool, Refused> {
         if !self.lease.begun() {
             // The schema, the era and the key templates have not been looked at yet.
-            return Err(WriterError {
+            return Err(Refused::from(WriterError {
                 kind: "connection",
                 message: "the store has not been reached since the start".into(),
-            });
+            }));
         }
         let late = || WriterError {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),
         };
-        tokio::time::timeout(self.timeout, self.writer.ask_for(caller, key, token, want))
+        let appended = self.writer.append_for(caller, key, token, want);
+        tokio::time::timeout(self.timeout, appended)
             .await
-            .unwrap_or_else(|_| Err(late()))
+            .unwrap_or_else(|_| Err(late().into()))
     }
 
-    /// Spends the permit's token (`reuse: once`) under `name`. Where nobody knows, it counts as spent.
+    /// Spends the permit's token (`reuse: once`) under `name`. A token whose fate is unknown counts
+    /// as spent.
     ///
     /// # Errors
     ///
@@ -303,8 +335,8 @@ impl Fencing {
     pub async fn spend(&self, permit: &Permit, name: &str) -> Result<(), Refused> {
         let (key, token) = (permit.key(), permit.token());
         // The token is the mark already: no bounds are left to look at.
-        let answer = self.ask(None, key, token, Want::Spend(name.to_owned()));
-        Refused::unless_granted(answer.await?).map(|_| ())
+        let spent = self.append(None, key, token, Want::Spend(name.to_owned()));
+        spent.await.map(drop)
     }
 
     /// Gives a spent token back whose request was not sent. `false`: it counts as spent.
@@ -315,14 +347,14 @@ impl Fencing {
             .unwrap_or(false)
     }
 
-    /// Why a permit is worth nothing any more, before it has begun: a newer token is known.
+    /// Why a permit that has not begun is of no use any more: a newer token is known.
     #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
-        match self.epoch_table.look(key, token, self.lease.generation()) {
-            Look::Stale(mark) => Refused::stale(mark, DecidedBy::Barrier),
-            Look::Barred(left) => Refused::repairing(left),
+        match self.recall(key, token) {
+            Err(Refused::Stale { mark, .. }) => Refused::stale(mark, DecidedBy::Barrier),
+            Err(refused) => refused,
             // An operator's override, say.
-            Look::Open | Look::Ask => Refused::unavailable(Undecided::ClosedUnsent),
+            Ok(_) => Refused::unavailable(Undecided::ClosedUnsent),
         }
     }
 
@@ -346,7 +378,7 @@ impl Fencing {
     /// Whether the store has answered last, and why not.
     #[must_use]
     pub fn store_status(&self) -> (bool, Option<Arc<str>>) {
-        (self.meters.up.get() == 1, self.meters.trouble.why())
+        self.metrics.store().status()
     }
 
     /// Takes over how many resources may be new.
@@ -356,7 +388,8 @@ impl Fencing {
 
     /// Sets the gauges that are only true at the moment of asking. Does not block.
     pub fn refresh_gauges(&self) {
-        self.metrics.set_lease_remaining(self.lease.remaining());
+        let remaining = self.lease.remaining();
+        self.metrics.store().set_lease_remaining(remaining);
         if let Some(marks) = self.store.counted() {
             self.metrics.set_marks(marks);
         }

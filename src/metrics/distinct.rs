@@ -1,8 +1,8 @@
 //! How many distinct resources were refused in the last 5 minutes: exact up to 1,000, and 1,000
 //! beyond.
 //!
-//! A set of all refused keys would grow with whatever a client sends. This one has a bound: when it
-//! is full, a new key takes the place of the one refused longest ago. So it never counts too many.
+//! A set of all refused keys would grow with everything that clients send. This one is bounded:
+//! when it is full, a new key replaces the one refused longest ago. So it never counts too many.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroUsize;
@@ -36,7 +36,7 @@ impl Default for RecentDistinct {
 }
 
 impl RecentDistinct {
-    /// Notes a key at a time.
+    /// Records a key, refused at this time.
     pub fn record(&self, key: &str, now: Instant) {
         let hash = self.hasher.hash_one(key);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Every metric the program has. A field's doc comment *is* its help text: the macro below hands the
-//! one text to both, so that they cannot differ.
+//! Every metric the program has. A field's doc comment *is* its help text: the macro below hands
+//! the one text to both, so that they cannot differ.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -7,12 +7,12 @@ use prometheus::{
     IntGaugeVec, Opts, Registry,
 };
 
-/// Seconds, from what memory answers in to what a timeout ends.
+/// Seconds, from an answer out of memory to a timeout.
 const SECONDS: &[f64] = &[
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0, 30.0,
 ];
-/// Seconds that a wait or an upstream takes; finer ones would be noise.
+/// Seconds of a wait or an upstream; finer buckets would be noise.
 const COARSE_SECONDS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 ];
@@ -48,18 +48,19 @@ macro_rules! families {
 }
 
 families! {
-    /// Requests, each counted once, by the last thing that became of it.
+    /// Requests, each counted once, by its last outcome.
     requests: IntCounterVec = counters("fencepost_requests_total", &["route", "outcome"]);
-    /// Requests refused because their token is stale, by what knew it: a mark in memory, the store, or
-    /// a newer token that came while the request waited at the barrier.
+    /// Requests refused because their token is stale, by what decided: a mark in memory, the store,
+    /// or a newer token that came while the request waited at the barrier.
     stale_rejections: IntCounterVec =
         counters("fencepost_stale_rejections_total", &["route", "decided_by"]);
-    /// How far below the mark refused tokens were: mark minus token; 0 is a token already spent.
+    /// How far below the mark refused tokens were: mark minus token; 0 is a spent token.
     stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
     /// Distinct resources that had a stale request refused in the last 5 minutes. 1,000 means 1,000
     /// or more.
     stale_resources: IntGauge = gauge("fencepost_stale_resources");
-    /// Seconds that checking a token against the marks took, with the store's share and without the wait at the barrier.
+    /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
+    /// but not the wait at the barrier.
     check_seconds: HistogramVec = histograms("fencepost_check_seconds", SECONDS, &["result"]);
     /// Resources in one transaction of the store.
     store_batch_size: Histogram = histogram("fencepost_store_batch_size", BATCH);
@@ -72,55 +73,63 @@ families! {
     /// Seconds that requests waited for older ones of their resource.
     barrier_wait_seconds: HistogramVec =
         histograms("fencepost_barrier_wait_seconds", COARSE_SECONDS, &["route"]);
-    /// Requests that hold a permit and whose exchange with the upstream runs.
+    /// Requests that hold a permit and whose exchange with the upstream is running.
     in_flight: IntGaugeVec = gauges("fencepost_upstream_in_flight", &["route"]);
-    /// Requests that were sent, got no whole answer, and are counted as in flight until they settle or are resolved.
+    /// Requests that were sent, got no whole answer, and are counted as in flight until they settle
+    /// or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
-    /// Marks of the namespace: as of now in a file; in Postgres as last counted, which takes a minute for each 100000.
+    /// Marks of the namespace: current in a file; in Postgres as last counted, which takes a minute
+    /// per 100000.
     marks: IntGauge = gauge("fencepost_marks");
     /// Resources that got their first mark through this instance. A mark is kept for ever.
     new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
-    /// Seconds from sending a request upstream to the head of its response, by the class of the status code.
+    /// Seconds from sending a request upstream to the head of its response, by the class of the
+    /// status code.
     upstream_header_seconds: HistogramVec =
         histograms("fencepost_upstream_header_seconds", COARSE_SECONDS, &["route", "code"]);
-    /// Seconds from sending a request upstream to the end of its response, by the class of the status code. A client
-    /// that reads slowly, and an opened tunnel, take their time here.
+    /// Seconds from sending a request upstream to the end of its response, by the class of the
+    /// status code. A client that reads slowly, and an opened tunnel, take their time here.
     upstream_response_seconds: HistogramVec =
         histograms("fencepost_upstream_response_seconds", COARSE_SECONDS, &["route", "code"]);
     /// Requests forwarded without an idempotency key because none could be made for them.
     idempotency_keyless: IntCounterVec =
         counters("fencepost_idempotency_keyless_total", &["route"]);
-    /// Marks that the store was found to have lost: it answered with less than this instance knew to be durable.
+    /// Marks that the store has lost: it answered with a lower mark than this instance knew to be
+    /// durable.
     mark_regressions: IntCounter = counter("fencepost_mark_regressions_total");
     /// Marks that operators lowered through this instance.
     overrides: IntCounter = counter("fencepost_overrides_total");
     /// 1 for the mode that a route is in, 0 for the others.
     route_mode: IntGaugeVec = gauges("fencepost_route_mode", &["route", "mode"]);
-    /// Live instances of the namespace whose route table is another one than this instance's.
+    /// Live instances of the namespace whose route table differs from this instance's.
     route_table_mismatch: IntGauge = gauge("fencepost_route_table_mismatch");
-    /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing else.
+    /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing
+    /// else.
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
-    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a drain.
+    /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a
+    /// drain.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
-    /// Times that a limit was reached, by limit: what was over it was refused, closed or made to wait.
+    /// Times that a limit was reached, by limit: a request or connection was refused, closed or
+    /// made to wait.
     limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
-    /// Lines of the log that standard error did not take in time.
+    /// Log lines that were dropped because standard error was too slow.
     log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
     connections: IntGauge = gauge("fencepost_connections");
-    /// Requests in flight, from their head to the end of their response; `limits.in_flight` bounds them.
+    /// Requests in flight, from their head to the end of their response; `limits.in_flight` bounds
+    /// them.
     requests_in_flight: IntGauge = gauge("fencepost_requests_in_flight");
-    /// Open HTTP/2 connections to the upstream; 0 where it speaks HTTP/1.
+    /// Open HTTP/2 connections to the upstream; 0 if it speaks HTTP/1.
     upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
-    /// Requests that the admin port refused, and connections of it that were closed, by reason.
+    /// Requests that the admin port refused, and admin connections that it closed, by reason.
     admin_refused: IntCounterVec = counters("fencepost_admin_refused_total", &["reason"]);
-    /// TLS handshakes with clients that failed, by reason.
+    /// Failed TLS handshakes with clients, by reason.
     tls_handshake_errors: IntCounterVec =
         counters("fencepost_tls_handshake_errors_total", &["reason"]);
-    /// When a certificate that is shown to clients (listener), on the admin port or to the upstream ends, the first of its
-    /// chain, in seconds since 1970; +Inf where none is configured.
+    /// When a certificate expires, in seconds since 1970: that for clients (listener), for the
+    /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: GaugeVec =
         float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
     /// 1, with the version in the label.

@@ -1,5 +1,5 @@
-//! The words that stand in labels: every value a label can have is a variant here, so that no
-//! resource key, token or path can get into one.
+//! The values of labels. Each is a variant here, so that no resource key, token or path can get
+//! into a label.
 
 /// Declares a label's values: the enum, its words in kebab case, and the list of them all.
 macro_rules! label {
@@ -32,7 +32,7 @@ macro_rules! label {
 }
 
 label! {
-    /// A limit that was reached: what was over it was refused, closed or made to wait.
+    /// A limit that was reached: a request or connection was refused, closed or made to wait.
     Limit {
         /// `limits.header_bytes`.
         HeaderBytes = "header-bytes",
@@ -72,7 +72,7 @@ label! {
         BodyProgress = "body-progress",
         /// `limits.body_rate`.
         BodyRate = "body-rate",
-        /// A request made room whose client was behind with its body.
+        /// A request was ended to make room, because its client was behind with its body.
         SlowClients = "slow-clients",
         /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
         StreamResets = "stream-resets",
@@ -90,10 +90,10 @@ label! {
 }
 
 label! {
-    /// What became of a request. One request counts once, by the *last* thing that became of it: a
-    /// request that was admitted (advanced) and whose exchange broke counts as
-    /// [`Self::OutcomeUnknown`] and not as advanced; one that was admitted and superseded while it
-    /// waited counts as [`Self::StaleToken`].
+    /// The outcome of a request. One request counts once, by its *last* outcome: a request that was
+    /// admitted (advanced) and whose exchange broke counts as [`Self::OutcomeUnknown`] and not as
+    /// advanced; one that was admitted and superseded while it waited counts as
+    /// [`Self::StaleToken`].
     ///
     /// The words of the refusals are those of the problem types and of `X-Fencing-Outcome`.
     Outcome {
@@ -133,12 +133,12 @@ label! {
         OlderInFlight = "older-in-flight",
         /// Not forwarded: the upstream refused the connection.
         UpstreamUnreachable = "upstream-unreachable",
-        /// Refused: the client's certificate has no name that the route lets in.
+        /// Refused: the client's certificate has no name that the route allows.
         ClientRefused = "client-refused",
         /// Refused: a claim without the token of `claim.token_file`.
         Unauthorized = "unauthorized",
-        /// Forwarded, and no whole answer came back (broken, or too slow), or one that leaves open
-        /// what became of it.
+        /// Forwarded, and no whole answer came back (broken, or too slow), or one that does not
+        /// tell whether the request took effect.
         OutcomeUnknown = "outcome-unknown",
         /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
@@ -174,8 +174,8 @@ label! {
 }
 
 impl Outcome {
-    /// What a would-be refusal is counted as in observe mode; everything that observe mode does not
-    /// let pass, or would not refuse, stays what it is.
+    /// The outcome of a would-be refusal in observe mode. An outcome that observe mode refuses too,
+    /// or that is no refusal, stays the same.
     #[must_use]
     pub const fn observed(self) -> Self {
         match self {
@@ -195,7 +195,7 @@ impl Outcome {
 }
 
 label! {
-    /// What knew that a token is stale.
+    /// The place that decided that a token is stale.
     DecidedBy {
         /// A mark that this instance had seen before: no trip to the store.
         Memory = "memory",
@@ -209,37 +209,39 @@ label! {
 label! {
     /// Why the admin port refused a request, or closed a connection.
     AdminRefusal {
-        /// The connection made room for a newer one: its client had as many as it may have, or the port.
+        /// The connection was closed for a newer one: its client, or the port, had the most
+        /// allowed.
         Connections = "connections",
-        /// As many requests of this kind, or of this client, as there is room for were under way.
+        /// Too many requests of this kind, or of this client, were in progress.
         Overloaded = "overloaded",
-        /// The client did not take its answer; the connection was reset.
+        /// The client did not read its answer; the connection was reset.
         WriteTimeout = "write-timeout",
         /// A read without a token, for a host by another name (DNS rebinding).
         UnknownHost = "unknown-host",
-        /// The bearer token is not the right one.
+        /// The bearer token is wrong.
         WrongToken = "wrong-token",
     }
 }
 
 label! {
-    /// Why a TLS handshake with a client did not come to its end.
+    /// Why a TLS handshake with a client failed.
     HandshakeError {
-        /// The client showed no certificate where it has to, or one that does not verify.
+        /// The client sent no certificate although one is required, or one that does not verify.
         ClientCertificate = "client-certificate",
-        /// The client broke it off with an alert: mostly it does not trust the listener's certificate.
+        /// The client broke it off with an alert: mostly it does not trust the listener's
+        /// certificate.
         RefusedByClient = "refused-by-client",
         /// It took longer than `limits.head_timeout`.
         Timeout = "timeout",
         /// The client closed the connection, as probes of a port do.
         Closed = "closed",
-        /// What came is no TLS (plain HTTP, say), or nothing that both sides support.
+        /// The bytes were not TLS (plain HTTP, say), or the two sides support nothing in common.
         Protocol = "protocol",
     }
 }
 
 label! {
-    /// A certificate that the program shows.
+    /// A certificate that the program presents.
     Certificate {
         /// To clients of the data port: `tls.cert_file`.
         Listener = "listener",
@@ -251,18 +253,20 @@ label! {
 }
 
 label! {
-    /// How a check of a token against the marks ended.
+    /// How a check of a token against the marks ended, in the words of [`Outcome`].
     CheckResult {
         /// The token raised the mark.
         Advanced = "advanced",
         /// The token was the mark.
         Current = "current",
-        /// The token was stale.
-        Stale = "stale",
-        /// The token was not believed, or there was no room for another resource.
-        Refused = "refused",
+        /// The token was below the mark, or spent.
+        StaleToken = "stale-token",
+        /// The token was farther past the mark than the route believes.
+        ImplausibleToken = "implausible-token",
+        /// The resource had no mark, and there was no room for another one.
+        Overloaded = "overloaded",
         /// No answer: the store failed, or took too long.
-        Unavailable = "unavailable",
+        StoreUnavailable = "store-unavailable",
     }
 }
 
@@ -316,6 +320,14 @@ mod tests {
                 word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
                 "{word}"
             );
+        }
+    }
+
+    #[test]
+    fn a_check_ends_in_the_words_of_the_outcomes() {
+        for check in CheckResult::ALL {
+            let mut words = Outcome::ALL.iter().map(|outcome| outcome.as_str());
+            assert!(words.any(|word| word == check.as_str()), "{check}");
         }
     }
 

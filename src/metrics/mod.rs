@@ -1,24 +1,25 @@
 //! The metrics. One struct with a registry of its own (no globals), so that two proxies in one test
 //! process do not share numbers.
 //!
-//! Never a resource key, a token or a raw path in a label: label values are routes from the
+//! No label has a resource key, a token or a raw path: label values are routes from the
 //! configuration and the words of [`labels`]. Every series exists at 0 from the start, so that a
 //! rate over the first event is right and an alert on it can be written before it happens.
 //!
-//! The request path asks once per request for its route's [`RouteMetrics`] (or keeps it with the
-//! route), and after that touches atomics only.
+//! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
+//! that touches atomics only.
 
 mod distinct;
 mod families;
 mod labels;
 mod process;
 mod route;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, TextEncoder};
+use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 use self::distinct::RecentDistinct;
 use self::families::Families;
@@ -26,6 +27,7 @@ pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
+pub use self::store::StoreMetrics;
 use crate::config::settings::Mode;
 use crate::routing::ResourceKey;
 
@@ -34,23 +36,12 @@ pub const CLAIM: &str = "claim";
 /// The `route` label of requests that no route matches.
 pub const UNMATCHED: &str = "unmatched";
 
-/// The values of the `kind` label of `fencepost_store_errors_total`: those of `StoreError::KINDS`
-/// (a test compares them), written here because this module comes before `marks`.
-const STORE_ERROR_KINDS: [&str; 6] = [
-    "timeout",
-    "lock-timeout",
-    "connection",
-    "statement",
-    "warned",
-    "unfit",
-];
-
 /// Everything the program counts and measures.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     families: Families,
-    /// By label. Held for a look or a reload's insertions; never across an await.
+    /// By label. Held for a lookup or a reload's insertions; never across an await.
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
     /// In the order of [`CheckResult::ALL`].
@@ -58,23 +49,7 @@ pub struct Metrics {
     /// In the order of [`Limit::ALL`].
     limits: Vec<IntCounter>,
     stale_resources: RecentDistinct,
-}
-
-/// The series that the store's side keeps, whatever it is made of.
-#[derive(Clone, Debug)]
-pub struct StoreHandles {
-    pub new_resources: IntCounter,
-    pub batch_size: Histogram,
-    pub commit_seconds: Histogram,
-    /// By kind of error.
-    pub errors: IntCounterVec,
-    /// 1 while the store answers.
-    pub up: IntGauge,
-    pub regressions: IntCounter,
-    pub open_epochs: IntGauge,
-    pub unknown_outcomes: IntGauge,
-    pub lease_remaining: Gauge,
-    pub route_table_mismatch: IntGauge,
+    store: Arc<StoreMetrics>,
 }
 
 impl Metrics {
@@ -84,9 +59,6 @@ impl Metrics {
         let registry = Registry::new();
         let families = Families::register(&registry);
         process::register(&registry);
-        for kind in STORE_ERROR_KINDS {
-            families.store_errors.with_label_values(&[kind]);
-        }
         families
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
@@ -105,7 +77,7 @@ impl Metrics {
                 .with_label_values(&[certificate.as_str()])
                 .set(f64::INFINITY);
         }
-        // Nothing runs on a configuration that was not read.
+        // The program only starts on a configuration that was read.
         families.config_reload_ok.set(1);
         let checks = CheckResult::ALL
             .iter()
@@ -123,6 +95,7 @@ impl Metrics {
         ]);
         let metrics = Self {
             registry,
+            store: Arc::new(StoreMetrics::new(&families)),
             families,
             routes: RwLock::new(by_label),
             unmatched,
@@ -134,9 +107,9 @@ impl Metrics {
         metrics
     }
 
-    /// Takes over the routes of a new configuration: new ones start at 0, `fencepost_route_mode` says
-    /// the new modes. Routes that are gone keep their counters (requests of theirs may still be in
-    /// flight) and lose their mode.
+    /// Takes over the routes of a new configuration: new ones start at 0, and
+    /// `fencepost_route_mode` has the new modes. Removed routes keep their counters, since their
+    /// requests may still be in flight, and lose their mode.
     pub fn set_routes(&self, routes: &[(String, Mode)]) {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         self.families.route_mode.reset();
@@ -156,8 +129,8 @@ impl Metrics {
         }
     }
 
-    /// The handles of a route, to be kept with it. A label that no configuration named gets those of
-    /// [`UNMATCHED`], so that no text from outside can make a series.
+    /// The handles of a route, to be kept with it. A label that is not in the configuration gets
+    /// those of [`UNMATCHED`], so that no text from outside can make a series.
     #[must_use]
     pub fn route(&self, label: &str) -> Arc<RouteMetrics> {
         let by_label = self.routes.read().unwrap_or_else(PoisonError::into_inner);
@@ -209,9 +182,9 @@ impl Metrics {
         self.families.connections.clone()
     }
 
-    /// The requests that have a place (`limits.in_flight`).
+    /// The requests in flight, which `limits.in_flight` bounds.
     #[must_use]
-    pub fn places(&self) -> IntGauge {
+    pub fn requests_in_flight(&self) -> IntGauge {
         self.families.requests_in_flight.clone()
     }
 
@@ -226,21 +199,10 @@ impl Metrics {
         self.stale_resources.record(resource.as_str(), now);
     }
 
-    /// The series that the store's side keeps.
+    /// The series that the fencing updates.
     #[must_use]
-    pub fn store_handles(&self) -> StoreHandles {
-        StoreHandles {
-            new_resources: self.families.new_resources.clone(),
-            batch_size: self.families.store_batch_size.clone(),
-            commit_seconds: self.families.store_commit_seconds.clone(),
-            errors: self.families.store_errors.clone(),
-            up: self.families.store_up.clone(),
-            regressions: self.families.mark_regressions.clone(),
-            open_epochs: self.families.open_epochs.clone(),
-            unknown_outcomes: self.families.unknown_outcomes.clone(),
-            lease_remaining: self.families.lease_remaining_seconds.clone(),
-            route_table_mismatch: self.families.route_table_mismatch.clone(),
-        }
+    pub fn store(&self) -> &Arc<StoreMetrics> {
+        &self.store
     }
 
     /// An operator lowered a mark.
@@ -248,7 +210,7 @@ impl Metrics {
         self.families.overrides.inc();
     }
 
-    /// The configuration was read again, well or not.
+    /// The configuration was read again, with success or not.
     pub fn set_config_reload_ok(&self, ok: bool) {
         self.families.config_reload_ok.set(i64::from(ok));
     }
@@ -264,12 +226,6 @@ impl Metrics {
         self.families
             .marks
             .set(i64::try_from(marks).unwrap_or(i64::MAX));
-    }
-
-    /// What is left of the lease; `None`: there is nothing to renew any more.
-    pub fn set_lease_remaining(&self, left: Option<Duration>) {
-        let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
-        self.families.lease_remaining_seconds.set(seconds);
     }
 
     /// Everything, in Prometheus's text format 0.0.4, as of a time.

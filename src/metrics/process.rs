@@ -1,5 +1,5 @@
-//! The process itself, under the names that dashboards know (`process_…`), read from `/proc` when
-//! asked. The prometheus crate's own collector would bring a second version of rustix along for it.
+//! Metrics of the process, under the common names (`process_…`), read from `/proc` at each scrape.
+//! The prometheus crate's own collector would add a second version of rustix.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
@@ -30,7 +30,7 @@ impl Process {
             "process_start_time_seconds",
             "When the process started, in seconds since 1970.",
         );
-        // The registry is made as the process starts, and once.
+        // The registry is created once, when the process starts.
         start_time.set(seconds(clock_gettime(ClockId::Realtime)));
         Self {
             cpu_seconds: Counter::new(
@@ -60,7 +60,7 @@ impl Process {
         ]
     }
 
-    /// Reads what can be read; a value that cannot keeps what it was.
+    /// Reads the values; one that cannot be read stays as it was.
     fn refresh(&self) {
         let cpu = seconds(clock_gettime(ClockId::ProcessCPUTime));
         self.cpu_seconds
@@ -74,7 +74,7 @@ impl Process {
             }
         }
         if let Ok(fds) = std::fs::read_dir("/proc/self/fd") {
-            // One of them is the one that reads the directory.
+            // One of them reads this directory.
             let count = u32::try_from(fds.count().saturating_sub(1)).unwrap_or(u32::MAX);
             self.open_fds.set(f64::from(count));
         }

@@ -54,7 +54,7 @@ impl RouteMetrics {
         }
     }
 
-    /// A request has ended. Once per request, with the last thing that became of it.
+    /// A request has ended. Called once per request, with its last outcome.
     pub fn request(&self, outcome: Outcome) {
         self.requests[outcome as usize].inc();
     }
@@ -66,7 +66,7 @@ impl RouteMetrics {
         self.gap.observe(gap as f64);
     }
 
-    /// A request waited so long for older ones, in vain or not.
+    /// A request waited this long for older ones, whether or not they ended.
     pub fn barrier_wait(&self, waited: Duration) {
         self.barrier_wait.observe(waited.as_secs_f64());
     }
@@ -77,8 +77,8 @@ impl RouteMetrics {
         InFlightGuard(self.in_flight.clone())
     }
 
-    /// The head of the upstream's response has come, to a request that was sent when `sent` says.
-    /// Drop the timer at the end of the response.
+    /// The head of the upstream's response has arrived, for a request that was sent at `sent`. Drop
+    /// the timer at the end of the response.
     pub fn upstream(&self, sent: Instant, status: u16) -> ResponseTimer {
         let class = CodeClass::of(status) as usize;
         self.upstream_header[class].observe(sent.elapsed().as_secs_f64());

@@ -1,6 +1,6 @@
-//! The claim: raises the mark, waits until nothing older is in flight, and forwards nothing. After its 204
-//! no write of an older holder is in flight or will ever be accepted, so a new holder that claims before
-//! it reads cannot be overtaken between its read and its first write.
+//! The claim: raises the mark, waits until nothing older is in flight, and forwards nothing. After
+//! its 204 no write of an older holder is in flight or will ever be accepted, so a new holder that
+//! claims before it reads cannot be overtaken between its read and its first write.
 
 use std::sync::Arc;
 
@@ -8,53 +8,49 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
+use super::answer::{CountAs, Forwarded};
+use super::body::Received;
 use super::body::Upload;
-use super::body_refusal::{body_refusal, too_long_for_key};
 use super::classify::{self, Class, Fenced};
-use super::core::{Live, Proxy};
-use super::counting::{CountAs, Forwarded};
+use super::client::Client;
+use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
-use super::peer::Peer;
-use super::received::Received;
-use super::refusal::Refusal;
-use super::request_context::RequestContext;
-use super::respond;
-use super::table::Route;
+use super::refusal::{Refusal, problem};
+use super::routing_table::Route;
+use super::setup::Proxy;
 use crate::config::ClaimSettings;
 use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 
-/// What a claim is for.
+/// The subject of a claim.
 struct Claim {
     route: Arc<Route>,
     key: ResourceKey,
     token: Token,
-    /// What its routes need of the mark to believe the token.
+    /// The conditions on the mark under which its routes believe the token.
     needs: Needs,
 }
 
 impl Proxy {
     pub(super) async fn claim(
         &self,
-        live: &Live,
+        context: &Context<'_>,
         head: Parts,
         body: Received,
-        peer: &Peer,
-        about: &RequestContext,
     ) -> Result<Forwarded, Refusal> {
-        // Before anything is taken, or said of a route.
-        if let Some(claim) = &live.table.claim {
-            may_claim(claim, &head.headers, peer)?;
+        // Before a permit is taken, and before the answer can show anything about a route.
+        if let Some(claim) = &context.table().claim {
+            may_claim(claim, &head.headers, context.client)?;
         }
-        let _place = self.places.take(peer)?;
+        let _permit = self.in_flight.take(context.client)?;
         let field = |name: &HeaderName| {
             headers::text(&head.headers, name)
                 .map_err(|error| Refusal::Ambiguous(error.to_string()))
         };
         let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
-            (Some(target), None) => self.by_target(live, target, (&head, peer), body).await?,
-            (None, Some(key)) => by_resource(live, key, (&head, peer))?,
+            (Some(target), None) => self.by_target(context, target, &head, body).await?,
+            (None, Some(key)) => by_resource(context, key, &head)?,
             (Some(_), Some(_)) => {
                 let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
                 return Err(Refusal::Ambiguous(why.into()));
@@ -64,31 +60,30 @@ impl Proxy {
                 return Err(Refusal::Ambiguous(why.into()));
             }
         };
-        let _ = about.subject.set((claim.key.clone(), claim.token));
-        self.unless_stale(&claim.key, claim.token)?;
+        context.is_about((claim.key.clone(), claim.token));
+        self.fencing.unless_known_stale(&claim.key, claim.token)?;
         let wait = claim.route.settings.barrier_wait;
-        let metrics = &live.table.claim_metrics;
+        let metrics = &context.table().claim_metrics;
         let caller = Caller {
             needs: claim.needs,
-            origin: peer.origin(),
+            origin: context.client.origin(),
         };
-        let admitted = self
-            .admit(caller, (&claim.key, claim.token), wait, metrics)
-            .await?;
-        // Nothing is sent under it: the wait was the point.
+        let subject = (&claim.key, claim.token);
+        let admitted = self.fencing.admit(caller, subject, wait, metrics).await?;
+        // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);
         Ok(Forwarded {
-            response: respond::claimed(),
+            response: problem::claimed(),
             counted: CountAs::Outcome(Outcome::Claimed),
         })
     }
 
-    /// The route of the request that is to come derives the key and the token's format.
+    /// The route of the later request gives the key and the token's format.
     async fn by_target(
         &self,
-        live: &Live,
+        context: &Context<'_>,
         target: &str,
-        (head, peer): (&Parts, &Peer),
+        head: &Parts,
         body: Received,
     ) -> Result<Claim, Refusal> {
         let malformed = || {
@@ -106,7 +101,7 @@ impl Proxy {
         let mut parts = aimed.uri.clone().into_parts();
         parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
         aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
-        let fenced = match classify::classify(&live.table, &aimed, peer) {
+        let fenced = match classify::classify(context.table(), &aimed, context.client) {
             Class::Fenced(fenced) => fenced,
             Class::Refused(_, refusal) => return Err(refusal),
             Class::Pass { .. } | Class::Observed(..) | Class::Claim | Class::LastHop(..) => {
@@ -115,7 +110,7 @@ impl Proxy {
             }
         };
         let key = if fenced.template()?.uses_json() {
-            self.key_from_body(&fenced, &aimed, body, peer).await?
+            self.key_from_body(context, &fenced, &aimed, body).await?
         } else {
             fenced.key(&aimed, None)?
         };
@@ -130,26 +125,24 @@ impl Proxy {
 
     async fn key_from_body(
         &self,
+        context: &Context<'_>,
         fenced: &Fenced,
         aimed: &Parts,
         body: Received,
-        peer: &Peer,
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
-        let rules = self.rules(limits, peer, false);
-        let upload = Upload::read(body, &aimed.headers, &rules, None)
-            .await
-            .map_err(|error| body_refusal(&error))?;
+        let rules = self.body_rules(limits, context.client, false);
+        let upload = Upload::read(body, &aimed.headers, &rules, None).await?;
         let whole = upload
             .whole()
-            .ok_or_else(|| too_long_for_key(limits.buffer))?;
+            .ok_or_else(|| Refusal::too_long_for_key(limits.buffer))?;
         fenced.key(aimed, Some(&whole))
     }
 }
 
-/// Whether a client is let in by the limits on who may claim.
-fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, peer: &Peer) -> Result<(), Refusal> {
-    if !peer.may_claim(claim) {
+/// Checks the limits on clients that may claim.
+fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, client: &Client) -> Result<(), Refusal> {
+    if !client.may_claim(claim) {
         return Err(Refusal::ClaimRefused);
     }
     match &claim.tokens {
@@ -173,19 +166,21 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
-/// A key by name. One that no enforcing route can yield protects nothing, and is refused. Which of
-/// several routes the holder will use cannot be told. So the peer has to be let in by each, and each
-/// has to read the token in the same way: `10` is another token in decimal than in hexadecimal.
-fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<Claim, Refusal> {
+/// The subject of a claim that names the key itself. A key that no enforcing route can yield
+/// protects nothing, and is refused. If several routes can yield it, the proxy does not know which
+/// one the holder will use. So each must admit the client, and each must read the token in the same
+/// way: `10` is another token in decimal than in hexadecimal.
+fn by_resource(context: &Context<'_>, key: &str, head: &Parts) -> Result<Claim, Refusal> {
+    let (table, client) = (context.table(), context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let key = classify::short(key, live.table.settings.limits.key_bytes)?;
-    let routes: Vec<_> = live.table.could_yield(key.as_str()).collect();
+    let key = classify::short(key, table.settings.limits.key_bytes)?;
+    let routes: Vec<_> = table.could_yield(key.as_str()).collect();
     let route = *routes.first().ok_or_else(|| {
         let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
         Refusal::Ambiguous(why)
     })?;
-    if !routes.iter().all(|route| peer.may_use(&route.settings)) {
+    if !routes.iter().all(|route| client.may_use(&route.settings)) {
         return Err(Refusal::ClientRefused);
     }
     let format = route.settings.token_format;
@@ -205,7 +200,7 @@ fn by_resource(live: &Live, key: &str, (head, peer): (&Parts, &Peer)) -> Result<
     let token = format
         .parse(token.as_bytes())
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
-    // Each of them has to believe it.
+    // The token must be plausible to each of them.
     let needs = routes.iter();
     let needs = needs.map(|route| route.settings.token_bounds.needs(token));
     Ok(Claim {

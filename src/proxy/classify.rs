@@ -1,7 +1,7 @@
-//! Phase 1: what a request is, from its head alone. Pure, no I/O.
+//! Phase 1: finds the class of a request from its head alone, without I/O.
 //!
-//! Malformed and ambiguous requests end here; so do those that no route takes, and those whose token
-//! does not parse. What is left is passed unfenced, observed, claimed, or fenced.
+//! Requests are refused here if they are malformed or ambiguous, if no route matches, or if their
+//! token does not parse. The others are passed unfenced, observed, claimed, or fenced.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
+use super::client::Client;
 use super::headers::{self, FieldError};
-use super::peer::Peer;
 use super::refusal::Refusal;
-use super::table::{Route, RoutingTable};
+use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
 use crate::routing::{
@@ -20,7 +20,7 @@ use crate::routing::{
 };
 use crate::wire::head::framing_twin;
 
-/// What is to become of a request.
+/// The class of a request.
 pub(crate) enum Class {
     /// Passed without being judged. `upgrade`: its tunnel may be opened.
     Pass {
@@ -29,11 +29,11 @@ pub(crate) enum Class {
     },
     /// To be judged.
     Fenced(Fenced),
-    /// Observe mode: forwarded whatever is found.
+    /// Observe mode: forwarded even if it would be refused.
     Observed(Arc<Route>, Result<Fenced, Refusal>),
     /// A claim.
     Claim,
-    /// An OPTIONS that may not be forwarded any more: this proxy answers it, with these methods.
+    /// An OPTIONS that must not be forwarded further. This proxy answers it, with these methods.
     LastHop(Option<Arc<Route>>, String),
     /// Refused.
     Refused(Option<Arc<Route>>, Refusal),
@@ -52,7 +52,7 @@ pub(crate) struct Fenced {
 }
 
 /// Classifies a request by its head.
-pub(crate) fn classify(table: &RoutingTable, head: &Parts, peer: &Peer) -> Class {
+pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> Class {
     if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
@@ -74,12 +74,12 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, peer: &Peer) -> Class
         return unmatched(table, head, &path);
     };
     let route = Arc::clone(route);
-    // Access control, not fencing: in every mode, and before anything is said of the rest.
-    if !peer.may_use(&route.settings) {
+    // Access control is not fencing: it applies in every mode, and before the route's other checks.
+    if !client.may_use(&route.settings) {
         return Class::Refused(Some(route), Refusal::ClientRefused);
     }
-    // Also where nothing is judged: what a bypass route takes for one segment may be an enforced path to
-    // the upstream.
+    // On bypass routes too: what a bypass route reads as one segment may be an enforced path to the
+    // upstream.
     if table.strict
         && let Err(refusal) = one_target(route.settings.allow, head, &path)
     {
@@ -114,7 +114,7 @@ fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
     }
 }
 
-/// The rules that hold for every request, whatever its route.
+/// The rules for requests of every route.
 fn whole_head(head: &Parts) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
@@ -123,7 +123,8 @@ fn whole_head(head: &Parts) -> Result<(), Refusal> {
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::Ambiguous(why.into()));
     }
-    // On HTTP/1 the head's reader has seen to it; HTTP/2 frames by itself, but the upstream may not.
+    // For HTTP/1, the reader of the head has checked this. HTTP/2 has its own framing, but the
+    // upstream may speak HTTP/1.
     if let Some(name) = head
         .headers
         .keys()
@@ -162,12 +163,12 @@ pub(super) fn path_override(name: &HeaderName) -> Refusal {
     ))
 }
 
-/// Whether this proxy is the recipient that an OPTIONS was sent to (RFC 9110, 7.6.2).
+/// Whether this proxy is the final recipient of an OPTIONS (RFC 9110, 7.6.2).
 fn is_last_hop(head: &Parts) -> bool {
     head.method == Method::OPTIONS && headers::hops::left(&head.headers) == Ok(Some(0))
 }
 
-/// What `Allow` says where these unsafe methods are let through; `None`: all.
+/// The value of `Allow` if these unsafe methods pass; `None`: all.
 fn allowed(methods: Option<&BTreeSet<String>>) -> String {
     let safe = ["GET", "HEAD", "OPTIONS"];
     match methods {
@@ -220,7 +221,7 @@ fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
     Class::Refused(None, Refusal::NoRoute)
 }
 
-/// What an enforcing route says: `None` passes unfenced.
+/// The judgement of an enforcing route: `None` passes unfenced.
 fn judge(
     route: &Arc<Route>,
     head: &Parts,
@@ -233,7 +234,7 @@ fn judge(
     if upgrade {
         may_open(settings.upgrade, head)?;
     }
-    // A tunnel is no read, whatever the method that opens it.
+    // A tunnel is not a read, even if GET opens it.
     let safe = is_safe(head) && !upgrade;
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
@@ -270,7 +271,7 @@ fn judge(
     }))
 }
 
-/// What a fenced request is judged by means the same to the upstream.
+/// Checks that the parts which decide about a fenced request mean the same to the upstream.
 fn one_reading(route: &Route, head: &Parts, unsafe_method: bool) -> Result<(), Refusal> {
     let settings = &route.settings;
     for source in settings.key.iter().flat_map(KeyTemplate::parts) {
@@ -304,8 +305,9 @@ pub(crate) fn is_safe(head: &Parts) -> bool {
     is_safe_method(&head.method) && !headers::method_override(&head.headers)
 }
 
-/// Whether a request that names another protocol may open a tunnel to it on a fenced route. One that names it by halves
-/// (without `Connection`, or in HTTP/1.0) is an ordinary request to one server, and an opening to another.
+/// Checks that a request that names another protocol may open a tunnel to it on a fenced route. A
+/// request that names it without `Connection`, or in HTTP/1.0, is an ordinary request to one server
+/// and an opening to another.
 fn may_open(rule: Upgrade, head: &Parts) -> Result<(), Refusal> {
     if rule == Upgrade::Refuse {
         return Err(Refusal::UpgradeRefused);

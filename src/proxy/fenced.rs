@@ -1,4 +1,4 @@
-//! The way of a fenced request: body, marks, barrier, exchange. Read it from top to bottom: the order
+//! Handles a fenced request: body, marks, barrier, exchange. Read it from top to bottom: the order
 //! of the phases is the correctness argument.
 
 use std::sync::Arc;
@@ -7,84 +7,65 @@ use http::Method;
 use http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
-use super::body::Upload;
-use super::body_refusal::{body_refusal, too_long_for_key};
+use super::answer::{CountAs, Forwarded};
+use super::body::{Received, Upload};
 use super::classify::{self, Fenced};
-use super::conclusion::{self, Conclusion};
-use super::core::{Live, Proxy};
-use super::counting::{CountAs, Forwarded};
-use super::forward::{self, Exchange, ExchangeLimits};
-use super::peer::Peer;
-use super::received::Received;
+use super::context::Context;
+use super::exchange::conclusion::Conclusion;
+use super::exchange::{ExchangeLimits, FenceTerms, fenced};
+use super::headers;
+use super::headers::media::is_grpc;
 use super::refusal::Refusal;
-use super::request_context::RequestContext;
+use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use super::upstream::Upstream;
-use super::{derive, headers};
+use super::upstream_request::{Additions, fenced_trailers, idempotency_key};
 use crate::config::Reuse;
 use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
 use crate::routing::{Allow, ResourceKey};
 
 impl Proxy {
-    /// A request that is to be judged.
+    /// Checks a request's token, and forwards the request under a permit.
     pub(super) async fn fenced(
         &self,
-        live: &Live,
+        context: &Context<'_>,
         fenced: Fenced,
         mut head: Parts,
         body: Received,
-        peer: &Peer,
-        about: &RequestContext,
     ) -> Result<Forwarded, Refusal> {
-        let place = self.places.take(peer)?;
-        let route = Arc::clone(&fenced.route);
+        let permit = self.in_flight.take(context.client)?;
+        let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
-        let token = fenced.token;
-        let is_grpc = conclusion::is_grpc(&head.headers);
+        let is_grpc = is_grpc(&head.headers);
+        let is_head = head.method == Method::HEAD;
+
+        // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
         let (upload, key) = self
-            .upload_and_key(live, &fenced, (&head, body), is_grpc, peer, about)
+            .upload_and_key(context, &fenced, &head, body, is_grpc)
             .await?;
-        let idempotency = derive::idempotency(&fenced, &head, &key, &upload)?;
+        let idempotency = idempotency_key(&fenced, &head, &key, &upload)?;
         let opening = fenced
             .upgrade
-            .then(|| self.opening(&live.upstream, &mut head, &upload, peer))
+            .then(|| self.opening(context, &mut head, &upload))
             .transpose()?;
 
+        // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
         let caller = Caller {
             needs: settings.token_bounds.needs(token),
-            origin: peer.origin(),
+            origin: context.client.origin(),
         };
-
-        // The marks, then the barrier. Everything after this happens under the permit.
         let wait = settings.barrier_wait;
-        let admitted = self
-            .admit(caller, (&key, token), wait, &route.metrics)
-            .await?;
+        let subject = (&key, token);
+        let admitted = self.fencing.admit(caller, subject, wait, &route.metrics);
+        let admitted = admitted.await?;
 
+        // Phase 4: the exchange.
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
-        let spend = once.then(|| self.spend_name());
-        let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
-        let trailers = derive::trailers(&fenced, &head, idempotency.as_ref());
-        let body = upload.send(trailers, sent.clone()).cut_by(cut.clone());
-        let fence = Some((token, &key));
-        let is_head = head.method == Method::HEAD;
-        let mut request = self.upstream_request(
-            &live.upstream,
-            head,
-            body,
-            peer,
-            fence,
-            idempotency.as_ref(),
-        );
-        if let Some(opening) = &opening {
-            opening.ask(request.headers_mut());
-        }
-        let exchange = Exchange {
-            request,
-            opening,
-            sent,
-            cut,
+        let terms = FenceTerms {
+            upstream: Arc::clone(&context.snapshot.upstream),
+            metrics: Arc::clone(&route.metrics),
+            sent: CancellationToken::new(),
+            cut: CancellationToken::new(),
             limits: ExchangeLimits {
                 timeout: settings.upstream_timeout,
                 upload: settings.body.timeout,
@@ -96,91 +77,94 @@ impl Proxy {
                 unsafe_method: fenced.unsafe_method,
                 grpc: is_grpc,
             },
-            upstream: Arc::clone(&live.upstream),
-            metrics: Arc::clone(&route.metrics),
-            spend,
-            via: self.via,
+            spend: once.then(|| self.spend_name()),
             memory: self.memory.share(),
-            held: Arc::clone(&place),
         };
-        let answered =
-            forward::forward(admitted.permit, exchange, &self.fencing, &self.tasks).await?;
+        let trailers = fenced_trailers(&fenced, &head, idempotency.as_ref());
+        let body = upload.send(trailers, terms.sent.clone());
+        let body = body.cut_by(terms.cut.clone());
+        let additions = Additions {
+            fenced: Some((token, &key)),
+            idempotency,
+            opening,
+        };
+        let in_flight = Arc::clone(&permit);
+        let exchange = self.exchange(context, Some(&route), head, body, additions, in_flight);
+        let (fencing, tasks) = (&self.fencing, &self.tasks);
+        let answered = fenced::forward(admitted.permit, exchange, terms, fencing, tasks).await?;
+
+        // Phase 5: the answer.
         let counted = match answered.doubt {
             Some(doubt) => CountAs::InDoubt(doubt),
             None if admitted.advanced => CountAs::Outcome(Outcome::Advanced),
             None => CountAs::Outcome(Outcome::Current),
         };
-        // The exchange may be over long before the client has taken its answer, and the other way round.
+        // The exchange may end long before or after the client has taken its answer.
         let mut response = answered.response;
-        response.body_mut().keep(place, None);
+        response.body_mut().keep(permit, None);
         Ok(Forwarded { response, counted })
     }
 
-    /// Reads the body as far as it fits, and derives the key.
+    /// Reads the body up to `body.buffer`, and derives the key.
     async fn upload_and_key(
         &self,
-        live: &Live,
+        context: &Context<'_>,
         fenced: &Fenced,
-        (head, body): (&Parts, Received),
+        head: &Parts,
+        body: Received,
         is_grpc: bool,
-        peer: &Peer,
-        about: &RequestContext,
     ) -> Result<(Upload, ResourceKey), Refusal> {
-        let settings = &fenced.route.settings;
-        let token = fenced.token;
+        let (settings, token) = (&fenced.route.settings, fenced.token);
 
-        // What is known to be stale is refused before its body is asked for (Expect: 100-continue).
+        // A token that is known to be stale is refused before its body is asked for
+        // (Expect: 100-continue).
         let early = if fenced.template()?.uses_json() {
             None
         } else {
             let key = fenced.key(head, None)?;
-            let _ = about.subject.set((key.clone(), token));
-            self.unless_stale(&key, token)?;
+            context.is_about((key.clone(), token));
+            self.fencing.unless_known_stale(&key, token)?;
             Some(key)
         };
 
-        // The body first, as far as it fits: a client that pauses halfway through is judged when its
-        // body ends. Not so for gRPC, where a pause may be a client that waits for an answer.
+        // The body first, up to `body.buffer`: a client that pauses halfway through is judged when
+        // its body ends. gRPC is different: a client that pauses may be waiting for an answer.
         let limits = settings.body;
         let hold = is_grpc.then_some(limits.stream_after);
-        let rules = self.rules(limits, peer, live.upstream.h2 && is_grpc);
-        let upload = Upload::read(body, &head.headers, &rules, hold)
-            .await
-            .map_err(|error| body_refusal(&error))?;
+        let is_call = context.snapshot.upstream.h2 && is_grpc;
+        let rules = self.body_rules(limits, context.client, is_call);
+        let upload = Upload::read(body, &head.headers, &rules, hold).await?;
         if let Some(name) = upload.trailers().and_then(headers::path_override)
             && !settings.allow.allows(Allow::PATH_OVERRIDE)
         {
             return Err(classify::path_override(name));
         }
-        let key = if let Some(key) = early {
-            key
-        } else {
-            let whole = upload
-                .whole()
-                .ok_or_else(|| too_long_for_key(limits.buffer))?;
-            let key = fenced.key(head, Some(&whole))?;
-            let _ = about.subject.set((key.clone(), token));
-            key
-        };
+        if let Some(key) = early {
+            return Ok((upload, key));
+        }
+        let whole = upload.whole();
+        let whole = whole.ok_or_else(|| Refusal::too_long_for_key(limits.buffer))?;
+        let key = fenced.key(head, Some(&whole))?;
+        context.is_about((key.clone(), token));
         Ok((upload, key))
     }
 
-    /// The tunnel that a fenced request asks for. Its body must be here: what has left HTTP has no end of a body to
-    /// wait for.
+    /// The tunnel that a fenced request asks for. Its body must have been read whole, because a
+    /// connection that has left HTTP cannot show where a body ends.
     fn opening(
         &self,
-        upstream: &Upstream,
+        context: &Context<'_>,
         head: &mut Parts,
         upload: &Upload,
-        peer: &Peer,
     ) -> Result<TunnelOpening, Refusal> {
-        if upstream.h2 {
+        if context.snapshot.upstream.h2 {
             return Err(Refusal::UpgradeRefused);
         }
         if upload.whole().is_none() {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }
-        self.tunnel(head, peer)?.ok_or(Refusal::UpgradeRefused)
+        let opening = self.tunnel(head, context.client)?;
+        opening.ok_or(Refusal::UpgradeRefused)
     }
 }

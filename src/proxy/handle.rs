@@ -1,119 +1,92 @@
-//! One request from its head to its answer: it is classified, and goes the way of its class.
+//! One request from its head to its answer: it is classified, handled according to its class, and
+//! answered.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::CONNECTION;
+use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 
+use super::answer::{CountAs, Forwarded, Scope};
+use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
-use super::core::Proxy;
-use super::counting::{CountAs, Forwarded, Scope};
-use super::pass::Passing;
-use super::peer::Peer;
-use super::received::Received;
-use super::refusal::Refusal;
-use super::reply::ClientBody;
-use super::request_context::RequestContext;
-use super::respond;
-use super::{headers, http2, tunnel};
+use super::client::Client;
+use super::context::Context;
+use super::headers::{http2, identity};
+use super::refusal::{Refusal, problem};
+use super::setup::Proxy;
 use crate::metrics::{Limit, Outcome};
 use crate::wire::request::{RequestError, RequestErrorKind};
 
-/// How long a request that is shed waits for its answer. Many clients ask again at once: answered at once, they would
-/// take the time of those that are admitted (`benches/run.sh --only overload`).
+/// How long a request that is refused for overload waits for its answer. Many clients retry at
+/// once, and fast answers would cost the CPU time of admitted requests (`benches/run.sh --only
+/// overload`).
 const SHED_PAUSE: Duration = Duration::from_millis(100);
 
 impl Proxy {
-    /// One request, whatever it is.
+    /// Handles one request of any class.
     pub(crate) async fn handle(
         &self,
         request: Request<Received>,
-        peer: &Peer,
+        client: &Client,
     ) -> Response<ClientBody> {
-        let live = self.live();
-        let table = &live.table;
-        let about = RequestContext::of(&request, peer);
+        let context = Context::of(&request, self.snapshot(), client);
         let (mut head, body) = request.into_parts();
-        if peer.mutual || table.settings.asks_clients() {
-            headers::identity::strip(&mut head.headers);
+        if client.mutual || context.table().settings.asks_clients() {
+            identity::strip(&mut head.headers);
         }
-        let class = match (
-            http2::check(&head, &table.settings.limits),
-            self.via.check(&head.headers),
-        ) {
-            (Ok(()), Ok(())) => classify::classify(table, &head, peer),
-            // What goes round would wait for itself, whatever the route.
-            (Ok(()), Err(round)) => Class::Refused(None, Refusal::Loop(round)),
-            (Err(error), _) => {
-                if let Some(limit) = limit_of(error) {
-                    self.metrics.limit(limit);
-                }
-                Class::Refused(None, Refusal::of_head(error))
-            }
-        };
-        let (scope, done) = match class {
-            Class::Pass { route, upgrade } => {
-                let passed = self
-                    .pass(&live, route.as_ref(), head, body, peer, upgrade)
-                    .await;
-                (Scope::Route(route), passed)
+        let mut class = self.classify(&context, &head);
+        let scope = Scope::of(&mut class);
+        let done = match class {
+            Class::Pass { upgrade, .. } => {
+                let route = scope.route();
+                self.unfenced(&context, route, upgrade, head, body).await
             }
             Class::Observed(route, judged) => {
-                let observed = match self.places.take(peer) {
-                    Ok(place) => {
-                        let passing = Passing {
-                            route: Some(&route),
-                            peer,
-                            upgrade: tunnel::wanted(&head.headers),
-                            place,
-                        };
-                        self.observe(&live, judged, (head, body), passing, &about)
-                            .await
-                    }
-                    // Overload is not the fence's decision: it ends a request in every mode.
-                    Err(refusal) => Err(refusal),
-                };
-                (Scope::Route(Some(route)), observed)
+                self.observe(&context, route, judged, head, body).await
             }
-            Class::Claim => {
-                let claimed = self.claim(&live, head, body, peer, &about).await;
-                (Scope::Claims, claimed)
-            }
-            Class::Fenced(fenced) => {
-                let route = Arc::clone(&fenced.route);
-                let done = self.fenced(&live, fenced, head, body, peer, &about).await;
-                (Scope::Route(Some(route)), done)
-            }
-            Class::LastHop(route, allowed) => {
-                let response = respond::last_hop(&allowed);
-                let counted = CountAs::Outcome(Outcome::Answered);
-                (Scope::Route(route), Ok(Forwarded { response, counted }))
-            }
-            Class::Refused(route, refusal) => (Scope::Route(route), Err(refusal)),
+            Class::Claim => self.claim(&context, head, body).await,
+            Class::Fenced(fenced) => self.fenced(&context, fenced, head, body).await,
+            Class::LastHop(_, allowed) => Ok(Forwarded {
+                response: problem::last_hop(&allowed),
+                counted: CountAs::Outcome(Outcome::Answered),
+            }),
+            Class::Refused(_, refusal) => Err(refusal),
         };
         let shed = matches!(done, Err(Refusal::Overloaded(_)));
-        let response = self.finish(table, &scope, &about, done);
+        let response = self.answer(&context, &scope, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
         response
     }
 
-    /// Answers a request whose head is not taken. The connection ends with it.
-    pub(crate) fn refuse(&self, error: RequestError, peer: &Peer) -> Response<ClientBody> {
-        let live = self.live();
-        let table = &live.table;
-        let about = RequestContext::unread(peer);
-        let refused = Err(Refusal::of_head(error));
-        let mut response = self.finish(table, &Scope::Route(None), &about, refused);
+    fn classify(&self, context: &Context<'_>, head: &Parts) -> Class {
+        let table = context.table();
+        if let Err(error) = http2::check(head, &table.settings.limits) {
+            if let Some(limit) = limit_of(error) {
+                self.metrics.limit(limit);
+            }
+            return Class::Refused(None, error.into());
+        }
+        // A request in a loop would wait for itself, on any route.
+        if let Err(round) = self.via.check(&head.headers) {
+            return Class::Refused(None, Refusal::Loop(round));
+        }
+        classify::classify(table, head, context.client)
+    }
+
+    /// Refuses a request whose head could not be read. The connection ends with the answer.
+    pub(crate) fn refuse(&self, error: RequestError, client: &Client) -> Response<ClientBody> {
+        let context = Context::unread(self.snapshot(), client);
+        let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
         response
     }
 }
 
-/// The limit that a head is over, if that is why it is refused.
+/// The limit that the head exceeds, if that is the reason for the refusal.
 pub(crate) fn limit_of(error: RequestError) -> Option<Limit> {
     match error.kind() {
         RequestErrorKind::HeadBytes => Some(Limit::HeaderBytes),

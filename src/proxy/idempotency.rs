@@ -78,7 +78,7 @@ pub fn key(
     let parts = &settings.key.parts;
     let separators = Separators::of(parts);
     let mut raw = String::new();
-    // Whether what was written last is a variable that no separator has ended yet.
+    // Whether the last part is a variable without a separator after it.
     let mut open = false;
     for part in parts {
         if let IdempotencyPart::Literal(text) = part {
@@ -122,18 +122,19 @@ pub fn key(
     }
 }
 
-/// What to do about the idempotency header of one request.
+/// The decision about the idempotency header of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// The client's own key, in whatever spelling of the name, goes upstream as it is.
+    /// The client's own key goes upstream unchanged, in any spelling of the name.
     KeepClients,
-    /// No key of ours; what the client sent itself has to go (`replace`).
+    /// No key is made, and the client's own is removed (`replace`).
     Nothing,
     /// This one, in the place of any that the client sent.
     Send(HeaderName, HeaderValue),
 }
 
-/// Decides between the client's key and ours; `make` is asked for ours only where it is needed.
+/// Decides between the client's key and the proxy's. `make` is called only if the proxy's key is
+/// needed.
 pub fn choose(
     settings: &IdempotencySettings,
     request: &HeaderMap,
@@ -153,7 +154,7 @@ pub fn choose(
     Ok(make()?.map_or(Choice::Nothing, |value| Choice::Send(name, value)))
 }
 
-/// The signs that end a variable: they are escaped inside all of them.
+/// The characters that end a variable. They are escaped inside every variable.
 struct Separators(u128);
 
 impl Separators {

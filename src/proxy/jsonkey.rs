@@ -2,8 +2,8 @@
 //!
 //! JSON readers differ where RFC 8259 leaves them room: the first or the last of two members of one
 //! name may count (section 4), some match names without regard to case, and numbers may be binary
-//! floats (section 6). Whatever two readers may read in two ways is refused, in every object on the
-//! way to a wanted member; the rest of the document only has to be JSON.
+//! floats (section 6). Content that two readers may read in two ways is refused, in every object on
+//! the way to a wanted member; the rest of the document only has to be JSON.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::routing::fold_case;
 
-/// Why no members can be read from a body. All are the client's to mend (400).
+/// Why no members can be read from a body. The client has to correct all of them (400).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonKeyError {
     /// RFC 8259, 8.1: a sender must not add one, and a reader may refuse it or not.
@@ -29,9 +29,9 @@ pub enum JsonKeyError {
 /// The members of the document at these paths, in the order asked: `None` where there is none.
 ///
 /// A string is taken as it is, a whole number within 64 bits in decimal, `true` and `false` by name
-/// (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be `1`),
-/// `null`, objects and arrays; members given twice, or in a second spelling that differs in case only.
-/// Depth is not a matter of the stack: only wanted paths are descended.
+/// (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be
+/// `1`), `null`, objects and arrays; members given twice, or in a second spelling that differs in
+/// case only. Depth is not a matter of the stack: only wanted paths are descended.
 pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, JsonKeyError> {
     if body.starts_with(b"\xef\xbb\xbf") {
         return Err(JsonKeyError::ByteOrderMark);

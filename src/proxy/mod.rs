@@ -1,59 +1,44 @@
-//! The request path. Read [`handle`] and [`fenced`] from top to bottom: the order of the phases is the
-//! correctness argument.
+//! The request path. Read [`handle`] and [`fenced`] from top to bottom: the order of the phases is
+//! the correctness argument.
 //!
 //! 1. [`classify`]: refuse what is malformed or ambiguous; find the route, parse the token.
 //! 2. [`body`]: read the body up to `body.buffer`; derive the key.
-//! 3. [`admit`]: ask the marks, wait at the barrier: a permit, or a refusal.
-//! 4. [`forward`]: one exchange, in a future of its own that owns the permit and outlives its client.
-//! 5. [`respond`]: the one place that maps what became of it to HTTP.
+//! 3. [`Fencing::admit`](crate::fencing::Fencing::admit): check the token, wait at the barrier. The
+//!    result is a permit or a refusal.
+//! 4. [`exchange`]: forward, in a future of its own that owns the permit and outlives the client.
+//! 5. [`answer`]: count, log and remember the outcome. [`refusal`] maps every refusal to HTTP.
 
-mod access_log;
-mod admit;
+mod answer;
 mod body;
-mod body_refusal;
+pub(crate) mod buffer_pool;
 mod claim;
 mod classify;
-mod conclusion;
-mod core;
-mod counting;
-mod derive;
+mod client;
+mod context;
+mod exchange;
 mod fenced;
-mod forward;
-pub(crate) mod frames;
+pub(crate) mod frame_filter;
 mod handle;
 pub mod headers;
-mod http2;
 pub mod idempotency;
 pub mod jsonkey;
-mod memory;
+pub(crate) mod limits;
 mod observe;
-mod pace;
-mod pass;
-mod peer;
-mod places;
-mod rate;
-mod received;
 mod refusal;
-mod refusal_throttles;
-mod reply;
-mod request_context;
-mod respond;
-mod shares;
-pub(crate) mod slow;
-pub(crate) mod spare;
-mod switch;
-mod table;
+mod routing_table;
+mod setup;
 mod tunnel;
+mod unfenced;
 mod upstream;
+mod upstream_request;
 
 pub(crate) use self::body::BoxError;
-pub(crate) use self::core::ProxySetup;
-pub use self::core::{Proxy, ProxyError};
+pub(crate) use self::body::ClientBody;
+pub(crate) use self::body::{Feed, Received, Wish, streamed};
+pub(crate) use self::client::{Client, ClientNames};
 pub(crate) use self::handle::limit_of;
-pub(crate) use self::peer::{Peer, PeerNames};
-pub(crate) use self::received::{Feed, Received, Wish, streamed};
-pub(crate) use self::reply::ClientBody;
-pub(crate) use self::shares::{ConnectionPlaces, Network};
-pub(crate) use self::switch::{Handover, handover};
-pub(crate) use self::tunnel::keep_alive;
+pub(crate) use self::limits::network::{ConnectionInFlight, Network};
+pub(crate) use self::setup::ProxySetup;
+pub use self::setup::{Proxy, ProxyError};
+pub(crate) use self::tunnel::client_socket::{Handover, handover};
 pub use self::upstream::UpstreamError;

@@ -1,5 +1,5 @@
-//! [`Escaped`]: which characters are written `%XX` inside the parts of a key, so that a part ends
-//! where a separator stands.
+//! [`Escaped`]: the characters that are written `%XX` inside the parts of a key, so that a
+//! separator always ends a part.
 
 use super::path::hex_digit;
 
@@ -30,7 +30,7 @@ impl Escaped {
         sign.is_ascii() && self.0 >> u32::from(sign) & 1 == 1
     }
 
-    /// Whether this character never stands inside a part, so that it ends one.
+    /// True if this character never stands inside a part, so that it ends one.
     pub(super) fn ends(&self, sign: char, list: bool) -> bool {
         self.has(sign) && sign != '%' && !(list && sign == '/')
     }

@@ -1,9 +1,9 @@
-//! Names of fields that say who a client is by its certificate. Where fencepost asks clients for
-//! certificates it takes such fields off requests, so that no key can be made of one.
+//! Names of fields that identify a client by its certificate. If fencepost requires certificates,
+//! it removes such fields from requests, so that no key can be made of one.
 
 /// The beginnings of such names, in dashes: those of Envoy, `HAProxy` and Apache, ingress-nginx,
 /// Traefik, AWS, Azure, Cloudflare, `WebLogic`, RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), and
-/// what people write into nginx. docs/SECURITY.md lists them.
+/// common nginx configurations. docs/SECURITY.md lists them.
 const BEGINNINGS: [&str; 20] = [
     "x-forwarded-client-cert",
     "x-forwarded-tls-client",
@@ -27,8 +27,8 @@ const BEGINNINGS: [&str; 20] = [
     "wl-proxy-client",
 ];
 
-/// Whether a service may take this field for the word of the server that has ended TLS. Services
-/// tell neither the case of a letter apart nor, some of them, a dash from any other sign.
+/// True if an upstream may trust this field as set by the server that terminated TLS. Upstreams
+/// ignore the case of letters, and some treat any other sign like a dash.
 #[must_use]
 pub fn names_a_peer(field: &str) -> bool {
     BEGINNINGS.iter().any(|start| {

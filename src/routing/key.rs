@@ -1,5 +1,5 @@
-//! [`ResourceKey`]: what is fenced, as text; where its parts come from, and why a request may have
-//! none.
+//! [`ResourceKey`]: the name of a fenced resource, the sources of its parts, and why a request may
+//! have none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub enum KeyError {
     Part {
         /// Which.
         source: Source,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
 }
@@ -103,7 +103,7 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Where a part of a key comes from.
+/// The source of a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// `{name}` or `{*rest}`: a capture of the route's path.
@@ -120,7 +120,7 @@ pub enum Source {
     Json(Vec<String>),
 }
 
-/// As it is written in a template.
+/// As written in a template.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

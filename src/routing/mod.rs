@@ -3,12 +3,12 @@
 //!
 //! - [`token`]: a number, and the spellings it may have in a header.
 //! - [`decision`]: that number against the mark.
-//! - [`bounds`]: how far past the mark a number is believed.
-//! - [`identity`]: fields that say who a client is, and of which no key is made.
+//! - [`bounds`]: how far past the mark a number is accepted.
+//! - [`identity`]: fields that identify a client, which no key may use.
 //! - [`path`]: a request's path, decoded once, or refused as ambiguous.
 //! - [`route`]: which route a path belongs to.
-//! - [`template`]: how a route names a resource; [`key`] is the name, [`query`] one place to take a
-//!   part of it from.
+//! - [`template`]: how a route names a resource; [`key`] is the name, [`query`] one source of its
+//!   parts.
 
 pub mod bounds;
 pub mod decision;

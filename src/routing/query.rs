@@ -1,9 +1,9 @@
-//! [`query_value`]: one parameter of a query string, where all readers agree on it.
+//! [`query_value`]: one parameter of a query string, if all readers agree on it.
 //!
-//! Query strings have no standard beyond RFC 3986, 3.4. This follows the form encoding of the WHATWG
-//! URL standard, and refuses what other well-known readers take in another way: a name given twice
-//! (first, last or both count), `;` as a separator (older readers split at it), `name[]` and the like
-//! beside `name` (PHP folds `[`, `.` and spaces; Rack and qs read `[name]` as `name`).
+//! Query strings have no standard beyond RFC 3986, 3.4. This follows the form encoding of the
+//! WHATWG URL standard, and refuses what other well-known readers take in another way: a name given
+//! twice (first, last or both count), `;` as a separator (older readers split at it), `name[]` and
+//! the like beside `name` (PHP folds `[`, `.` and spaces; Rack and qs read `[name]` as `name`).
 
 use super::fold_case;
 use super::path::hex_digit;
@@ -49,7 +49,7 @@ fn semicolon(name: &str) -> String {
     )
 }
 
-/// Whether a reader that splits at `;` too would find the name inside this piece.
+/// True if a reader that splits at `;` too would find the name inside this piece.
 fn behind_semicolon(piece: &str, name: &str) -> Result<bool, String> {
     for inner in piece.split(';').skip(1) {
         let raw_name = inner.split('=').next().unwrap_or(inner);
@@ -65,9 +65,9 @@ fn behind_semicolon(piece: &str, name: &str) -> Result<bool, String> {
     Ok(piece.contains(';') && decode(first_name).is_ok_and(|first| same_name(&first, name)))
 }
 
-/// Whether some reader knows both names as one: whatever their case; for PHP without leading spaces,
-/// with `_` for dots, spaces and a `[` that nothing closes, and cut at a NUL or a `[`; for Rack (before
-/// 3) and qs also without the brackets in front.
+/// True if some reader takes both names for one. Case is ignored. PHP drops leading spaces, writes
+/// `_` for dots, spaces and an unclosed `[`, and cuts at a NUL or a `[`. Rack (before 3) and qs
+/// also drop brackets in front.
 fn same_name(one: &str, other: &str) -> bool {
     let known = known_as(other);
     known_as(one).iter().any(|name| known.contains(name))

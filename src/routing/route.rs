@@ -1,13 +1,13 @@
 //! [`Pattern`] and [`Router`]: which route a checked path belongs to.
 //!
-//! Own matching, for three reasons: it compares *decoded* segments, so that an escape cannot walk
-//! past a route; a trailing slash is part of a pattern and never optional by accident; and which of
-//! two matching patterns wins is decided segment by segment from the left (literal, then
-//! `{capture}`, then `{*rest}`), so that it depends neither on the order of the file nor on the length
-//! of anything. What could still tie is two patterns that differ in the names of their captures
-//! only, and those are refused.
+//! fencepost does its own matching, for three reasons. It compares *decoded* segments, so that an
+//! escape cannot bypass a route. A trailing slash is part of a pattern and never optional by
+//! accident. Of two matching patterns, the winner is decided segment by segment from the left
+//! (literal, then `{capture}`, then `{*rest}`), so it depends neither on the order of the file nor
+//! on any length. Only two patterns that differ just in the names of their captures could still
+//! tie, and those are refused.
 //!
-//! The routes make one tree with a node per distinct head of a pattern. A lookup visits a node at
+//! The routes form one tree with a node per distinct prefix of a pattern. A lookup visits a node at
 //! most once, so its cost is bounded by the number of segments in all patterns, whatever is sent.
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,8 +22,8 @@ use super::path::CheckedPath;
 ///
 /// - Literal segments are written as in a URL and compared decoded: `/a%20b` and `/a b` are one.
 /// - `{name}` takes one whole segment.
-/// - `{*name}`, the last one only, takes what is left: zero or more segments, with a slash behind
-///   them or without.
+/// - `{*name}`, only at the end, takes the rest: zero or more segments, with or without a slash
+///   behind them.
 /// - A `/` at the end is part of the pattern: `/orders/{id}` does not match `/orders/42/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -39,7 +39,7 @@ enum PatternSegment {
     Capture(Arc<str>),
 }
 
-/// What may come behind the last step.
+/// The end of a pattern, after its last step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PatternEnd {
     Here,
@@ -109,7 +109,7 @@ impl Pattern {
         })
     }
 
-    /// The pattern as it was written.
+    /// The pattern as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -146,7 +146,7 @@ impl Pattern {
         self.steps.iter().position(named)
     }
 
-    /// Whether the pattern can match a path of so many segments, whatever they are.
+    /// True if the pattern can match a path with this number of segments.
     #[must_use]
     pub fn takes(&self, segments: usize, trailing_slash: bool) -> bool {
         match self.end {
@@ -177,8 +177,8 @@ impl Pattern {
         shape
     }
 
-    /// Whether this pattern also takes paths around those of `other`: a final `{*rest}` that begins where all of
-    /// `other`'s paths begin, and `other` has none.
+    /// True if this pattern also takes paths around those of `other`: it has a final `{*rest}` that
+    /// begins where all of `other`'s paths begin, and `other` has none.
     #[must_use]
     pub fn surrounds(&self, other: &Self) -> bool {
         let fits = |(own, of_other): (&PatternSegment, &PatternSegment)| match (own, of_other) {
@@ -270,9 +270,8 @@ fn is_name(text: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// Decodes a literal segment of a pattern. People may write spaces and letters of any script as they
-/// are; what the paths of requests may never have, a pattern may not have either, since it would
-/// match nothing.
+/// Decodes a literal segment of a pattern. Spaces and letters of any script need no escapes. Text
+/// that no request's path may have is refused in a pattern too, since it would match nothing.
 fn literal(segment: &str) -> Result<String, String> {
     if segment.is_empty() {
         return Err(
@@ -300,7 +299,7 @@ fn literal(segment: &str) -> Result<String, String> {
     }
 }
 
-/// A pattern that cannot be read: which, and what to write instead.
+/// A pattern that cannot be parsed: which, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
     pattern: String,
@@ -318,9 +317,9 @@ impl std::error::Error for PatternError {}
 /// Two routes that match the same paths equally well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteConflict {
-    /// Index of the one that came first.
+    /// Index of the first one.
     pub first: usize,
-    /// Index of the one that may not be there.
+    /// Index of the one that is refused.
     pub second: usize,
     /// A path that both match.
     pub example: String,
@@ -360,7 +359,7 @@ struct RouterNode {
 }
 
 impl Router {
-    /// Makes a router, or lists every pair of patterns that are equally specific.
+    /// Builds a router, or lists every pair of patterns that are equally specific.
     pub fn new(patterns: Vec<Pattern>) -> Result<Self, Vec<RouteConflict>> {
         let mut root = RouterNode::default();
         let mut conflicts = Vec::new();
@@ -422,7 +421,7 @@ impl RouterNode {
     }
 }
 
-/// What a pattern took out of a path, decoded.
+/// The captures of a path, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captures {
     single: Vec<(Arc<str>, String)>,
@@ -439,8 +438,8 @@ impl Captures {
             .map(|(_, text)| text.as_str())
     }
 
-    /// The segments that `{*rest}` took; a list and not a text, since a segment may have a slash in
-    /// it where a route allows that.
+    /// The segments that `{*rest}` took. A list and not a text, since a segment may have a slash in
+    /// it if the route allows that.
     #[must_use]
     pub fn rest(&self) -> &[String] {
         &self.rest
@@ -448,251 +447,4 @@ impl Captures {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn router(patterns: &[&str]) -> Router {
-        Router::new(patterns.iter().map(|text| pattern(text)).collect()).expect("no conflict")
-    }
-
-    /// The pattern that matches, and its captures as text.
-    fn found<'a>(router: &Router, patterns: &[&'a str], path: &str) -> Option<(&'a str, String)> {
-        let checked = CheckedPath::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let (index, captures) = router.find(&checked)?;
-        let single = captures
-            .single
-            .iter()
-            .map(|(name, text)| format!("{name}={text}"));
-        let rest = captures.rest.iter().map(|text| format!("*{text}"));
-        Some((
-            patterns[index],
-            single.chain(rest).collect::<Vec<_>>().join(" "),
-        ))
-    }
-
-    #[test]
-    fn what_a_pattern_matches() {
-        for (text, path, expected) in [
-            ("/", "/", Some("")),
-            ("/", "/a", None),
-            ("/a", "/a", Some("")),
-            ("/a", "/a/", None),
-            ("/a", "/A", None),
-            ("/a", "/%61", Some("")),
-            ("/%61", "/a", Some("")),
-            ("/a/", "/a/", Some("")),
-            ("/a/", "/a", None),
-            ("/a b", "/a%20b", Some("")),
-            ("/a%20b", "/a%20b", Some("")),
-            ("/é", "/%C3%A9", Some("")),
-            ("/{id}", "/", None),
-            ("/{id}", "/42", Some("id=42")),
-            ("/{id}", "/42/", None),
-            ("/{id}/", "/42/", Some("id=42")),
-            ("/orders/{id}", "/orders/42", Some("id=42")),
-            ("/orders/{id}", "/orders/%34%32", Some("id=42")),
-            ("/orders/{id}", "/orders//42", Some("id=42")),
-            ("/orders/{id}", "/orders", None),
-            ("/orders/{id}", "/orders/", None),
-            ("/orders/{id}", "/orders/42/", None),
-            ("/orders/{id}", "/orders/42/lines", None),
-            ("/orders/{id}", "/orders/a%2Fb", Some("id=a/b")),
-            ("/orders/{id}/{*rest}", "/orders/42", Some("id=42")),
-            ("/orders/{id}/{*rest}", "/orders/42/", Some("id=42")),
-            (
-                "/orders/{id}/{*rest}",
-                "/orders/42/lines/7",
-                Some("id=42 *lines *7"),
-            ),
-            (
-                "/orders/{id}/{*rest}",
-                "/orders/42/lines/7/",
-                Some("id=42 *lines *7"),
-            ),
-            ("/orders/{id}/{*rest}", "/orders", None),
-            ("/{*path}", "/", Some("")),
-            ("/{*path}", "/a/b", Some("*a *b")),
-            ("/{a}/x/{b_2}", "/1/x/2", Some("a=1 b_2=2")),
-        ] {
-            let router = router(&[text]);
-            let captured = found(&router, &[text], path).map(|(_, captured)| captured);
-            assert_eq!(captured.as_deref(), expected, "{text} {path}");
-        }
-    }
-
-    #[test]
-    fn the_most_specific_wins_in_any_order() {
-        let mut patterns = [
-            "/{*all}",
-            "/{a}",
-            "/{a}/{b}",
-            "/{a}/b/c",
-            "/x/{*rest}",
-            "/x/{b}",
-            "/x/y",
-            "/x/y/",
-            "/x/{b}/z",
-            "/x/y/{*rest}",
-            "/v/{b}/{c}",
-            "/v/w/d",
-        ];
-        for _ in 0..patterns.len() {
-            patterns.rotate_left(1);
-            let router = router(&patterns);
-            for (path, expected, captured) in [
-                ("/", "/{*all}", ""),
-                ("/q", "/{a}", "a=q"),
-                ("/q/", "/{*all}", "*q"),
-                ("/x", "/x/{*rest}", ""),
-                ("/x/y", "/x/y", ""),
-                ("/x/y/", "/x/y/", ""),
-                ("/x/y/q", "/x/y/{*rest}", "*q"),
-                ("/x/y/z", "/x/y/{*rest}", "*z"),
-                ("/x/q/z", "/x/{b}/z", "b=q"),
-                ("/x/q/z/", "/x/{*rest}", "*q *z"),
-                ("/x/q", "/x/{b}", "b=q"),
-                ("/x/b/c", "/x/{*rest}", "*b *c"),
-                ("/q/b/c", "/{a}/b/c", "a=q"),
-                ("/q/b/d", "/{*all}", "*q *b *d"),
-                ("/q/b", "/{a}/{b}", "a=q b=b"),
-                ("/v/w/d", "/v/w/d", ""),
-                ("/v/w/e", "/v/{b}/{c}", "b=w c=e"),
-                ("/v/b/c", "/v/{b}/{c}", "b=b c=c"),
-                ("/v/w", "/{a}/{b}", "a=v b=w"),
-            ] {
-                let result = found(&router, &patterns, path);
-                assert_eq!(result, Some((expected, captured.to_owned())), "{path}");
-            }
-        }
-        assert_eq!(found(&router(&["/a"]), &["/a"], "/b"), None);
-    }
-
-    #[test]
-    fn ties_are_refused_with_an_example() {
-        for (first, second, example) in [
-            ("/a", "/a", "/a"),
-            ("/a", "/%61", "/a"),
-            ("/", "/", "/"),
-            ("/{a}", "/{b}", "/x"),
-            ("/o/{a}/l/", "/o/{b}/l/", "/o/x/l/"),
-            ("/o/{a}/{*r}", "/o/{b}/{*s}", "/o/x"),
-            ("/{*r}", "/{*path}", "/"),
-        ] {
-            let both = vec![pattern("/other"), pattern(first), pattern(second)];
-            let conflicts = Router::new(both).expect_err(first);
-            let expected = RouteConflict {
-                first: 1,
-                second: 2,
-                example: example.to_owned(),
-            };
-            assert_eq!(conflicts, [expected]);
-            assert!(
-                conflicts[0].to_string().contains("routes 2 and 3"),
-                "{}",
-                conflicts[0]
-            );
-        }
-        let three = ["/{a}", "/{b}", "/{c}"].map(pattern).to_vec();
-        assert_eq!(Router::new(three).expect_err("two ties").len(), 2);
-    }
-
-    #[test]
-    fn patterns_that_cannot_be_read() {
-        for (text, what) in [
-            ("", "start with `/`"),
-            ("a", "start with `/`"),
-            ("{id}", "start with `/`"),
-            ("/a//b", "empty segment"),
-            ("//", "empty segment"),
-            ("/a//", "empty segment"),
-            ("/a/../b", "dot segment"),
-            ("/%2e", "dot segment"),
-            ("/%zz", "hexadecimal"),
-            ("/%00", "control"),
-            ("/a\tb", "control"),
-            ("/a?b=c", "`?` has no meaning"),
-            ("/a#b", "`#` has no meaning"),
-            ("/a/*", "`{*rest}`"),
-            ("/a*", "`{*rest}`"),
-            ("/a-{id}", "whole segment"),
-            ("/{id}.json", "whole segment"),
-            ("/{a}{b}", "whole segment"),
-            ("/{a", "whole segment"),
-            ("/a}", "whole segment"),
-            ("/{}", "name is"),
-            ("/{*}", "name is"),
-            ("/{Id}", "name is"),
-            ("/{1a}", "name is"),
-            ("/{a-b}", "name is"),
-            ("/{a b}", "name is"),
-            ("/{é}", "name is"),
-            ("/{**a}", "name is"),
-            ("/{a}/{a}", "used twice"),
-            ("/{a}/{*a}", "used twice"),
-            ("/{*a}/b", "last segment"),
-            ("/{*a}/", "last segment"),
-            ("/{*a}/{b}", "last segment"),
-        ] {
-            let error = Pattern::parse(text).expect_err(text).to_string();
-            assert!(error.contains(what), "{error}");
-            assert!(error.starts_with(&format!("path `{text}`: ")), "{error}");
-        }
-    }
-
-    #[test]
-    fn names() {
-        let pattern = pattern("/a/{id}/{_b2}/{*rest}");
-        assert_eq!(pattern.names().collect::<Vec<_>>(), ["id", "_b2", "rest"]);
-        assert_eq!(pattern.as_str(), "/a/{id}/{_b2}/{*rest}");
-    }
-
-    #[test]
-    fn shapes() {
-        for (text, shape) in [
-            ("/", "/"),
-            ("/a b/%41", "/a%20b/A"),
-            ("/orders/{id}", "/orders/{}"),
-            ("/orders/{id}/", "/orders/{}/"),
-            ("/orders/{id}/{*rest}", "/orders/{}/{*}"),
-            ("/{*path}", "/{*}"),
-            ("/%7B%7D", "/%7B%7D"),
-        ] {
-            assert_eq!(pattern(text).shape(), shape);
-            assert_eq!(router(&[text]).patterns[0].shape(), shape);
-        }
-        let pattern = pattern("/orders/{id}/{*rest}");
-        assert_eq!(
-            (pattern.literal(0), pattern.literal(1)),
-            (Some("orders"), None)
-        );
-        assert_eq!(
-            (pattern.position("id"), pattern.position("rest")),
-            (Some(1), None)
-        );
-        assert!(pattern.takes(2, true) && pattern.takes(9, false) && !pattern.takes(1, false));
-    }
-
-    /// At each of 40 segments there is a literal to try before a capture, and the last one fails.
-    #[test]
-    fn backtracking_ends() {
-        let mut patterns: Vec<String> = Vec::new();
-        for literals in 0..40 {
-            let captures: Vec<_> = (literals..40).map(|i| format!("/{{c{i}}}")).collect();
-            patterns.push(format!(
-                "{}{}/end",
-                "/a".repeat(literals),
-                captures.concat()
-            ));
-        }
-        let parsed = patterns.iter().map(|text| pattern(text)).collect();
-        let router = Router::new(parsed).expect("no conflict");
-        let miss = CheckedPath::parse(&("/a".repeat(40) + "/miss")).expect("a good path");
-        assert_eq!(router.find(&miss), None);
-        let hit = CheckedPath::parse(&("/a".repeat(40) + "/end")).expect("a good path");
-        assert_eq!(router.find(&hit).expect("a match").0, 39);
-    }
-}
+mod tests;

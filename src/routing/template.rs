@@ -1,16 +1,16 @@
 //! [`KeyTemplate`]: how a route names the resource that a request is about.
 //!
-//! A key must tell its parts apart: `(x:y, z)` and `(x, y:z)` are two things, also when `:` stands
-//! between them in the key. So every character that the template itself uses as a separator (all of
-//! its literal characters that are neither letters nor digits, `%`, and `/` where a part is a list of
-//! path segments) is percent-encoded inside the parts, and a template is refused in which two parts
-//! have no separator between them. Reading a key from the left, a part then ends where the first
-//! separator stands, so no two lists of parts give the same key. Everything else stays as it is, so
-//! that keys are readable: `order:42`, `tenant-7/a b`.
+//! A key must keep its parts apart: `(x:y, z)` and `(x, y:z)` are two resources, even if `:`
+//! separates the parts in the key. So every character that the template uses as a separator is
+//! percent-encoded inside the parts: all of its literal characters that are neither letters nor
+//! digits, `%`, and `/` if a part is a list of path segments. A template in which two parts have no
+//! separator between them is refused. Then a part, read from the left, ends at the first separator,
+//! so no two lists of parts give the same key. Everything else stays as it is, so that keys are
+//! readable: `order:42`, `tenant-7/a b`.
 //!
-//! Literal text may have letters, digits and ASCII signs but `%`, braces and white space. So a `%` in
-//! a key always begins an escape of an ASCII character, which lets the `X-Fencing-Resource` header
-//! carry any key in ASCII, and back.
+//! Literal text may have letters, digits and ASCII signs, except `%`, braces and white space. So a
+//! `%` in a key always begins an escape of an ASCII character, and the `X-Fencing-Resource` header
+//! can carry any key in ASCII, and back.
 
 mod part;
 
@@ -26,7 +26,7 @@ use super::route::{Captures, Pattern};
 
 /// How a route's resource key is made of a request (`resource`).
 ///
-/// `{host}` is in lower case, without its port: neither tells two things apart behind one proxy.
+/// `{host}` is in lower case, without its port: behind one proxy, neither distinguishes resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     text: Arc<str>,
@@ -110,13 +110,13 @@ impl KeyTemplate {
         Ok(key)
     }
 
-    /// The template as it was written.
+    /// The template as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether the request's body is needed.
+    /// True if the request's body is needed.
     #[must_use]
     pub fn uses_json(&self) -> bool {
         self.parts().any(|source| matches!(source, Source::Json(_)))
@@ -187,9 +187,9 @@ impl KeyTemplate {
         shape
     }
 
-    /// Makes the key. `lookup` is asked, once per part, for what is not in the path: host, headers,
-    /// query, JSON. It answers `None` for what the request does not have, and an error for what cannot
-    /// be told (given twice, say).
+    /// Makes the key. `lookup` is called once per part that is not in the path: host, headers,
+    /// query, JSON. It returns `None` if the request lacks the part, and an error if the part is
+    /// ambiguous (given twice, say).
     pub fn render(
         &self,
         captures: &Captures,
@@ -240,16 +240,16 @@ impl KeyTemplate {
         ResourceKey::new(key)
     }
 
-    /// Whether some request could have exactly this key. Where all occurrences of a source have
-    /// filters, they are looked at one by one only, so the answer may be yes too often there; it is
-    /// never no for a key that [`Self::render`] gives.
+    /// True if some request could have exactly this key. If all occurrences of a source have
+    /// filters, each is checked by itself, so the answer may be yes too often. It is never no for a
+    /// key that [`Self::render`] gives.
     #[must_use]
     pub fn could_yield(&self, key: &str) -> bool {
         self.values_of(key).is_some() && ResourceKey::new(key).is_ok()
     }
 
     /// The values that a request with this key has, from the left: one text each, or a list of path
-    /// segments. `None` where [`Self::could_yield`] says no.
+    /// segments. `None` if [`Self::could_yield`] says no.
     #[must_use]
     pub fn values_of(&self, key: &str) -> Option<Vec<(&Source, Vec<String>)>> {
         let mut left = key.strip_prefix(&*self.head)?;
@@ -322,8 +322,8 @@ impl KeyTemplate {
         left.is_empty().then(|| values.collect())
     }
 
-    /// The literal texts before, between and behind the parts. Two templates with the same ones differ
-    /// only in where the parts come from.
+    /// The literal texts before, between and behind the parts. Two templates with the same ones
+    /// differ only in where the parts come from.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         let tails = self.parts.iter().map(|part| &*part.tail);
         std::iter::once(&*self.head).chain(tails)
@@ -354,7 +354,7 @@ fn check_literal(sign: char) -> Result<(), String> {
     }
 }
 
-/// A template that cannot be used: what is wrong, where, and what to write instead.
+/// A template that cannot be used: the error, its place, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     template: String,

@@ -1,6 +1,6 @@
-//! Accepting: no more connections than there are places and descriptors for. Where all places are taken,
-//! one more is accepted, and the longest idle connection makes room for it; what is over waits in the
-//! kernel's queue.
+//! Accepts only as many connections as there are permits and descriptors. When no permit is free,
+//! one more is accepted, and the connection that has been idle longest makes room for it. Further
+//! connections wait in the kernel's queue.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,27 +8,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::time::Instant;
+use tokio_util::either::Either;
 
-use super::idle::IdleConnections;
-use super::slots::{ConnectionSlot, SlotPlace, Slots};
+use super::connection_limit::{ConnectionLimit, ConnectionPermit, FreePermit};
+use super::idle_connections::IdleConnections;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Network;
+use crate::socket::Socket;
 
-/// The pause after an accept that found no descriptor: any one that is closed, here or elsewhere in the
-/// process, ends the want, and nothing tells.
+/// The pause after an accept that found no descriptor. Any descriptor that the process closes
+/// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often somebody looks for room while a client waits. A connection that is asked to make room has
-/// mostly gone by then.
+/// How often room is looked for while a client waits. A connection that is asked to make room has
+/// mostly closed by then.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How many looks a connection that was asked may take to go before another one is asked.
-const PATIENCE: usize = 10;
-/// How many looks there are for a client whose address has its share. Then it is refused: meanwhile
-/// nobody else is accepted.
+/// After this many looks another connection is asked to make room.
+const LOOKS_PER_CONNECTION: usize = 10;
+/// How many looks there are for a client whose network has its share. Then it is refused, since no
+/// other client is accepted meanwhile.
 const LOOKS: usize = 20;
-/// How often the log says so.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// The shortest time between two log lines about descriptors.
+const LOG_AGAIN: Duration = Duration::from_secs(10);
 
 /// A bound listener of the data port.
 #[derive(Debug)]
@@ -38,92 +40,60 @@ pub enum DataListener {
 }
 
 /// A client's socket.
-pub(super) enum AcceptedStream {
-    /// With its client's address: a socket whose client has left since does not tell any more.
-    Tcp(TcpStream, IpAddr),
-    Unix(UnixStream),
-}
-
-/// A socket on its way from one runtime to another, which watches it then.
-pub(super) enum Leaving {
-    Tcp(std::net::TcpStream, IpAddr),
-    Unix(std::os::unix::net::UnixStream),
-}
-
-impl Leaving {
-    /// To be called in the runtime that has it from now on.
-    pub(super) fn arrive(self) -> io::Result<AcceptedStream> {
-        Ok(match self {
-            Self::Tcp(socket, ip) => AcceptedStream::Tcp(TcpStream::from_std(socket)?, ip),
-            Self::Unix(socket) => AcceptedStream::Unix(UnixStream::from_std(socket)?),
-        })
-    }
-}
-
-impl AcceptedStream {
-    /// Takes it off the runtime that has accepted it.
-    pub(super) fn leave(self) -> io::Result<Leaving> {
-        Ok(match self {
-            Self::Tcp(stream, ip) => Leaving::Tcp(stream.into_std()?, ip),
-            Self::Unix(stream) => Leaving::Unix(stream.into_std()?),
-        })
-    }
-
-    pub(super) fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(_, ip) => Some(*ip),
-            Self::Unix(_) => None,
-        }
-    }
+pub(super) struct AcceptedSocket {
+    pub socket: Socket,
+    /// The client's address, taken at accept because a socket whose client has left no longer has
+    /// it. `None`: a Unix socket.
+    pub ip: Option<IpAddr>,
 }
 
 /// The listener with its limits.
 pub(super) struct Acceptor {
     listener: DataListener,
-    slots: Slots,
+    limit: ConnectionLimit,
     idle: Arc<IdleConnections>,
-    /// Accepted, and without a place.
-    waiting: Option<AcceptedStream>,
+    /// A socket that was accepted and has no permit yet.
+    waiting: Option<AcceptedSocket>,
     metrics: Arc<Metrics>,
-    /// The latest accept found no descriptor.
-    wanting: bool,
-    said: Option<Instant>,
+    /// The last accept found no descriptor.
+    out_of_descriptors: bool,
+    logged: Option<Instant>,
 }
 
 impl Acceptor {
     pub(super) fn new(
         listener: DataListener,
-        slots: Slots,
+        limit: ConnectionLimit,
         idle: Arc<IdleConnections>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             listener,
-            slots,
+            limit,
             idle,
             waiting: None,
             metrics,
-            wanting: false,
-            said: None,
+            out_of_descriptors: false,
+            logged: None,
         }
     }
 
-    /// The next connection that has a place. Dropping the future loses no connection.
-    pub(super) async fn next(&mut self) -> (AcceptedStream, ConnectionSlot) {
+    /// The next connection that has a permit. Dropping the future loses no connection.
+    pub(super) async fn next(&mut self) -> (AcceptedSocket, ConnectionPermit) {
         loop {
-            let place = self.place().await;
+            let free = self.free_permit().await;
             let accepted = match self.waiting.take() {
                 Some(stream) => Ok(stream),
                 None => self.accept().await,
             };
             match accepted {
                 Ok(stream) => {
-                    self.wanting = false;
-                    let ip = stream.ip();
+                    self.out_of_descriptors = false;
+                    let ip = stream.ip;
                     let now = Instant::now();
                     let make_room = |network| self.idle.close_longest_of(network, now);
-                    if let Some(slot) = self.slots.of(place, ip, make_room) {
-                        return (stream, slot);
+                    if let Some(permit) = self.limit.assign(free, ip, make_room) {
+                        return (stream, permit);
                     }
                     tracing::debug!(
                         client = ip.map(|ip| ip.to_string()),
@@ -135,51 +105,51 @@ impl Acceptor {
         }
     }
 
-    /// A place: a free one, or that of an idle connection once a client waits for it.
-    async fn place(&mut self) -> SlotPlace {
-        if let Some(place) = self.slots.free() {
-            return place;
+    /// Waits for a permit: a free one, or that of an idle connection once a client waits for it.
+    async fn free_permit(&mut self) -> FreePermit {
+        if let Some(permit) = self.limit.try_acquire() {
+            return permit;
         }
         loop {
             let of = match self.client().await {
                 Ok(of) => of,
-                Err(place) => return place,
+                Err(permit) => return permit,
             };
             for look in 1..=LOOKS {
-                if let Ok(place) = tokio::time::timeout(LOOK_AGAIN, self.slots.freed()).await {
-                    return place;
+                if let Ok(permit) = tokio::time::timeout(LOOK_AGAIN, self.limit.acquire()).await {
+                    return permit;
                 }
                 let in_vain = look == LOOKS && of.is_some();
-                let leaving = self.idle.is_anyone_leaving(Instant::now());
-                if !in_vain && (look % PATIENCE == 0 || !leaving) {
+                let closing = self.idle.is_any_closing(Instant::now());
+                if !in_vain && (look % LOOKS_PER_CONNECTION == 0 || !closing) {
                     self.make_room(of);
                 }
             }
             if of.is_some() {
-                // Its address's connections stay. What it would take is the others'.
+                // The connections of its network stay, and any other permit belongs to others.
                 self.waiting = None;
-                self.slots.refused();
+                self.limit.refused();
             }
         }
     }
 
-    /// Waits for a client that waits for a place, and has a connection make room for it. Returns the
-    /// network whose connections have to, if not all; or a place that has become free before.
-    async fn client(&mut self) -> Result<Option<Network>, SlotPlace> {
+    /// Waits for a client without a permit, and has a connection make room for it. Returns the
+    /// network whose connections have to, if not all; or a permit that has become free before.
+    async fn client(&mut self) -> Result<Option<Network>, FreePermit> {
         while self.waiting.is_none() {
             let accepted = tokio::select! {
-                place = self.slots.freed() => return Err(place),
+                permit = self.limit.acquire() => return Err(permit),
                 accepted = self.accept() => accepted,
             };
             match accepted {
                 Ok(stream) => {
-                    let of = self.slots.over_share(stream.ip());
+                    let of = self.limit.over_share(stream.ip);
                     if self.make_room(of) || of.is_none() {
                         self.waiting = Some(stream);
                         return Ok(of);
                     }
-                    // What it would take is the others'.
-                    self.slots.refused();
+                    // Any other permit belongs to others.
+                    self.limit.refused();
                 }
                 Err(error) => self.failed(&error).await,
             }
@@ -188,7 +158,7 @@ impl Acceptor {
         Ok(None)
     }
 
-    /// Has the longest idle connection make room: of all, or of one network; `false`: none is idle.
+    /// Has the longest idle connection make room: of all, or of one network. `false`: none is idle.
     fn make_room(&self, of: Option<Network>) -> bool {
         let now = Instant::now();
         match of {
@@ -197,18 +167,19 @@ impl Acceptor {
         }
     }
 
-    async fn accept(&self) -> io::Result<AcceptedStream> {
-        Ok(match &self.listener {
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
+        let (socket, ip) = match &self.listener {
             DataListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                AcceptedStream::Tcp(stream, address.ip().to_canonical())
+                (Either::Left(stream), Some(address.ip().to_canonical()))
             }
-            DataListener::Unix(listener) => AcceptedStream::Unix(listener.accept().await?.0),
-        })
+            DataListener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
+        };
+        Ok(AcceptedSocket { socket, ip })
     }
 
-    /// accept(2) reports what is pending on the new socket as its own; only a want of descriptors or memory
-    /// is the process's, and waiting helps.
+    /// Waits after an error of accept(2) that concerns the process: no descriptors, or no memory.
+    /// All others concern the new socket alone.
     async fn failed(&mut self, error: &io::Error) {
         let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
         if !ours
@@ -218,12 +189,12 @@ impl Acceptor {
             tracing::debug!(%error, "a connection was gone before it was accepted");
             return;
         }
-        if !self.wanting {
-            self.wanting = true;
+        if !self.out_of_descriptors {
+            self.out_of_descriptors = true;
             self.metrics.limit(Limit::FileDescriptors);
             let now = Instant::now();
-            if self.said.is_none_or(|said| now - said >= SAY_AGAIN) {
-                self.said = Some(now);
+            if self.logged.is_none_or(|logged| now - logged >= LOG_AGAIN) {
+                self.logged = Some(now);
                 tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
             }
         }

@@ -1,37 +1,39 @@
-//! One connection of a client, from its first byte to its end: socket, then TLS if there is any, then
-//! HTTP of either version.
+//! One connection of a client, from its first byte to its end: socket, then TLS if there is any,
+//! then HTTP of either version.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_util::either::Either;
 use tokio_util::task::TaskTracker;
 
-use super::accept::AcceptedStream;
-use super::activity::{ConnectionActivity, Leave, Signal, until_cut};
-use super::deadline::Timed;
+use super::accept::AcceptedSocket;
+use super::connection_limit::ConnectionPermit;
+use super::connection_state::{ConnectionState, until_cut};
 use super::http1::{self, Site};
 use super::http2::Http2;
-use super::idle::{IdleConnections, Presence};
-use super::patience::Patience;
-use super::slots::ConnectionSlot;
-use super::tls::{self, Secured, TlsIo};
+use super::idle_connections::{IdleConnections, Presence};
+use super::signals::{DrainPhases, Signal};
+use super::timed_socket::TimedSocket;
+use super::tls::{self, ClientIo, Secured};
+use super::write_timeout::WriteTimeout;
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
-use crate::proxy::{ConnectionPlaces, Network, Peer, Proxy};
-use crate::worker;
+use crate::proxy::{Client, ConnectionInFlight, Network, Proxy};
+use crate::socket;
 
-/// What all connections of the data port share.
+/// State that all connections of the data port share.
 pub(super) struct DataConnections {
     proxy: Arc<Proxy>,
     http2: Http2,
     limits: LimitSettings,
     metrics: Arc<Metrics>,
-    leave: Leave,
+    drain: DrainPhases,
     idle: Arc<IdleConnections>,
-    /// Every connection there is.
+    /// The tasks of all connections.
     open: TaskTracker,
 }
 
@@ -40,7 +42,7 @@ impl DataConnections {
         proxy: Arc<Proxy>,
         limits: LimitSettings,
         metrics: Arc<Metrics>,
-        leave: Leave,
+        drain: DrainPhases,
         idle: Arc<IdleConnections>,
     ) -> Self {
         Self {
@@ -48,7 +50,7 @@ impl DataConnections {
             proxy,
             limits,
             metrics,
-            leave,
+            drain,
             idle,
             open: TaskTracker::new(),
         }
@@ -57,82 +59,74 @@ impl DataConnections {
     /// Serves a connection in a task of its own, which stays with this worker.
     pub(super) fn serve(
         self: &Arc<Self>,
-        stream: AcceptedStream,
-        slot: ConnectionSlot,
+        accepted: AcceptedSocket,
+        permit: ConnectionPermit,
         worker: &Handle,
     ) {
-        let network = stream.ip().map(Network::of);
-        let stream = match stream.leave() {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "a connection could not be handed over");
-                return;
-            }
+        let AcceptedSocket { socket, ip } = accepted;
+        let lost = |error| tracing::debug!(%error, "a connection could not be handed over");
+        let socket = match socket::detach(socket) {
+            Ok(socket) => socket,
+            Err(error) => return lost(error),
         };
         let connections = Arc::clone(self);
         let serving = async move {
+            let socket = match socket::attach(socket) {
+                Ok(socket) => socket,
+                Err(error) => return lost(error),
+            };
             let presence = Presence {
-                activity: Arc::new(ConnectionActivity::new()),
-                peer: slot.peer(),
+                state: Arc::new(ConnectionState::new()),
+                client_permit: permit.of_client(),
             };
             let _member = connections.idle.add(presence.clone());
             let waited_for = connections.proxy.slow_clients();
             let limit = connections.limits.write_timeout;
-            let patience = Patience::new(limit, waited_for, network);
+            let timeout = WriteTimeout::new(limit, waited_for, ip.map(Network::of));
             let metrics = Arc::clone(&connections.metrics);
-            match stream.arrive() {
-                Ok(AcceptedStream::Tcp(stream, ip)) => {
-                    let stream = Timed::new(stream, patience, metrics, slot);
-                    Box::pin(connections.secured(stream, peer(Some(ip)), presence)).await;
-                }
-                Ok(AcceptedStream::Unix(stream)) => {
-                    let stream = Timed::new(stream, patience, metrics, slot);
-                    Box::pin(connections.secured(stream, peer(None), presence)).await;
-                }
-                Err(error) => {
-                    let worker = worker::index();
-                    tracing::debug!(%error, worker, "a connection could not be handed over");
-                }
-            }
+            let socket = TimedSocket::new(socket, timeout, metrics, permit);
+            Box::pin(connections.secured(socket, peer(ip), presence)).await;
         };
         self.open.spawn_on(serving, worker);
     }
 
-    /// Speaks TLS, if there is any, and HTTP.
-    async fn secured<S: TlsIo + 'static>(&self, stream: S, peer: Peer, presence: Presence) {
+    /// Serves TLS, if it is configured, and HTTP over it.
+    async fn secured(&self, socket: TimedSocket, peer: Client, presence: Presence) {
         let Some(tls) = self.proxy.tls() else {
-            return self.http(stream, peer, presence, None).await;
+            let socket = Either::Left(socket);
+            return self.http(socket, peer, presence, None).await;
         };
         let clients = tls.clients;
-        let secured = self.secure(tls, Box::new(stream), &peer, &presence).await;
+        let secured = self.secure(tls, socket, &peer, &presence).await;
         let Some(secured) = secured else {
             return;
         };
         let agreed = Some(secured.http2);
         let shown = clients.filter(|_| secured.identity.is_some());
-        let peer = Peer {
+        let peer = Client {
             tls: Some(secured.names),
             mutual: clients.is_some(),
             identity: secured.identity,
             until: shown.map(|clients| Instant::now() + clients.max_age),
             ..peer
         };
-        Box::pin(self.http(secured.stream, peer, presence, agreed)).await;
+        let stream = Either::Right(Box::new(secured.stream));
+        Box::pin(self.http(stream, peer, presence, agreed)).await;
     }
 
-    /// Shakes hands, unless the process stops first, or others need the place: nothing has been asked
-    /// for yet.
+    /// Does the TLS handshake. Gives up if the process stops or others need the permit, because
+    /// there is no request yet.
     async fn secure(
         &self,
         tls: TlsSettings,
-        socket: Box<dyn TlsIo>,
-        peer: &Peer,
+        socket: TimedSocket,
+        peer: &Client,
         presence: &Presence,
     ) -> Option<Secured> {
         let accepted = tokio::select! {
             accepted = tls::accept(tls.config, socket, self.limits.head_timeout) => accepted,
-            () = self.leave.now.cancelled() => return None,
-            () = presence.activity.told() => {
+            () = self.drain.now.cancelled() => return None,
+            () = presence.state.asked_to_make_room() => {
                 self.metrics.limit(Limit::IdleClosed);
                 return None;
             }
@@ -149,30 +143,24 @@ impl DataConnections {
         None
     }
 
-    /// `http2`: whether that is what the two have agreed on by ALPN; `None`: they have not.
-    async fn http<S: TlsIo + 'static>(
-        &self,
-        stream: S,
-        peer: Peer,
-        presence: Presence,
-        http2: Option<bool>,
-    ) {
+    /// `http2`: whether ALPN has chosen it. `None`: there was no ALPN.
+    async fn http(&self, stream: ClientIo, peer: Client, presence: Presence, http2: Option<bool>) {
         let until = peer.until;
-        let activity = &presence.activity;
+        let state = &presence.state;
         let serving = self.speak(stream, Arc::new(peer), &presence, http2);
         let Some(until) = until else {
-            return until_cut(activity, serving).await;
+            return until_cut(state, serving).await;
         };
         tokio::select! {
-            () = until_cut(activity, serving) => {}
-            () = grow_old(until, activity) => {}
+            () = until_cut(state, serving) => {}
+            () = grow_old(until, state) => {}
         }
     }
 
-    async fn speak<S: TlsIo + 'static>(
+    async fn speak(
         &self,
-        stream: S,
-        peer: Arc<Peer>,
+        stream: ClientIo,
+        peer: Arc<Client>,
         presence: &Presence,
         http2: Option<bool>,
     ) {
@@ -189,7 +177,7 @@ impl DataConnections {
         };
         let proxy = Arc::clone(&self.proxy);
         let spoken = http2 != Some(false);
-        // In memory of its own: a connection that speaks HTTP/1 needs none of it.
+        // Boxed: a connection that speaks HTTP/1 does not need this memory.
         let serving = self
             .http2
             .serve(begun, proxy, Arc::clone(&peer), presence, spoken);
@@ -203,18 +191,18 @@ impl DataConnections {
     }
 }
 
-/// Lets a connection that is too old leave: requests under way on it may end, for as long again. Then
-/// this resolves.
-async fn grow_old(until: Instant, activity: &ConnectionActivity) {
+/// Ends a connection that is too old: it gets [`Signal::Leave`] at `until`, and the same time again
+/// for its requests to end. Then this resolves.
+async fn grow_old(until: Instant, state: &ConnectionState) {
     let age = until.saturating_duration_since(Instant::now());
     tokio::time::sleep_until(until).await;
-    activity.signal(Signal::Leave);
+    state.signal(Signal::Leave);
     tokio::time::sleep(age).await;
 }
 
-fn peer(ip: Option<IpAddr>) -> Peer {
+fn peer(ip: Option<IpAddr>) -> Client {
     let text = ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into());
-    Peer {
+    Client {
         ip,
         forwarded: ip.and_then(forwarded_for),
         text,
@@ -222,6 +210,6 @@ fn peer(ip: Option<IpAddr>) -> Peer {
         mutual: false,
         identity: None,
         until: None,
-        places: ConnectionPlaces::default(),
+        in_flight: ConnectionInFlight::default(),
     }
 }

@@ -9,8 +9,8 @@ const PER_CONNECTION: u64 = 2;
 /// The store, listeners, logs, the runtime; and the connections of the admin port.
 const BESIDE: u64 = 64 + crate::admin::CONNECTIONS as u64;
 
-/// Raises the soft limit to the hard one if `limits.connections` may need it, and warns if even that
-/// does not suffice.
+/// Raises the soft limit to the hard one if `limits.connections` may need it, and warns if even
+/// that does not suffice.
 pub(crate) fn provide(limits: &LimitSettings) {
     let needed = needed(limits);
     let now = getrlimit(Resource::Nofile);

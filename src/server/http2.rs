@@ -1,23 +1,24 @@
-//! HTTP/2 on the data port: what a client may ask for.
+//! HTTP/2 on the data port: the limits of one connection.
 //!
-//! HTTP/2 lets one connection ask for a great deal at once, so every number here is a bound on memory or on work
-//! that one client can cause:
+//! One connection can ask for a great deal at once, so every number here bounds the memory or the
+//! work that one client can cause:
 //!
-//! - *Streams* (`limits.http2_streams`, `limits.in_flight_per_connection`): requests at work at once. Those that a client opens only to reset them
-//!   (CVE-2023-44487, "rapid reset") never get past [`UNACCEPTED_RESETS`] before they reach a handler, and beyond
-//!   that are counted by [`super::activity`]. Streams that this side resets because the client breaks the rules
-//!   (CVE-2025-8671, "made you reset") are [`BROKEN_STREAMS`] at most, over the connection's whole life.
-//! - *Received data*: [`CONNECTION_WINDOW`] for a connection, of which one stream takes [`STREAM_WINDOW`] at most,
-//!   so that uploads that wait at the barrier do not stop the others beside them. A stream of 64 KiB to a round trip
-//!   is plenty between neighbours, and every connection may have its window full.
+//! - *Streams* (`limits.http2_streams`, `limits.in_flight_per_connection`): requests at once. A
+//!   client may open streams only to reset them (CVE-2023-44487, "rapid reset"). At most
+//!   [`UNACCEPTED_RESETS`] of them may be reset before a handler sees them; later ones are counted
+//!   by [`super::connection_state`]. At most [`BROKEN_STREAMS`] streams of a connection may be
+//!   reset for breaking the rules (CVE-2025-8671, "made you reset").
+//! - *Received data*: [`CONNECTION_WINDOW`] for a connection, of which one stream takes at most
+//!   [`STREAM_WINDOW`]. So uploads that wait at the barrier do not stop the others beside them. 64
+//!   KiB a round trip is plenty between neighbours, and every connection may have its window full.
 //! - *Data to send*: [`SEND_BUFFER`] for each stream that its client does not read.
-//! - *Heads*: `limits.header_bytes` with HTTP/2's own 32 bytes for each line (RFC 9113, 6.5.2), in as many
-//!   CONTINUATION frames as that needs (CVE-2024-27316); HPACK's table has its 4,096 bytes.
+//! - *Heads*: `limits.header_bytes`, and 32 bytes more for each line (RFC 9113, 6.5.2), in as many
+//!   CONTINUATION frames as that needs (CVE-2024-27316). HPACK's table has its 4,096 bytes.
 //!
-//! Extended CONNECT (RFC 8441) is off: it is a tunnel, and nothing here is there to look into one.
+//! Extended CONNECT (RFC 8441) is off: it is a tunnel, and the proxy could not look into it.
 //!
-//! Pings go out when a client has been silent, and one that does not answer is gone: TCP alone would not notice
-//! for hours that a machine has vanished while its requests are at work.
+//! A silent client gets pings, and its connection is closed if it does not answer. TCP alone would
+//! not notice for hours that a machine has vanished in the middle of a request.
 
 use std::convert::Infallible;
 use std::io;
@@ -35,16 +36,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::activity::{ActiveStream, ConnectionActivity, Signal};
-use super::clock::Clock;
-use super::idle::Presence;
-use super::streams::{Streams, StreamsTold};
-use super::tls::TlsIo;
+use super::connection_state::{ActiveStream, ConnectionState};
+use super::deadline_timer::DeadlineTimer;
+use super::idle_connections::Presence;
+use super::signals::Signal;
+use super::stalled_streams::{StreamExecutor, TrackedBody};
+use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::frames::FrameFilter;
-use crate::proxy::slow::SlowClients;
-use crate::proxy::{Network, Peer, Proxy, Received};
+use crate::proxy::frame_filter::FrameFilter;
+use crate::proxy::limits::slow_clients::SlowClients;
+use crate::proxy::{Client, Network, Proxy, Received};
 use crate::wire::request::RequestError;
 
 /// How long a client has to close a connection that makes room.
@@ -52,18 +54,18 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 const SEND_BUFFER: usize = 64 << 10;
-/// The smallest that the protocol knows, and its default.
+/// The smallest frame size that the protocol allows, and its default.
 const FRAME: u32 = 16 << 10;
 /// Streams that were reset before a handler saw them.
 const UNACCEPTED_RESETS: usize = 32;
 /// Streams of one connection that were reset for breaking the rules.
 const BROKEN_STREAMS: usize = 128;
-/// What HTTP/2 counts for a header line besides its bytes (RFC 9113, 6.5.2).
+/// HTTP/2 counts so much for a header line besides its bytes (RFC 9113, 6.5.2).
 const LINE: usize = 32;
 /// Lines that HTTP/1 would not count: the pseudo-fields.
 const PSEUDO: usize = 4;
 
-/// What a header list may have, as HTTP/2 counts (RFC 9113, 6.5.2).
+/// The largest header list, as HTTP/2 counts it (RFC 9113, 6.5.2).
 fn header_list(limits: &LimitSettings) -> usize {
     let lines = limits.header_count.saturating_add(PSEUDO);
     limits
@@ -71,15 +73,15 @@ fn header_list(limits: &LimitSettings) -> usize {
         .saturating_add(lines.saturating_mul(LINE))
 }
 
-/// How many streams a client may have open at once. A client that is told so waits, or opens another
-/// connection; without that its requests beyond the connection's share would be refused.
+/// How many streams a client may have open at once. A client that knows the number waits, or opens
+/// another connection. Otherwise its requests beyond the connection's share would be refused.
 fn most_streams(limits: &LimitSettings) -> u32 {
     let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
     limits.http2_streams.min(share)
 }
 
-/// What a client may ask for.
-fn builder(limits: &LimitSettings, streams: Streams) -> Builder<Streams> {
+/// The settings of a connection.
+fn builder(limits: &LimitSettings, streams: StreamExecutor) -> Builder<StreamExecutor> {
     let mut builder = Builder::new(streams);
     builder
         .timer(TokioTimer::new())
@@ -117,31 +119,30 @@ impl Http2 {
         }
     }
 
-    /// Serves a connection to its end. `begun`: its first bytes. `spoken`: the client may speak
-    /// HTTP/2 here.
-    pub(super) async fn serve<S: TlsIo + 'static>(
+    /// Serves a connection to its end. `begun`: its first bytes. `spoken`: HTTP/2 is allowed on it.
+    pub(super) async fn serve(
         &self,
-        (stream, begun): (S, BytesMut),
+        (stream, begun): (ClientIo, BytesMut),
         proxy: Arc<Proxy>,
-        peer: Arc<Peer>,
+        peer: Arc<Client>,
         presence: &Presence,
         spoken: bool,
     ) {
         let stream = FramedTransport {
             stream,
             frames: FrameFilter::of_client(begun, header_list(&self.limits)),
-            activity: Arc::clone(&presence.activity),
+            state: Arc::clone(&presence.state),
         };
-        let streams = Streams {
+        let streams = StreamExecutor {
             limit: self.limits.write_timeout,
             slow: Arc::clone(&self.slow),
             network: peer.ip.map(Network::of),
             metrics: Arc::clone(&self.metrics),
         };
-        let activity = Arc::clone(&presence.activity);
+        let state = Arc::clone(&presence.state);
         let service = service_fn(move |request: Request<Incoming>| {
             let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
-            let mut stream = ActiveStream::begin(&activity);
+            let mut stream = ActiveStream::begin(&state);
             async move {
                 let response = if spoken {
                     proxy.handle(request.map(Received::Http2), &peer).await
@@ -149,17 +150,17 @@ impl Http2 {
                     proxy.refuse(RequestError::Version, &peer)
                 };
                 stream.answered();
-                Ok::<_, Infallible>(response.map(|body| StreamsTold::new(body, stream)))
+                Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, stream)))
             }
         });
         let builder = builder(&self.limits, streams);
         let serving = builder.serve_connection(TokioIo::new(stream), service);
         let mut serving = pin!(serving);
         let mut end = Http2ConnectionEnd::None;
-        let mut clock = Clock::default();
+        let mut clock = DeadlineTimer::default();
         std::future::poll_fn(|cx| {
             loop {
-                // What has come is read first: a request that has begun is served.
+                // Reads first, so that a request that has begun is served.
                 if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                     if let Err(error) = served {
                         tracing::debug!(%error, "a connection ended early");
@@ -176,54 +177,60 @@ impl Http2 {
         .await;
     }
 
-    /// Whether the connection has to go.
+    /// Whether the connection has to close.
     fn poll_end(
         &self,
         end: &mut Http2ConnectionEnd,
-        clock: &mut Clock,
+        clock: &mut DeadlineTimer,
         presence: &Presence,
         cx: &mut Context<'_>,
     ) -> Poll<Http2Due> {
-        let activity = &presence.activity;
-        if activity.takes_back() {
-            // At once: a GOAWAY with patience would wait for what such a client does not send.
+        let state = &presence.state;
+        if state.cancels_too_much() {
+            // At once: a graceful GOAWAY would wait for an answer that such a client does not send.
             self.metrics.limit(Limit::StreamResets);
             return Poll::Ready(Http2Due::Now);
         }
+        let is_leaving = !matches!(end, Http2ConnectionEnd::None);
+        if is_leaving && state.is(Signal::MakeRoom) && state.without_request_since().is_none() {
+            // A stream began before the client knew of the GOAWAY. Until that has ended the
+            // connection makes no room, and counts for its client again.
+            presence.withdraw_make_room();
+        }
         match end {
             Http2ConnectionEnd::Leaving => return Poll::Pending,
-            Http2ConnectionEnd::Goodbye(patience, until) => {
+            Http2ConnectionEnd::Goodbye(timeout, until) => {
                 ready!(clock.poll(cx, *until));
-                if activity.without_request_since().is_some() {
+                if state.without_request_since().is_some() {
                     return Poll::Ready(Http2Due::Now);
                 }
-                *until = Instant::now() + *patience;
+                *until = Instant::now() + *timeout;
                 return Poll::Ready(Http2Due::Again);
             }
             Http2ConnectionEnd::None => {}
         }
-        // GOAWAY comes first and the end later, so it can go out while clients are still served.
-        if activity.is(Signal::Leave) || activity.is(Signal::Announced) {
+        // GOAWAY precedes the end, so it can go out while clients are still served.
+        if state.is(Signal::Leave) || state.is(Signal::Announced) {
             *end = Http2ConnectionEnd::Leaving;
             return Poll::Ready(Http2Due::Goodbye);
         }
-        let patience = if activity.is(Signal::MakeRoom) {
-            if activity.is_busy() {
-                presence.stays();
+        let timeout = if state.is(Signal::MakeRoom) {
+            if state.is_busy() {
+                presence.withdraw_make_room();
                 return Poll::Ready(Http2Due::Again);
             }
             self.metrics.limit(Limit::IdleClosed);
             tracing::debug!("an idle connection is closed to make room for a new one");
             GOODBYE
         } else {
-            let Some(since) = activity.without_request_since() else {
+            let Some(since) = state.without_request_since() else {
                 return Poll::Pending;
             };
             ready!(clock.poll(cx, since + self.limits.idle_timeout));
             self.metrics.limit(Limit::IdleTimeout);
             self.limits.head_timeout
         };
-        *end = Http2ConnectionEnd::Goodbye(patience, Instant::now() + patience);
+        *end = Http2ConnectionEnd::Goodbye(timeout, Instant::now() + timeout);
         Poll::Ready(Http2Due::Goodbye)
     }
 }
@@ -231,36 +238,36 @@ impl Http2 {
 /// How far the end of a connection has come.
 enum Http2ConnectionEnd {
     None,
-    /// It has been told to end, and what is in hand is waited for.
+    /// GOAWAY has been sent, and the open streams may end.
     Leaving,
-    /// Nothing was in hand. HTTP/2 ends in two steps, and waits for the client in between: for so
-    /// long, and for the end of requests that came meanwhile.
+    /// GOAWAY has been sent without an open stream. HTTP/2 ends in two steps, and waits for the
+    /// client in between: for this long, and for the end of streams that came meanwhile.
     Goodbye(Duration, Instant),
 }
 
 enum Http2Due {
-    /// The client is to be told.
+    /// GOAWAY must be sent.
     Goodbye,
     Again,
     Now,
 }
 
-/// A client's connection, of which malformed trailers do not pass.
-struct FramedTransport<S> {
-    stream: S,
+/// A client's connection on which malformed trailers are a stream error.
+struct FramedTransport {
+    stream: ClientIo,
     frames: FrameFilter,
-    activity: Arc<ConnectionActivity>,
+    state: Arc<ConnectionState>,
 }
 
-impl<S: TlsIo> FramedTransport<S> {
-    /// What a write has come to.
+impl FramedTransport {
+    /// Notes whether a write waits for the client.
     fn written<T>(&self, written: Poll<T>) -> Poll<T> {
-        self.activity.set_under_way(written.is_pending());
+        self.state.set_under_way(written.is_pending());
         written
     }
 }
 
-impl<S: TlsIo> AsyncRead for FramedTransport<S> {
+impl AsyncRead for FramedTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -271,7 +278,7 @@ impl<S: TlsIo> AsyncRead for FramedTransport<S> {
     }
 }
 
-impl<S: TlsIo> AsyncWrite for FramedTransport<S> {
+impl AsyncWrite for FramedTransport {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

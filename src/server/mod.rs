@@ -2,19 +2,20 @@
 //! HTTP/1 is read and written here ([`http1`]), HTTP/2 is hyper's ([`http2`]).
 
 mod accept;
-mod activity;
-mod clock;
 mod connection;
-mod deadline;
+mod connection_limit;
+mod connection_state;
+mod deadline_timer;
 pub(crate) mod descriptors;
 mod http1;
 mod http2;
-mod idle;
-mod patience;
-mod slots;
-mod streams;
+mod idle_connections;
+mod signals;
+mod stalled_streams;
+mod timed_socket;
 mod tls;
 mod workers;
+mod write_timeout;
 
 use std::sync::Arc;
 
@@ -23,55 +24,57 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::accept::Acceptor;
 pub use self::accept::DataListener;
-pub(crate) use self::activity::Leave;
-use self::activity::Signal;
 use self::connection::DataConnections;
-use self::idle::IdleConnections;
-use self::slots::Slots;
+use self::connection_limit::ConnectionLimit;
+use self::idle_connections::IdleConnections;
+pub(crate) use self::signals::DrainPhases;
+use self::signals::Signal;
 pub(crate) use self::workers::Workers;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 
-/// Accepts until it has to leave, then lets the connections end their requests; returns when all have.
+/// Accepts connections until the drain begins. Then waits until all connections have ended their
+/// requests.
 pub(crate) async fn serve(
     listener: DataListener,
     proxy: Arc<Proxy>,
     limits: LimitSettings,
     metrics: Arc<Metrics>,
-    leave: Leave,
+    drain: DrainPhases,
     workers: Arc<Workers>,
 ) {
-    let slots = Slots::new(&limits, Arc::clone(&metrics));
+    let limit = ConnectionLimit::new(&limits, Arc::clone(&metrics));
     let idle: Arc<IdleConnections> = Arc::default();
-    let _telling = AbortOnDropHandle::new(tokio::spawn(tell(leave.clone(), Arc::clone(&idle))));
-    let mut acceptor = Acceptor::new(listener, slots, Arc::clone(&idle), Arc::clone(&metrics));
+    let signals = tokio::spawn(broadcast(drain.clone(), Arc::clone(&idle)));
+    let _signals = AbortOnDropHandle::new(signals);
+    let mut acceptor = Acceptor::new(listener, limit, Arc::clone(&idle), Arc::clone(&metrics));
     let connections =
-        DataConnections::new(proxy, limits, Arc::clone(&metrics), leave.clone(), idle);
+        DataConnections::new(proxy, limits, Arc::clone(&metrics), drain.clone(), idle);
     let connections = Arc::new(connections);
     loop {
-        let (stream, slot) = tokio::select! {
-            () = leave.now.cancelled() => break,
+        let (stream, permit) = tokio::select! {
+            () = drain.now.cancelled() => break,
             accepted = acceptor.next() => accepted,
         };
-        connections.serve(stream, slot, workers.next());
+        connections.serve(stream, permit, workers.next());
     }
     drop(acceptor);
     connections.ended().await;
 }
 
-/// Tells all connections as the process leaves: none of them has to look at what all share.
-async fn tell(leave: Leave, connections: Arc<IdleConnections>) {
-    let told = |step: CancellationToken, signal| {
+/// Sends the phases of the drain to all connections, so that none of them watches shared state.
+async fn broadcast(drain: DrainPhases, connections: Arc<IdleConnections>) {
+    let send = |phase: CancellationToken, signal| {
         let connections = &connections;
         async move {
-            step.cancelled().await;
+            phase.cancelled().await;
             connections.signal(signal);
         }
     };
     tokio::join!(
-        told(leave.announced, Signal::Announced),
-        told(leave.now, Signal::Leave),
-        told(leave.cut, Signal::Cut),
+        send(drain.announced, Signal::Announced),
+        send(drain.now, Signal::Leave),
+        send(drain.cut, Signal::Cut),
     );
 }

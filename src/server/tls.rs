@@ -1,5 +1,6 @@
-//! TLS of the data port: the handshake, and what it tells of a client. It happens in the connection's own
-//! task and within `limits.head_timeout`, so that a client that stalls in it holds up nobody.
+//! TLS of the data port: the handshake, and the client's certificate. The handshake runs in the
+//! connection's own task and within `limits.head_timeout`, so that a client that stalls in it
+//! delays no other.
 
 use std::io;
 use std::sync::Arc;
@@ -7,30 +8,29 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
+use super::timed_socket::TimedSocket;
 use crate::metrics::HandshakeError;
-use crate::proxy::PeerNames;
+use crate::proxy::ClientNames;
 
-/// A socket, whatever its kind: one kind of TLS stream is enough, next to what encryption costs.
-pub(super) trait TlsIo: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> TlsIo for S {}
+/// A client's connection, without TLS or with it.
+pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 
 /// A connection after its handshake.
 pub(super) struct Secured {
-    pub stream: TlsStream<Box<dyn TlsIo>>,
-    /// The client has chosen HTTP/2. Without ALPN it has not (RFC 9113, section 3.3).
+    pub stream: TlsStream<TimedSocket>,
+    /// The client has chosen HTTP/2. That takes ALPN (RFC 9113, section 3.3).
     pub http2: bool,
-    /// The names in the certificate that it showed.
-    pub names: Arc<PeerNames>,
-    /// That certificate, as the upstream is told of it; `None`: it showed none.
+    /// The names in its certificate.
+    pub names: Arc<ClientNames>,
+    /// The certificate as the upstream gets it. `None`: there is none.
     pub identity: Option<HeaderValue>,
 }
 
-/// Why there is no such connection.
+/// Why the handshake has failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct Failed {
@@ -38,10 +38,10 @@ pub(super) struct Failed {
     error: io::Error,
 }
 
-/// Shakes hands.
+/// Does the handshake.
 pub(super) async fn accept(
     config: Arc<ServerConfig>,
-    socket: Box<dyn TlsIo>,
+    socket: TimedSocket,
     limit: Duration,
 ) -> Result<Secured, Failed> {
     let accepting = TlsAcceptor::from(config).accept(socket);
@@ -64,7 +64,7 @@ pub(super) async fn accept(
     let (_, session) = stream.get_ref();
     let http2 = session.alpn_protocol() == Some(b"h2");
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let names = certificate.map(PeerNames::of).unwrap_or_default();
+    let names = certificate.map(ClientNames::of).unwrap_or_default();
     let identity = certificate.and_then(|certificate| names.identity(certificate));
     Ok(Secured {
         http2,

@@ -1,11 +1,12 @@
-//! The runtimes that serve connections: one for each core, on a thread of its own. A connection stays
-//! with its worker, and what it spawns does too, so that no request is handed from core to core.
+//! The runtimes that serve connections: one for each core, on a thread of its own. A connection
+//! stays with its worker, and what it spawns does too, so that no request is handed from core to
+//! core.
 //!
-//! One acceptor hands the sockets out in turn. Listeners of each worker's own (`SO_REUSEPORT`) would
-//! spread few connections unevenly; the limits on connections need one place; and a second process
-//! could bind the same port without anybody noticing.
+//! One acceptor hands the sockets out in turn. Listeners of each worker's own (`SO_REUSEPORT`)
+//! would spread few connections unevenly. The limits on connections need one place. And a second
+//! process could bind the same port unnoticed.
 //!
-//! Everything else (admin, store, lease) runs elsewhere: neither starves the other.
+//! Everything else (admin, store, lease) runs on other threads, so that neither starves the other.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +21,16 @@ use crate::worker;
 /// How often each worker wakes by itself.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Keeps a timer that is due soon. A timer that is due before all others makes tokio wake the thread
-/// with a system call, even from that very thread. Without this one, that is each request's timeout
-/// where no older request waits.
+/// Keeps a timer that is due soon. A new timer that is due before all others makes tokio wake the
+/// thread with a system call, even from the same thread. Without this timer, each request's timeout
+/// would do that where no older request waits.
 async fn tick() {
     loop {
         tokio::time::sleep(TICK).await;
     }
 }
 
-/// The workers. They end when this is dropped, and with them what still runs there.
+/// The workers. They end when this is dropped, together with all tasks that run there.
 pub(crate) struct Workers {
     handles: Vec<Handle>,
     next: AtomicUsize,
@@ -59,7 +60,7 @@ impl Workers {
         thread::Builder::new().name(name).spawn(move || {
             worker::set_index(index);
             runtime.block_on(stop.run_until_cancelled_owned(tick()));
-            // What it has given to other threads is not waited for.
+            // Does not wait for blocking tasks on other threads.
             runtime.shutdown_background();
         })?;
         Ok(())
@@ -96,7 +97,7 @@ mod tests {
         let all: HashSet<usize> = seen[..count].iter().copied().collect();
         assert_eq!(all, (0..count).collect());
         assert_eq!(seen[..count], seen[count..]);
-        // What a connection spawns stays with it.
+        // A connection's tasks stay with its worker.
         let spawned = workers.next().spawn(async {
             let own = worker::index();
             (own, tokio::spawn(async { worker::index() }).await)

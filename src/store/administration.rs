@@ -1,4 +1,4 @@
-//! [`Administration`]: the start, and what operators ask of the store.
+//! [`Administration`]: the calls of the start and of operators.
 
 use async_trait::async_trait;
 
@@ -7,17 +7,17 @@ use super::records::{
 };
 use crate::routing::{ResourceKey, Token};
 
-/// Any caller may use these, over connections of their own.
+/// Any caller may use these. They share no connection with requests and heartbeats.
 #[async_trait]
 pub trait Administration: Send + Sync + 'static {
-    /// Once, before the first of the other calls: brings the schema up to date or checks that it is, and
-    /// checks the store. May be called again where it failed.
+    /// Once, before all other calls: brings the schema up to date, or checks that it is, and checks
+    /// the store. May be called again after a failure.
     async fn prepare(&self) -> Result<(), StoreError>;
 
     /// Reaches the store and checks that it is fit (schema, durability settings, writable).
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// For people: marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
+    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
     async fn list(
         &self,
         prefix: &str,
@@ -25,16 +25,18 @@ pub trait Administration: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError>;
 
-    /// Counts the marks of the namespace, as many as can be in one go, and the others with the next calls.
+    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
+    /// calls.
     async fn count_marks(&self) -> Result<Count, StoreError>;
 
-    /// The marks of the namespace, as last counted to the end; `None`: they have not been yet.
+    /// The marks of the namespace as of the last complete count; `None` before the first.
     fn counted(&self) -> Option<u64>;
 
     /// One mark.
     async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
 
-    /// For people: a mark, and the epochs that are open on its resource. Nothing is decided by it.
+    /// A mark, and the epochs that are open on its resource. To be shown: nothing may be decided by
+    /// it.
     async fn view(
         &self,
         resource: &ResourceKey,
@@ -48,8 +50,8 @@ pub trait Administration: Send + Sync + 'static {
     /// The epochs that are open on a resource, of all instances.
     async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError>;
 
-    /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears `spent`;
-    /// adds one to the namespace's era and stamps it on the row; writes the audit row.
+    /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears
+    /// `spent`; adds one to the namespace's era and stamps it on the row; writes the audit row.
     async fn override_mark(
         &self,
         resource: &ResourceKey,
@@ -58,10 +60,11 @@ pub trait Administration: Send + Sync + 'static {
         actor: &str,
     ) -> Result<Override, StoreError>;
 
-    /// Writes an audit row for an operator's other acts. The row's `at_ms` is ignored; the store's clock decides.
+    /// Writes an audit row for an operator's other actions. The row's `at_ms` is ignored: the
+    /// store's clock decides.
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError>;
 
-    /// For people: the audit rows of a resource, the latest first.
+    /// The audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
 
     /// The route table on record.
@@ -70,8 +73,8 @@ pub trait Administration: Send + Sync + 'static {
     /// Records a route table if `known` is still the one on record; says whether.
     async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError>;
 
-    /// Records a route table if the namespace has no instances and no epochs, in one transaction in
-    /// which no instance can join. Returns the instances that it has otherwise, as
+    /// Records a route table if the namespace has no instances and no epochs, in one transaction
+    /// that no instance can join during. Otherwise returns the instances, as
     /// [`instances`](super::Instances::instances) does.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
 }

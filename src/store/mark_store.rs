@@ -4,15 +4,18 @@
 //! Rules that every store keeps, whatever its engine:
 //!
 //! - *Check-and-advance is one call*, [`Marks::advance`], and one atomic statement (or one
-//!   transaction that nobody can see half of). It returns after the change is as durable as the
-//!   engine can make it, never before.
-//! - It never closes an epoch by its token. [`Marks::close`] and [`Batch::closes`](super::Batch::closes) do, and name each
-//!   drained one by its opening, which is never used twice. So a statement that commits late (its answer
-//!   lost, its connection long dropped) can only raise a mark, open an epoch, or delete what has drained.
-//!   All are safe; reading one's own rows closes what was opened late.
-//! - An error of any kind means *doubt*: the statement may still commit. Nothing is concluded from
-//!   it, and the connection that had it is closed, never reused.
+//!   transaction, never half visible). It returns only after the change is as durable as
+//!   the engine can make it.
+//! - Epochs are never closed by their token. [`Marks::close`] and [`Batch::closes`] name each
+//!   drained epoch by its epoch id (`opening`), which is never used twice. So a statement that
+//!   commits late (its answer lost, its connection long dropped) can only raise a mark, open an
+//!   epoch, or delete a drained one. All three are safe: an instance that reads its own rows closes
+//!   the epochs that were opened late.
+//! - Any error means *doubt*: the statement may still commit. Nothing is concluded from the error,
+//!   and its connection is closed, never reused.
 //! - Rows are locked in the byte order of their keys, so that two batches cannot deadlock.
+//!
+//! [`Batch::closes`]: super::Batch::closes
 
 use super::administration::Administration;
 use super::instances::Instances;
@@ -20,13 +23,13 @@ use super::marks::Marks;
 
 /// The store of the marks. All calls are for one namespace, fixed when the store is opened.
 ///
-/// A caller may drop any of these futures at any time: a store must then close the
-/// connection (or let the work end in a task of its own), never reuse one in an unknown state.
+/// A caller may drop any of these futures at any time. The store must then close the connection, or
+/// let the work end in its own task. It never reuses a connection in an unknown state.
 pub trait MarkStore: Marks + Instances + Administration {
     /// `sqlite` or `postgres`.
     fn kind(&self) -> &'static str;
 
-    /// Whether other instances can share the marks. `false` (`SQLite`): every other instance found
-    /// in the store is dead, nobody declares this one dead, and nobody listens to news.
+    /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
+    /// in the store is dead, none declares this one dead, and none listens to notifications.
     fn shared(&self) -> bool;
 }

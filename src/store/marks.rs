@@ -1,4 +1,4 @@
-//! [`Marks`]: what requests ask of the store.
+//! [`Marks`]: the calls that requests make to the store.
 
 use async_trait::async_trait;
 
@@ -8,18 +8,18 @@ use super::records::{
 };
 use crate::routing::{ResourceKey, Token};
 
-/// Marks and epochs. The writer is the one caller of the calls up to [`Self::announce`], over a
-/// connection of its own. An instance's own rows are read over another one, since their number
-/// must hold up no request.
+/// Marks and epochs. The writer alone makes the calls up to [`Self::announce`], over a dedicated
+/// connection. An instance's own rows are read over another one, since their number must hold up no
+/// request.
 #[async_trait]
 pub trait Marks: Send + Sync + 'static {
-    /// [`Self::advance`], the deletion of drained epochs in the same transaction, and after its commit, in a
-    /// snapshot of its own, the second read. All in one round trip where the engine can.
+    /// [`Self::advance`], the deletion of drained epochs in the same transaction, and, after its
+    /// commit and in another snapshot, the second read. One round trip where the engine can.
     async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError>;
 
-    /// Locks every mark row named, in key order; raises those that are lower; opens epochs and
-    /// spends tokens as asked, for rows whose era is not above `era`; returns, in the order asked,
-    /// what was found under the lock. A write even for equal tokens, so that its commit waits for
+    /// Locks every mark row named, in key order, and raises those that are lower. Opens epochs and
+    /// spends tokens as asked, for rows whose era is not above `era`. Returns, in the order asked,
+    /// the state found under the lock. Writes even for equal tokens, so that the commit waits for
     /// standbys. `asks` names each resource at most once, and is not empty.
     async fn advance(
         &self,
@@ -37,31 +37,30 @@ pub trait Marks: Send + Sync + 'static {
         Ok(self.batch(batch).await?.found)
     }
 
-    /// Every epoch row of these resources, of all instances, in a statement (and snapshot) of its
-    /// own: called after [`Self::advance`] has committed.
+    /// Every epoch row of these resources, of all instances. A separate statement, and so another
+    /// snapshot: called after [`Self::advance`] has committed.
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError>;
 
-    /// Deletes these epoch rows, by resource, instance and opening.
+    /// Deletes these epoch rows, by resource, instance and epoch id.
     async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
-    /// [`Self::close`] of rows that others wait for, and the announcement of it, in one transaction where the
-    /// engine can.
+    /// Closes rows that others wait for, and announces it; one transaction where the engine can.
     async fn close_wanted(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
         self.close(epochs).await?;
         let mut keys: Vec<ResourceKey> = epochs.iter().map(|row| row.resource.clone()).collect();
         keys.sort();
         keys.dedup();
-        let news = keys
+        let closed = keys
             .into_iter()
             .map(|resource| Notification::Closed { resource });
-        // One that is lost costs a poll interval.
-        let _ = self.announce(&news.collect::<Vec<_>>()).await;
+        // A lost one costs a poll interval.
+        let _ = self.announce(&closed.collect::<Vec<_>>()).await;
         Ok(())
     }
 
-    /// Deletes those of these rows, of epochs that give no permit meanwhile, whose mark is above their token, and
-    /// announces it as [`Self::close_wanted`] does. Returns the marks that this was judged by. Fails if it is not
-    /// known which rows are gone.
+    /// Deletes those of these rows whose mark is above their token, and announces it as
+    /// [`Self::close_wanted`] does. Their epochs give no permit meanwhile. Returns the marks that
+    /// decided it. Fails if it is not known which rows are gone.
     async fn cede(&self, epochs: &[EpochRow]) -> Result<Vec<MarkRow>, StoreError> {
         let mut keys: Vec<ResourceKey> = epochs.iter().map(|row| row.resource.clone()).collect();
         keys.sort();
@@ -78,16 +77,16 @@ pub trait Marks: Send + Sync + 'static {
         Ok(marks)
     }
 
-    /// Records epochs again that a failover has lost (their instance and opening are kept), without
-    /// looking at marks. What is there already stays as it is, and is written all the same, so that the commit waits
-    /// for standbys: the try before may have been the one whose wait was cancelled.
+    /// Records epochs again that a failover has lost, with their instance and epoch id, and without
+    /// reading marks. A row that exists stays as it is, but is written, so that the commit waits
+    /// for standbys: the wait of an earlier try may have been cancelled.
     async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError>;
 
     /// Gives spent tokens back, each only if it is still spent under that name.
     async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError>;
 
-    /// Tells the other instances. Best effort; does nothing where the store is not shared.
-    async fn announce(&self, news: &[Notification]) -> Result<(), StoreError>;
+    /// Notifies the other instances. Best effort; does nothing where the store is not shared.
+    async fn announce(&self, notifications: &[Notification]) -> Result<(), StoreError>;
 
     /// A page of this instance's own epoch rows: those behind `after`, in order, `limit` at most. A
     /// page with fewer rows is the last one.
@@ -105,9 +104,9 @@ pub trait Marks: Send + Sync + 'static {
         resources: &[ResourceKey],
     ) -> Result<Vec<OwnRow>, StoreError>;
 
-    /// The end of a run: goes through this instance's own epoch rows behind `after`, `limit` at most,
-    /// and deletes those whose opening is not among `kept`. Returns where the next call begins;
-    /// `None`: that was all.
+    /// At the end of a run: goes through this instance's own epoch rows behind `after`, `limit` at
+    /// most, and deletes those whose epoch id is not among `kept`. Returns where the next call
+    /// begins; `None`: there are no more.
     async fn close_own(
         &self,
         instance: &InstanceId,
@@ -116,10 +115,10 @@ pub trait Marks: Send + Sync + 'static {
         kept: &[Opening],
     ) -> Result<Option<Cursor>, StoreError>;
 
-    /// The marks of these resources, as far as there are any, in no order.
+    /// The marks of those of these resources that have one, in no order.
     async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError>;
 
-    /// Starts to listen for news of other instances in a background task that ends when the
-    /// receiver is dropped. `None` where the store is not shared.
+    /// Starts to listen to notifications of other instances, in a background task that ends when
+    /// the receiver is dropped. `None` where the store is not shared.
     fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<Heard>>;
 }

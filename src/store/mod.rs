@@ -1,11 +1,11 @@
 //! The durable state: the marks, and the instances that may have requests in flight.
 //!
 //! Everything a proxy must agree on with the other replicas, or with its own next run, goes through
-//! [`MarkStore`]. Two stores implement it, [`sqlite`] and [`postgres`], with one contract suite over
-//! both (`tests/suite/store/contract.rs`). What an instance *remembers* of the store, and for how
-//! long it may trust that, is the business of [`fencing`](crate::fencing).
+//! [`MarkStore`]. Two stores implement it, [`sqlite`] and [`postgres`], and one contract suite
+//! tests both (`tests/suite/store/contract.rs`). [`fencing`](crate::fencing) decides what an
+//! instance *remembers* of the store, and for how long it may trust that.
 //!
-//! No HTTP type is named in this module.
+//! This module names no HTTP type.
 
 mod administration;
 mod instances;

@@ -1,27 +1,26 @@
-//! [`Reckoning`]: how long an instance waits for what another one may still do. The one place where
-//! the terms of the dead are added up.
+//! [`Reckoning`]: how long an instance waits for the last requests of another one. The one place
+//! where the terms of dead instances are added up.
 //!
 //! Three spans pass one after the other, each counted from the end of the one before:
 //!
 //! 1. the *lease*: until it lapses, its owner writes;
-//! 2. *undelivered*: after the last write, the kernel of a process that is stopped or cut off may go
-//!    on delivering what it holds, until its user timeout (`TCP_USER_TIMEOUT`) drops it;
+//! 2. *undelivered*: after the last write, the kernel of a process that is stopped or cut off may
+//!    go on delivering the bytes it holds, until its user timeout (`TCP_USER_TIMEOUT`) drops them;
 //! 3. *settle*: after the last byte has arrived, the upstream may work on it.
 //!
 //! Of two instances' terms the larger counts: each knows only its own configuration.
 //!
-//! A store that is not shared is simpler. Its file has one process at a time, and the one before is
-//! known to have ended: the kernel has taken its file lock, and with the same stroke its sockets.
-//! Fenced sockets are closed with a linger of 0, so what they held is dropped then. Only *settle*
-//! is left, and it is counted by the clock of the machine that the dead one ran on.
+//! A store that is not shared is simpler. Its file has one process at a time, and the one before
+//! has certainly ended: the kernel has released its file lock, and closed its sockets with it.
+//! Fenced sockets are closed with a linger of 0, which drops the bytes they held. Only *settle* is
+//! left, counted by the clock of the machine that the dead instance ran on. No margin is added, and
+//! none where an instance settles its own unknown outcomes: only one of this program's clocks is
+//! involved. `barrier.settle` bounds the upstream's work, so the operator has measured it and left
+//! room.
 //!
 //! That holds for one kernel. A volume may be forced onto another machine while the old one still
-//! runs, so an instance that has another boot on record is waited for as over a shared store: its
-//! lease, what it may deliver after that, and *settle*, by clocks of two machines.
-//!
-//! No margin is added there, and none where an instance settles its own unknown outcomes: only one of
-//! this program's clocks is part of it. `barrier.settle` bounds somebody else's work, so the operator
-//! has measured it and left room. A sidecar's service even counts by the same clock.
+//! runs. So an instance that has recorded another boot is waited for as over a shared store: its
+//! lease, the bytes that it may deliver after that, and *settle*, by the clocks of two machines.
 
 use std::time::Duration;
 
@@ -31,21 +30,21 @@ use crate::store::InstanceRow;
 ///
 /// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` are slewed along with the time of day, and so are the
 /// jiffies of a kernel's timeouts, near enough. chrony slews by up to 83,333 ppm (`maxslewrate`).
-/// While the owner counts 1 s on a clock that is slewed back, 1 / 0.9167 = 1.091 s pass. A clock that
-/// is slewed forward counts 1.0833 × 1.091 = 1.182 s of that. 6/5 leaves 1.5 % for the clocks
+/// While the owner counts 1 s on a clock that is slewed back, 1 / 0.9167 = 1.091 s pass. A clock
+/// that is slewed forward counts 1.0833 × 1.091 = 1.182 s of that. 6/5 leaves 1.5 % for the clocks
 /// themselves, which are off by some hundred ppm.
 const RATES: (u32, u32) = (6, 5);
 
-/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version 0.1.0,
-/// whose sockets have no user timeout.
+/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version
+/// 0.1.0, whose sockets have no user timeout.
 ///
-/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The default
-/// of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An upstream that
-/// answers probes with a closed window has no bound (RFC 1122, 4.2.2.17), so that no such instance
-/// may run beside one of this version (`postgres::migrate`).
+/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The
+/// default of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An
+/// upstream that answers probes with a closed window has no bound (RFC 1122, 4.2.2.17). So no such
+/// instance may run beside one of this version (`postgres::migrate`).
 const NO_USER_TIMEOUT: Duration = Duration::from_secs(925 + 120);
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Reckoning {
     lease: Duration,
@@ -66,7 +65,7 @@ impl Reckoning {
         }
     }
 
-    /// For a store that one process has to itself.
+    /// For a store that only one process uses.
     #[must_use]
     pub fn alone(settle: Duration) -> Self {
         Self {
@@ -77,10 +76,10 @@ impl Reckoning {
         }
     }
 
-    /// How long an instance's own exchanges may run on after its lease has lapsed; then it resets them. Not
-    /// longer than `undelivered`: each part that the upstream takes starts the kernel's user timeout again,
-    /// and what arrives later than the watchers reckon with is worked on for longer than they wait. Not
-    /// longer than `settle` either, after which nobody waits for an outcome.
+    /// How long an instance's own exchanges may run on after its lease has lapsed; then it resets
+    /// them. Not longer than `undelivered`: each part that the upstream takes restarts the kernel's
+    /// user timeout, and the upstream would work on late bytes for longer than the watchers wait.
+    /// Not longer than `settle` either: after that, no request waits for an outcome.
     #[must_use]
     pub fn cutoff(&self) -> Duration {
         if self.shared {
@@ -96,30 +95,33 @@ impl Reckoning {
         self.stretched(lease)
     }
 
-    /// How long the work of this instance is waited for, from when it was learned to be dead.
+    /// How long the work of this instance is waited for, from the moment its death was learned.
     #[must_use]
     pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
-        // Only an id that nothing but epochs know has no lease.
         if row.dead && row.lease.is_zero() {
-            self.of_the_unknown()
+            // Only epoch rows know the id. A failover may have lost the row of an instance that
+            // lives, and that goes on for a lease.
+            self.after_loss()
         } else if !self.shared && row.elsewhere {
             self.after_a_move(row)
         } else if self.shared && row.undelivered.is_zero() {
-            // Whom the schema's upgrade has declared dead may have renewed just before.
+            // An instance that the schema's upgrade has declared dead may have renewed just before.
             self.stretched(row.lease) + self.after_death(row.undelivered, row.settle)
         } else {
             self.after_death(row.undelivered, row.settle)
         }
     }
 
-    /// For one that had the file on another machine, or before a boot, and may still run there. It
-    /// writes until its lease lapses, and resets what runs on after its [`Self::cutoff`].
+    /// For an instance that had the file on another machine, or before a boot, and may still run
+    /// there. It writes until its lease lapses, and resets its exchanges after its
+    /// [`Self::cutoff`].
     fn after_a_move(&self, row: &InstanceRow) -> Duration {
         let span = row.lease + row.undelivered.max(row.settle) + self.settle.max(row.settle);
         span * RATES.0 / RATES.1
     }
 
-    /// `undelivered` and `settle` are what it has put on record; `undelivered` of zero is none.
+    /// `undelivered` and `settle` are as the dead instance has recorded them; an `undelivered` of
+    /// zero means none.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
         let undelivered = match (self.shared, undelivered) {
@@ -130,22 +132,15 @@ impl Reckoning {
         self.stretched(undelivered + self.settle.max(settle))
     }
 
-    /// The same for an id that only epochs know. A failover may have lost the rest of an instance
-    /// that lives, and that goes on for a lease.
-    #[must_use]
-    pub fn of_the_unknown(&self) -> Duration {
-        self.after_loss()
-    }
-
-    /// How long a resource is refused after its marks were lost. A peer whose epochs were lost as well
-    /// may not know it, and write until its lease lapses.
+    /// How long a resource is refused after its marks were lost. Another instance whose epochs were
+    /// lost as well may not know it, and write until its lease lapses.
     #[must_use]
     pub fn after_loss(&self) -> Duration {
         self.stretched(self.lease + self.undelivered + self.settle)
     }
 
-    /// How long a file that has lost commits is waited for, with the terms of [`Self::shared`]. Epochs
-    /// were among them, of a run that may have been on another machine: as after a move.
+    /// How long to wait for a file that has lost commits, with the terms of [`Self::shared`].
+    /// Epochs were among them, of a run that may have been on another machine: as after a move.
     #[must_use]
     pub fn after_lost_commits(&self) -> Duration {
         self.stretched(self.lease + self.undelivered.max(self.settle) + self.settle)
@@ -175,7 +170,6 @@ mod tests {
         assert_eq!(own.after_death(5 * SEC, 5 * SEC), 48 * SEC);
         assert_eq!(own.after_death(20 * SEC, 5 * SEC), 60 * SEC);
         assert_eq!(own.after_death(5 * SEC, 40 * SEC), 60 * SEC);
-        assert_eq!(own.of_the_unknown(), 54 * SEC);
         assert_eq!(own.after_loss(), 54 * SEC);
         assert_eq!(own.after_lost_commits(), 78 * SEC);
     }
@@ -194,7 +188,6 @@ mod tests {
         let own = Reckoning::alone(30 * SEC);
         assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
         assert_eq!(own.after_death(10 * SEC, 40 * SEC), 40 * SEC);
-        assert_eq!(own.of_the_unknown(), 30 * SEC);
         assert_eq!(own.after_loss(), 30 * SEC);
     }
 
@@ -216,6 +209,9 @@ mod tests {
         assert_eq!(own.after_death_of(&row), 66 * SEC);
         row.undelivered = 40 * SEC;
         assert_eq!(own.after_death_of(&row), 90 * SEC);
+        row.lease = Duration::ZERO;
+        assert_eq!(own.after_death_of(&row), own.after_loss());
+        row.lease = 5 * SEC;
         // Over a shared store that is so anyway.
         let shared = Reckoning::shared(SEC, SEC, SEC);
         assert_eq!(shared.after_death_of(&row), 72 * SEC);
@@ -227,7 +223,8 @@ mod tests {
         );
     }
 
-    /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by itself.
+    /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by
+    /// itself.
     #[test]
     fn clocks_that_are_slewed_apart_shorten_no_wait() {
         let (slow, fast) = (1.0 - 0.083_333_4, 1.0 + 0.083_333_4);

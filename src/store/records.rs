@@ -47,8 +47,8 @@ pub fn renewal_pause(term: Duration) -> Duration {
     (term / 3).min(Duration::from_secs(1))
 }
 
-/// Numbers the statements of one instance that may open an epoch. Never used twice, retries
-/// included, so that closing one opening cannot close another.
+/// An epoch id: numbers the statements of one instance that may open an epoch. Never used twice,
+/// not even by a retry, so that closing one epoch cannot close another.
 pub type Opening = i64;
 
 /// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
@@ -66,8 +66,8 @@ pub struct Ask {
     /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
     /// `token` and the token is not spent yet.
     pub spend: Option<String>,
-    /// What the mark under the lock has to be; where it is not, nothing is changed, and nothing is
-    /// made.
+    /// The condition on the mark under the lock. If it is not met, nothing is changed and no mark
+    /// is made.
     pub needs: Needs,
 }
 
@@ -78,24 +78,24 @@ pub struct Found {
     pub before: Option<Token>,
     /// The row's era. Above the era that was asked with: nothing was changed on this row.
     pub era: Era,
-    /// The name the token asked for is spent under after this statement, if it is spent and the
-    /// mark is that token: equal to [`Ask::spend`] when this ask has won it.
+    /// The name under which the asked token is spent after this statement, if it is spent and the
+    /// mark is that token. Equal to [`Ask::spend`] if this ask has spent it.
     pub spent_by: Option<String>,
-    /// How often tokens of this resource were given back so far. A token that was spent and is not any more was
-    /// given back if this has risen since; if not, its spending was lost.
+    /// How often tokens of this resource were given back so far. If a token was spent and no longer
+    /// is, it was given back if this number has risen since; if not, its spending was lost.
     pub given_back: i64,
 }
 
-/// One turn of the writer, in one transaction and one read after it.
+/// One turn of the writer: one transaction, and one read after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub instance: &'a InstanceId,
     pub era: Era,
     /// Each names another resource. Not empty.
     pub asks: &'a [Ask],
-    /// Drained epochs, which go in the same transaction, by resource, instance and opening.
+    /// Drained epochs, deleted in the same transaction by resource, instance and epoch id.
     pub closes: &'a [EpochRow],
-    /// Resources of which every epoch is read, besides those that an ask opens one for.
+    /// Resources whose epochs are all read, besides those that an ask opens an epoch for.
     pub looks: &'a [ResourceKey],
 }
 
@@ -104,13 +104,15 @@ pub struct Batch<'a> {
 pub struct Batched {
     /// In the order of the asks.
     pub found: Vec<Found>,
-    /// Read after the commit: every epoch of the `looks`, and of each resource that an ask names with an
-    /// opening those of other instances at least. An error: the advance is durable, and this is unknown.
+    /// Read after the commit: every epoch of the `looks`, and, of each resource that an ask opens
+    /// an epoch for, at least those of other instances. An error: the advance is durable, and the
+    /// epochs are unknown.
     pub epochs: Result<Vec<EpochRow>, StoreError>,
-    /// Resources whose epoch, opened by this batch, was gone at that read: another server has answered it.
-    /// Empty where one message over one connection carries both.
+    /// Resources whose epoch, opened by this batch, was missing in that read: another server has
+    /// answered it. Empty where one message over one connection carries both.
     pub lost: Vec<ResourceKey>,
-    /// The read has told the owners of the older epochs of the resources that an ask has opened one for.
+    /// The read has notified the owners of older epochs of the resources that an ask has opened one
+    /// for.
     pub told: bool,
 }
 
@@ -129,12 +131,12 @@ pub type Cursor = (ResourceKey, Opening);
 /// One of an instance's own epoch rows, and the mark of its resource (`None`: it has none).
 pub type OwnRow = (EpochRow, Option<Token>);
 
-/// The result of one step of a burial.
+/// The result of one step of a reaping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Burial {
-    /// The resources whose epochs went.
+    /// The resources whose epochs were deleted.
     pub freed: Vec<ResourceKey>,
-    /// Where the next step begins; `None`: nothing is left.
+    /// The start of the next step; `None`: nothing is left.
     pub next: Option<Cursor>,
 }
 
@@ -146,19 +148,19 @@ pub struct InstanceRow {
     pub renewals: i64,
     pub lease: Duration,
     pub settle: Duration,
-    /// How long its kernel may go on delivering what it had written (`upstream.undelivered`).
+    /// How long its kernel may go on delivering bytes that it has written (`upstream.undelivered`).
     pub undelivered: Duration,
     /// The digest of its route table; empty where none was recorded.
     pub routes: String,
     /// Declared dead. Never undone.
     pub dead: bool,
-    /// `SQLite`: it ran on another machine, or before the last boot of this one. There the file's lock
-    /// does not say that it has ended.
+    /// `SQLite`: it ran on another machine, or before the last boot of this one. The file's lock
+    /// does not prove that it has ended.
     pub elsewhere: bool,
 }
 
 impl InstanceRow {
-    /// Only epoch rows know it.
+    /// True if only epoch rows know it.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
         self.dead && self.lease.is_zero() && self.routes.is_empty()
@@ -168,8 +170,7 @@ impl InstanceRow {
 /// The route table on record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedRoutes {
-    /// As `config::RouteTable` writes it; `None` where no instance of a version that records it has
-    /// joined yet.
+    /// As `config::RouteTable` writes it; `None` until an instance joins whose version records it.
     pub document: Option<String>,
     /// The templates that version 0.1.0 has recorded: (path, template). It never removed a path.
     pub templates: Vec<(String, String)>,
@@ -178,7 +179,7 @@ pub struct RecordedRoutes {
 /// The terms that an instance records when it joins. The other instances use them after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Where its counter starts.
+    /// The start of its counter.
     pub renewals: i64,
     pub lease: Duration,
     pub settle: Duration,
@@ -193,9 +194,9 @@ pub struct Terms {
 pub enum Renewal {
     /// The lease runs on; the namespace is in this era.
     Alive(Era),
-    /// Somebody declared this id dead.
+    /// Another instance declared this id dead.
     Dead,
-    /// No row knows this id: it was declared dead and is buried, or the store has lost it.
+    /// No row knows this id: it was declared dead and reaped, or the store has lost it.
     Unknown,
 }
 
@@ -207,7 +208,8 @@ pub struct MarkRow {
     /// The token is spent (`reuse: once`).
     pub spent: bool,
     pub era: Era,
-    /// When the mark last rose (or was overridden), in milliseconds since the Unix epoch, by the store's clock.
+    /// When the mark last rose (or was overridden), in milliseconds since the Unix epoch, by the
+    /// store's clock.
     pub since_ms: i64,
 }
 
@@ -244,8 +246,8 @@ pub enum Override {
     Absent,
 }
 
-/// A message from one instance to the others. A lost or late one costs a poll interval and nothing else. Any login of the
-/// database can send one, so it is a hint to look and never believed.
+/// A message from one instance to the others. A lost or late one costs a poll interval and nothing
+/// else. Any login of the database can send one, so it is only a hint to read the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notification {
     /// A newer token is durable, and waits for older epochs of the resource.
@@ -253,10 +255,10 @@ pub enum Notification {
         resource: ResourceKey,
         token: Token,
         era: Era,
-        /// The instance that an older epoch is of; `None`: any may have one.
+        /// The instance that has an older epoch; `None`: any may have one.
         owner: Option<InstanceId>,
     },
-    /// An epoch of the resource that somebody waits for was closed.
+    /// An epoch of the resource was closed, and another instance waits for it.
     Closed { resource: ResourceKey },
 }
 
@@ -264,21 +266,21 @@ pub enum Notification {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Notification(Notification),
-    /// The subscription was (re)established; something may have been missed: poll now.
+    /// The subscription was (re)established. It may have missed notifications: poll now.
     Resumed,
-    /// Whether every notification arrives. The subscription has heard itself, after all that was told
-    /// before; or it has not for a while, or is broken.
+    /// `true`: every notification arrives. The subscription has received its own notification, and
+    /// so all that were sent before. `false`: not for a while, or it is broken.
     Whole(bool),
 }
 
-/// Why a store call failed. Whatever the variant, the statement may still commit later.
+/// Why a store call failed. In every variant, the statement may still commit later.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No answer within `store.timeout`.
     #[error("the store did not answer within {0:?}")]
     Timeout(Duration),
-    /// A row lock was not to be had within `lock_timeout`. The batch can be split and tried again.
-    #[error("a row lock was not to be had in time: {0}")]
+    /// No row lock within `lock_timeout`. The batch can be split and tried again.
+    #[error("timed out waiting for a row lock: {0}")]
     LockTimeout(String),
     /// The store cannot be reached, or the connection broke.
     #[error("the store cannot be reached: {0}")]
@@ -286,9 +288,9 @@ pub enum StoreError {
     /// The store answered with an error.
     #[error("the store refused a statement: {0}")]
     Statement(String),
-    /// The server answered with success, and with a warning: that is all that tells a commit whose wait for its
-    /// synchronous standby was cancelled from one that the standby has.
-    #[error("the server warned, so that nothing is concluded from its answer: {0}")]
+    /// The server answered with success and a warning. Only the warning distinguishes a commit
+    /// whose wait for its synchronous standby was cancelled from one that the standby has.
+    #[error("the server answered with a warning, so its answer is in doubt: {0}")]
     Warned(String),
     /// The store is not fit to hold marks (`fsync=off`, read-only, transaction pooling, schema
     /// behind, file locked by another process …); says what to do.

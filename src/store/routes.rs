@@ -1,11 +1,12 @@
-//! [`RouteRecord`]: the route table that this instance serves, beside the one on record and those of
-//! the other instances.
+//! [`RouteRecord`]: the route table that this instance serves, beside the one on record and those
+//! of the other instances.
 //!
-//! The table on record is the one that every instance of the namespace may serve: a table that gives
-//! a request another key, or stops fencing it, is refused. It is compared *after* the instance is on
-//! record and *before* its lease begins. An operator's replacement of the table
-//! ([`replace_routes`](crate::store::Administration::replace_routes)) takes a namespace without instances, and excludes joins meanwhile.
-//! So an instance either is seen by it, or sees the new table.
+//! Every instance of the namespace may serve the table on record. A table that gives a request
+//! another key, or stops fencing it, is refused. An instance compares its table *after* it is on
+//! record and *before* its lease begins. An operator can replace the table
+//! ([`replace_routes`](crate::store::Administration::replace_routes)) only in a namespace without
+//! instances, and none can join meanwhile. So either the replacement sees the instance, or the
+//! instance sees the new table.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,18 +16,18 @@ use prometheus::IntGauge;
 use crate::config::{Finding, RouteTable};
 use crate::store::{InstanceId, InstanceRow, MarkStore, RecordedRoutes, StoreError};
 
-/// How often others may record a table between a look and a write of this instance.
+/// How often others may record a table between a read and a write of this instance.
 const TRIES: usize = 10;
 /// How many findings a refusal names.
 const SHOWN: usize = 3;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct RouteRecord {
     served: RwLock<Arc<Served>>,
-    /// The living instances with another table, as of the last look.
+    /// The living instances with another table, as of the last read.
     others: RwLock<Vec<InstanceId>>,
-    /// How many those are.
+    /// How many there are.
     mismatch: IntGauge,
 }
 
@@ -53,14 +54,14 @@ impl RouteRecord {
         self.served().digest.clone()
     }
 
-    /// Checks and records the table that is served, as [`record`] does. For an instance that begins: its lease may
-    /// run only after this.
+    /// Checks and records the table that is served, as [`record`] does. For an instance that
+    /// starts: its lease may begin only after this.
     pub async fn confirm(&self, store: &dyn MarkStore) -> Result<Vec<Finding>, StoreError> {
         record(store, &self.served().table).await
     }
 
     /// Checks a table that is to be served: against the one on record, and against the one that is
-    /// served, whose record a failover may have lost. [`Self::record`] and [`Self::serve`] are to
+    /// served, whose record a failover may have lost. [`Self::record`] and [`Self::serve`] must
     /// follow. Returns how it differs from the one that is served.
     pub async fn check(
         &self,
@@ -73,7 +74,7 @@ impl RouteRecord {
         Ok(findings)
     }
 
-    /// Puts a table on record that is to be served.
+    /// Records a table that is to be served.
     pub async fn record(
         &self,
         store: &dyn MarkStore,
@@ -82,20 +83,21 @@ impl RouteRecord {
         record(store, table).await
     }
 
-    /// The table that is served from now on.
+    /// Serves this table from now on.
     pub fn serve(&self, table: RouteTable) {
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
         *served = Arc::new(Served::new(table));
     }
 
-    /// The living instances that serve another table, as of the last look.
+    /// The living instances that serve another table, as of the last read.
     #[must_use]
     pub fn others(&self) -> Vec<InstanceId> {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
         others.clone()
     }
 
-    /// Takes in one read of the instances. One without a digest is of a version that records none.
+    /// Updates [`Self::others`] from one read of the instances. An instance without a digest is of
+    /// a version that records none.
     pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow]) {
         let digest = self.digest();
         let differs =
@@ -109,7 +111,7 @@ impl RouteRecord {
         for other in now.iter().filter(|id| !others.contains(id)) {
             tracing::warn!(instance = %me, %other,
                 "two live instances of the namespace have different route tables: until all have the \
-                 same one, a route that is new counts for nothing, since the others do not fence it");
+                 same one, a new route protects nothing, since the other instances do not fence it");
         }
         if now.is_empty() && !others.is_empty() {
             tracing::info!(instance = %me, "all live instances have the same route table again");
@@ -145,8 +147,8 @@ pub fn compare(recorded: &RecordedRoutes, table: &RouteTable) -> Result<Vec<Find
     }
 }
 
-/// Refuses a table that gives a request another key than the one on record, or stops fencing it; and
-/// puts any other table on record in its place. Returns the differences.
+/// Refuses a table that gives a request another key than the one on record, or stops fencing it.
+/// Records any other table in its place. Returns the differences.
 pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
     let document = table.to_document();
     for _ in 0..TRIES {
@@ -159,7 +161,7 @@ pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Fin
         }
     }
     Err(StoreError::Statement(
-        "other instances record route tables all the time".to_owned(),
+        "other instances keep recording other route tables".to_owned(),
     ))
 }
 
@@ -183,7 +185,7 @@ fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
         let _ = write!(message, "\n  and {more} more");
     }
     message.push_str(
-        "\nif that is meant, stop every proxy of the namespace, and run `fencepost migrate \
+        "\nif this is intended, stop every proxy of the namespace, and run `fencepost migrate \
          --accept-new-keys` with the new configuration before they start",
     );
     Err(StoreError::Unfit(message))

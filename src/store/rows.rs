@@ -8,27 +8,34 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
-    Ask, AuditRow, Cursor, EpochRow, Found, InstanceId, InstanceRow, MarkRow, OwnRow, StoreError,
+    Ask, AuditRow, Burial, Cursor, EpochRow, Found, InstanceId, InstanceRow, MarkRow, Opening,
+    OwnRow, StoreError,
 };
 
-/// The table in which the migrator keeps its accounts: not sqlx's default name, since a database
-/// may be shared with another program that uses sqlx.
+/// The table in which the migrator records its steps. Not sqlx's default name, since a database may
+/// be shared with another program that uses sqlx.
 const MIGRATIONS_TABLE: &str = "fencepost_migrations";
 
-/// `(version, description, SQL)`. Not `sqlx::migrate!`, for whose sake both drivers would be compiled a second
-/// time, for the compiler.
-pub(super) fn migrator(steps: &[(i64, &'static str, &'static str)]) -> Migrator {
-    let migration = |&(version, description, sql): &(i64, &'static str, &'static str)| {
-        let sql = sql.into_sql_str();
-        Migration::new(
-            version,
-            description.into(),
-            MigrationType::Simple,
-            sql,
-            false,
-        )
+/// The migrations of an engine, by the names of their files: `0001_marks`. Not `sqlx::migrate!`:
+/// for that macro both drivers would be compiled a second time.
+macro_rules! migrations {
+    ($engine:literal, $($file:literal),+) => {
+        $crate::store::rows::migrator(&[
+            $(($file, include_str!(concat!("../migrations/", $engine, "/", $file, ".sql"))),)+
+        ])
     };
-    let mut migrator = Migrator::with_migrations(steps.iter().map(migration).collect());
+}
+pub(super) use migrations;
+
+/// Takes the name of each file, and its SQL.
+pub(super) fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
+    let migrations = files.iter().map(|&(file, sql)| {
+        let (version, name) = file.split_once('_').expect("VERSION_NAME");
+        let version = version.parse().expect("a version is a number");
+        let sql = sql.into_sql_str();
+        Migration::new(version, name.into(), MigrationType::Simple, sql, false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     migrator
 }
@@ -50,6 +57,14 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
+}
+
+/// Converts every row; fails with the first error.
+pub(super) fn all<R, T>(
+    rows: impl IntoIterator<Item = R>,
+    turn: impl Fn(R) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    rows.into_iter().map(turn).collect()
 }
 
 /// `(resource, instance, opening, token)`.
@@ -76,10 +91,28 @@ pub(super) fn own(
     Ok((row, mark.map(number).transpose()?))
 }
 
-/// What sorts before everything behind this place: no key is empty.
+/// The start of a page: after this place, or before everything (no key is empty).
 pub(super) fn start(after: Option<&Cursor>) -> (&str, i64) {
     after.map_or(("", i64::MIN), |(resource, opening)| {
         (resource.as_str(), *opening)
+    })
+}
+
+/// A place in an instance's own rows: `(resource, opening)`.
+pub(super) fn cursor((resource, opening): (String, Opening)) -> Result<Cursor, StoreError> {
+    Ok((key(&resource)?, opening))
+}
+
+/// One step of a reaping, which has freed these resources.
+pub(super) fn burial(
+    mut freed: Vec<String>,
+    next: Option<(String, Opening)>,
+) -> Result<Burial, StoreError> {
+    freed.sort();
+    freed.dedup();
+    Ok(Burial {
+        freed: all(freed, |resource| key(&resource))?,
+        next: next.map(cursor).transpose()?,
     })
 }
 
@@ -154,13 +187,13 @@ pub(super) fn number(token: i64) -> Result<Token, StoreError> {
     Token::new(token).ok_or_else(|| odd(&format!("the token {token}")))
 }
 
-/// The least mark that an ask takes effect at, as the statement takes it: above 0.
+/// The least mark at which an ask takes effect, as the statement takes it: above 0.
 pub(super) fn least(ask: &Ask) -> Option<i64> {
     ask.needs.least.map(Token::get).filter(|least| *least > 0)
 }
 
-/// The mark before a statement, out of the column that also brings in what it has to be: below 0
-/// there was none.
+/// The mark before a statement, from the column that also carries the mark that is needed: below 0
+/// there was no mark.
 pub(super) fn before(previous: Option<i64>) -> Result<Option<Token>, StoreError> {
     previous
         .filter(|previous| *previous >= 0)
@@ -168,7 +201,7 @@ pub(super) fn before(previous: Option<i64>) -> Result<Option<Token>, StoreError>
         .transpose()
 }
 
-/// What an ask without a row has found: there is no mark, and it was to make none.
+/// The answer to an ask without a row: there is no mark, and it was not to make one.
 pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
     if ask.needs.present {
         Ok(Found {
@@ -187,17 +220,18 @@ pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
 
 /// A row that no version of this program writes.
 fn odd(what: &str) -> StoreError {
-    StoreError::Statement(format!("a row holds what fencepost never wrote: {what}"))
+    StoreError::Statement(format!(
+        "a row holds a value that fencepost never writes: {what}"
+    ))
 }
 
-/// Whole milliseconds, rounded up: a span that somebody waits for must not get shorter on its way
-/// through the store.
+/// Whole milliseconds, rounded up: a wait must not get shorter on its way through the store.
 pub(super) fn millis(span: Duration) -> i64 {
     let ms = span.as_nanos().div_ceil(1_000_000);
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-/// The keys that start with a prefix and sort after another key, as a range.
+/// A range: the keys that start with a prefix and sort after another key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Span {
     /// Inclusive.
@@ -210,8 +244,8 @@ pub(super) struct Span {
 
 /// The range for [`crate::store::Administration::list`]; `None` where no key can be in it.
 ///
-/// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres` refuses
-/// NUL in any text); a key sorts after `"a\0…"` exactly if it sorts after `"a"`.
+/// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres`
+/// refuses NUL in any text); a key sorts after `"a\0…"` exactly if it sorts after `"a"`.
 pub(super) fn span(prefix: &str, after: Option<&str>) -> Option<Span> {
     if prefix.contains('\0') {
         return None;
@@ -223,8 +257,8 @@ pub(super) fn span(prefix: &str, after: Option<&str>) -> Option<Span> {
     })
 }
 
-/// The least text that sorts after everything that starts with `prefix`. The byte order of UTF-8 is
-/// the order of its code points, so the last one that has a successor is raised.
+/// The least text that sorts after every text that starts with `prefix`. The byte order of UTF-8 is
+/// the order of its code points, so the last code point that has a successor is raised.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
@@ -241,7 +275,7 @@ fn successor(prefix: &str) -> Option<String> {
     None
 }
 
-/// What the migrator's accounts say about the schema.
+/// The state of the schema, by the migrator's records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Schema {
     Current,
@@ -290,7 +324,7 @@ pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<S
     Ok(if all { Schema::Current } else { Schema::Behind })
 }
 
-/// The refusal of a schema that is behind, where the program was told not to migrate.
+/// The refusal of a schema that is behind, if the program may not migrate.
 pub(super) fn schema_behind() -> StoreError {
     StoreError::Unfit(
         "the store's schema is missing or behind this fencepost, and store.migrate is off: run \

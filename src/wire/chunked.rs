@@ -1,27 +1,26 @@
-//! A chunked body (RFC 9112, 7.1), byte for byte: only its end is looked for, and that it has one
-//! reading.
+//! A chunked body (RFC 9112, 7.1), byte for byte. The reader finds its end, and checks that every
+//! reader finds the same.
 //!
-//! Chunk extensions are let through where their syntax is right, since a recipient must ignore those it
-//! does not know (7.1.1); they go no further than to this proxy. Bytes of them are counted over the
-//! whole body, or a client could send a body of nothing else. White space behind the size that no
-//! extension follows, which some servers strip and some don't, is refused, and so is any line end but
-//! CRLF.
+//! Well-formed chunk extensions are accepted, since a recipient must ignore unknown ones (7.1.1).
+//! They are not passed on. Their bytes are counted over the whole body: otherwise a client could
+//! send a body of nothing else. White space behind the size is refused unless an extension follows,
+//! since only some servers strip it. So is any line end but CRLF.
 
 use super::head::{HeadError, HeadLimits, is_in_value, is_tchar};
 
-/// What a trailer section may have at the most, whatever a head may have: hyper takes no more of one.
+/// The most bytes of a trailer section, whatever the limits of a head: hyper takes no more.
 pub const MOST_TRAILER_BYTES: usize = (16 << 10) - 1;
-/// What all extensions of one body may have together.
+/// The most bytes that all extensions of one body have together.
 const EXTENSION_BYTES: usize = 4096;
 /// Digits of 2^64-1: more are leading zeros or too much.
 const SIZE_DIGITS: u8 = 16;
 
-/// Why a chunked body is not taken.
+/// Why a chunked body is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkError {
     /// The size is not 1*HEXDIG, or over 2^63-1.
     Size,
-    /// This byte where the syntax of an extension has none.
+    /// This byte is not allowed there in an extension.
     Extension(u8),
     /// More than 4096 bytes of extensions.
     Extensions,
@@ -44,7 +43,7 @@ impl std::fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// Why the body of a request is not taken.
+/// Why the body of a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     Chunk(ChunkError),
@@ -66,7 +65,7 @@ impl std::fmt::Display for BodyError {
 }
 
 impl BodyError {
-    /// Whether a limit was reached, and nothing is wrong otherwise.
+    /// True if it only exceeds a limit.
     #[must_use]
     pub const fn is_too_large(&self) -> bool {
         matches!(
@@ -76,7 +75,7 @@ impl BodyError {
     }
 }
 
-/// The limits of a trailer section, where these are the limits of a head.
+/// Makes the limits of a trailer section from those of a head.
 #[must_use]
 pub fn trailer_limits(head: HeadLimits) -> HeadLimits {
     HeadLimits {
@@ -89,7 +88,7 @@ impl std::error::Error for BodyError {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkedState {
-    /// In the size, behind so many digits.
+    /// In the size, behind this many digits.
     Size(u8),
     /// White space behind the size or a value: an extension must follow.
     Blank,
@@ -119,18 +118,17 @@ enum ChunkedState {
     End,
 }
 
-/// A part of a chunked body: so many bytes of one kind.
+/// A number of bytes of a body, all of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkedPart {
-    /// Sizes, extensions and line ends.
+pub enum ContentPart {
+    /// Sizes, extensions and line ends of chunks.
     Framing(usize),
-    /// Content.
     Data(usize),
     /// The trailer section, with the empty line behind it.
     Trailer(usize),
 }
 
-impl ChunkedPart {
+impl ContentPart {
     /// How many bytes it has.
     #[must_use]
     pub const fn length(self) -> usize {
@@ -143,7 +141,7 @@ impl ChunkedPart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkedState,
-    /// Of the chunk at hand.
+    /// The rest of the current chunk.
     left: u64,
     extensions: usize,
     trailer_bytes: usize,
@@ -163,8 +161,8 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// Takes the next bytes of the body; returns how many of them belong to it. All of them, unless
-    /// [`Self::is_end`] holds then. What came before an error has been taken.
+    /// Takes the next bytes of the body. Returns how many of them belong to it: all, unless
+    /// [`Self::is_end`] holds then. The bytes before an error have been taken.
     pub fn read(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<usize, BodyError> {
         let mut at = 0;
         while at < bytes.len() && !self.is_end() {
@@ -173,16 +171,16 @@ impl Chunks {
         Ok(at)
     }
 
-    /// Takes the next part of the body off these bytes, of which there is one at least.
-    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<ChunkedPart, BodyError> {
+    /// Takes the next part of the body off these bytes, which must not be empty.
+    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<ContentPart, BodyError> {
         if self.is_in_data() {
             let taken = (bytes.len() as u64).min(self.left);
             self.left -= taken;
             if self.left == 0 {
                 self.state = ChunkedState::DataCr;
             }
-            // No more than what is there.
-            return Ok(ChunkedPart::Data(
+            // `taken` is at most the length of `bytes`.
+            return Ok(ContentPart::Data(
                 usize::try_from(taken).unwrap_or(bytes.len()),
             ));
         }
@@ -197,13 +195,13 @@ impl Chunks {
             at += 1;
         }
         Ok(if trailer {
-            ChunkedPart::Trailer(at)
+            ContentPart::Trailer(at)
         } else {
-            ChunkedPart::Framing(at)
+            ContentPart::Framing(at)
         })
     }
 
-    /// Whether the next byte is one of the content.
+    /// True if the next byte is one of the content.
     #[must_use]
     pub const fn is_in_data(&self) -> bool {
         matches!(self.state, ChunkedState::Data)
@@ -220,7 +218,7 @@ impl Chunks {
         )
     }
 
-    /// Whether the body is whole.
+    /// True if the body is whole.
     #[must_use]
     pub fn is_end(&self) -> bool {
         self.state == ChunkedState::End

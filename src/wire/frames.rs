@@ -1,10 +1,10 @@
-//! HTTP/2 frames on their way to the library, which takes trailers that are malformed: it drops
-//! pseudo-header fields in them (RFC 9113, 8.1), and what is over its limit, without a word.
+//! HTTP/2 frames on their way to the library. The library accepts malformed trailers: it silently
+//! drops pseudo-header fields (RFC 9113, 8.1) and fields over its limit.
 //!
-//! Such trailers are a stream error here. The library is left to raise it: trailers without
-//! `END_STREAM` are one to it (RFC 9113, 8.1), so the flag is taken off. The block itself stays as it
-//! is, and with it the state of HPACK at both ends. Nothing else is changed, and only the frames of
-//! trailers are held back until they are whole.
+//! Here such trailers are a stream error, which the library is made to raise. To the library,
+//! trailers without `END_STREAM` are an error (RFC 9113, 8.1), so this flag is cleared. The header
+//! block stays unchanged, and with it the state of HPACK at both ends. Only the frames of trailers
+//! are held back, until they are whole.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use super::hpack::{Fields, Hpack};
 
 /// A frame's header (RFC 9113, 4.1).
 const HEADER: usize = 9;
-/// Where its type and its flags stand.
+/// The positions of its type and flags.
 const KIND: usize = 3;
 const FLAGS: usize = 4;
 
@@ -27,25 +27,25 @@ const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 
-/// What a client begins with (RFC 9113, 3.4).
+/// The length of a client's preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 
-/// Whose frames they are.
+/// The sender of the frames.
 #[derive(Clone, Debug)]
 enum Side {
-    /// A client's. Heads open streams, whose numbers rise: the highest so far.
+    /// A client, and the highest stream so far: heads open streams in rising order.
     Client(u32),
-    /// A server's: the streams whose response has begun with a final status.
+    /// A server, and the streams whose response has begun with a final status.
     Server(HashSet<u32>),
 }
 
-/// The frame at hand.
+/// The current frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Frame {
     kind: u8,
     flags: u8,
     stream: u32,
-    /// Bytes of the payload, and those of them that have not come.
+    /// The length of the payload, and how much of it has not come.
     length: usize,
     left: usize,
     /// Bytes at the start of HEADERS that are not the block's: the length of the padding, and the
@@ -62,7 +62,7 @@ impl Frame {
     }
 }
 
-/// The header block at hand, in one frame or several.
+/// The current header block, in one frame or several.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     stream: u32,
@@ -75,30 +75,30 @@ struct Block {
 pub struct Frames {
     side: Side,
     hpack: Hpack,
-    /// The list size of trailers that the library drops fields of.
+    /// The size of trailers from which the library drops fields.
     most: usize,
-    /// The frame at hand is wrong, or refers to what is not there. Nothing passes behind it: the
+    /// The current frame is wrong, or refers to what is not there. Nothing passes behind it: the
     /// library finds the same, and ends the connection.
     lost: bool,
-    /// Bytes of the preface that have not come.
+    /// How many bytes of the preface have not come.
     preface: usize,
     header: [u8; HEADER],
-    /// So much of the header has come; all of it: the payload follows.
+    /// How much of the header has come. If all, the payload follows.
     got: usize,
     frame: Frame,
     block: Option<Block>,
-    /// So many bytes that have been read are held back.
+    /// This many of the bytes that were read are held back.
     held: usize,
 }
 
 impl Frames {
-    /// A client's, from its preface on. `most`: the library's `SETTINGS_MAX_HEADER_LIST_SIZE`.
+    /// For a client, from its preface on. `most`: the library's `SETTINGS_MAX_HEADER_LIST_SIZE`.
     #[must_use]
     pub fn of_client(most: usize) -> Self {
         Self::new(Side::Client(0), PREFACE, most)
     }
 
-    /// A server's, from its first frame on.
+    /// For a server, from its first frame on.
     #[must_use]
     pub fn of_server(most: usize) -> Self {
         Self::new(Side::Server(HashSet::new()), 0, most)
@@ -119,17 +119,17 @@ impl Frames {
         }
     }
 
-    /// Whether nothing more will pass.
+    /// True if nothing more will pass.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.lost && self.got == 0
     }
 
-    /// Takes what has come: what the last call did not release, and what was added. Returns how many
-    /// of these bytes may be handed on; a flag among them may have been changed.
+    /// Takes bytes: those that the last call did not release, and new ones. Returns how many of
+    /// them may be handed on. A flag among them may have been cleared.
     pub fn feed(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = self.held;
-        // Where the bytes begin that are held back.
+        // The position of the first byte that is held back.
         let mut from = (self.held > 0).then_some(0);
         while at < bytes.len() && !self.is_over() {
             if self.preface > 0 {
@@ -166,7 +166,7 @@ impl Frames {
                 }
             }
             let Some(start) = from else { continue };
-            // Nothing is held that is longer than trailers may be.
+            // Holds back no more than trailers may have.
             if malformed || at - start > self.most {
                 bytes[start + FLAGS] &= !END_STREAM;
             } else if !self.lost {
@@ -182,7 +182,7 @@ impl Frames {
         released
     }
 
-    /// The other side resets a stream: no more of it is expected.
+    /// The other side has reset a stream, so no more of it is expected.
     pub fn reset(&mut self, stream: u32) {
         if let Side::Server(answered) = &mut self.side {
             answered.remove(&stream);
@@ -238,7 +238,7 @@ impl Frames {
         let before = frame.before.min(piece.len());
         frame.before -= before;
         frame.left -= piece.len();
-        // What is behind the block is padding.
+        // Padding follows the block.
         let behind = frame
             .padding
             .saturating_sub(frame.left)
@@ -249,7 +249,8 @@ impl Frames {
         }
     }
 
-    /// The frame has come whole. If a block ends with it: whether it is one of malformed trailers.
+    /// The frame has come whole. If a block ends with it, returns whether it has malformed
+    /// trailers.
     fn end(&mut self) -> Option<bool> {
         let Frame {
             kind,

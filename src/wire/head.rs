@@ -1,24 +1,25 @@
-//! Lines and fields: what the heads of requests and responses, and trailers, have in common, and how
+//! Lines and fields, which heads of requests and responses and trailers have in common, and how
 //! fields frame a body.
 //!
-//! Lines end with CRLF and nothing else (RFC 9112, 2.2 lets a recipient take a bare LF; the reader
-//! behind may not, or may take a bare CR as well). Names are tokens that touch the colon, values have
-//! no control bytes but HTAB (RFC 9110, 5.5), and no line is folded (RFC 9112, 5.2).
+//! Lines end with CRLF alone. RFC 9112, 2.2 lets a recipient accept a bare LF, but the upstream may
+//! not accept it, or may accept a bare CR as well. Names are tokens that touch the colon. Values
+//! have no control bytes except HTAB (RFC 9110, 5.5). No line is folded (RFC 9112, 5.2).
 
 use std::fmt;
+use std::ops::Range;
 
-/// How the content of a message is framed, as its fields say (RFC 9112, 6.3).
+/// The framing of a message that its fields announce (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Neither `Content-Length` nor `Transfer-Encoding`: a request has no content, a response ends
-    /// with its connection.
+    /// Neither `Content-Length` nor `Transfer-Encoding`. A request has no content then, and a
+    /// response ends with its connection.
     None,
-    /// So many bytes, at most 2^63-1.
+    /// This many bytes, at most 2^63-1.
     Length(u64),
     Chunked,
 }
 
-/// How much a head may have.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Bytes from the first of the start line to the end of the empty line.
@@ -29,7 +30,7 @@ pub struct HeadLimits {
     pub target: usize,
 }
 
-/// Why a head, a chunk or a trailer section is not taken. The texts are for the sender.
+/// Why a head or a trailer section is refused. The texts are for the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     BareLf,
@@ -45,7 +46,8 @@ pub enum HeadError {
     SpaceBeforeColon,
     /// This byte in a field's value.
     Value(u8),
-    /// A field that may have one line has more. Equal ones too: readers differ on which they take.
+    /// More than one line of a field that may have one. Equal lines too, since readers differ on
+    /// which they take.
     Repeated(&'static str),
     /// A name that some servers take for this one (`Content_Length`).
     Twin(&'static str),
@@ -103,7 +105,7 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Reads a line that stands without its CRLF.
+    /// Reads a line without its CRLF.
     pub fn parse(line: &'a [u8]) -> Result<Self, HeadError> {
         if matches!(line.first(), Some(b' ' | b'\t')) {
             return Err(HeadError::Folded);
@@ -127,10 +129,58 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether this is the field of that name, which is in lower case.
+    /// True if this is the field of that name, which is in lower case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
+    }
+}
+
+/// The position of a field in its head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRange {
+    pub name: Range<usize>,
+    /// Without the white space around it.
+    pub value: Range<usize>,
+}
+
+/// The field lines of one head, and the framing that they announce.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldLines {
+    pub ranges: Vec<FieldRange>,
+    pub framing: FramingFields,
+}
+
+impl FieldLines {
+    /// Forgets all lines and keeps the memory for the next head.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.framing = FramingFields::default();
+    }
+
+    /// Adds a line that begins at `begin` in the head. Returns its field and the position of its
+    /// value.
+    pub fn add<'a>(
+        &mut self,
+        line: &'a [u8],
+        begin: usize,
+        limits: &HeadLimits,
+    ) -> Result<(Field<'a>, Range<usize>), HeadError> {
+        if self.ranges.len() == limits.fields {
+            return Err(HeadError::Fields(limits.fields));
+        }
+        let field = Field::parse(line)?;
+        self.framing.note(&field)?;
+        let name = begin..begin + field.name.len();
+        let behind = &line[field.name.len() + 1..];
+        let blank = behind.iter().take_while(|byte| is_blank(**byte)).count();
+        let value = name.end + 1 + blank;
+        let value = value..value + field.value.len();
+        self.ranges.push(FieldRange {
+            name,
+            value: value.clone(),
+        });
+        Ok((field, value))
     }
 }
 
@@ -138,15 +188,15 @@ impl<'a> Field<'a> {
 /// head that comes byte by byte is still read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadLines {
-    /// Where the line begins that has not been given out yet.
+    /// The start of the next line.
     start: usize,
-    /// Up to where there is neither CR nor LF in it.
+    /// The position up to which it has neither CR nor LF.
     clean: usize,
 }
 
 impl HeadLines {
-    /// The next line without its CRLF; `None`: it has not come whole. `head` is the head as far as it
-    /// has come, from its first byte, the same each time but for what has been added.
+    /// The next line without its CRLF. `None`: it is not whole. `head` has the bytes of the last
+    /// call, from the first byte of the head on, and new ones.
     pub fn next<'a>(&mut self, head: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
         let Some(found) = position_of_line_end(&head[self.clean..]) else {
             self.clean = head.len();
@@ -167,7 +217,7 @@ impl HeadLines {
         }
     }
 
-    /// Where the next line begins: after the empty line, the end of the head.
+    /// The start of the next line. After the empty line, that is the end of the head.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.start
@@ -178,7 +228,7 @@ impl HeadLines {
 fn position_of_line_end(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES << 7;
-    // Has a zero byte: exact as a yes or no, though not for which byte.
+    // Exact on whether a byte is zero, but not on which one.
     let has = |word: u64, byte: u8| {
         let zeroed = word ^ (ONES * u64::from(byte));
         zeroed.wrapping_sub(ONES) & !zeroed & HIGHS != 0
@@ -216,7 +266,8 @@ pub fn fields(section: &[u8]) -> impl Iterator<Item = Result<Field<'_>, HeadErro
 const LENGTH: &str = "Content-Length";
 const CODING: &str = "Transfer-Encoding";
 
-/// The field that frames a message for which some servers take this one: another sign in place of its dash.
+/// The framing field that some servers take this name for: it has another sign in place of the
+/// dash.
 #[must_use]
 pub fn framing_twin(name: &[u8]) -> Option<&'static str> {
     [LENGTH, CODING]
@@ -224,7 +275,7 @@ pub fn framing_twin(name: &[u8]) -> Option<&'static str> {
         .find(|other| same_name(name, other) && !name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
-/// What the fields seen so far say of the framing.
+/// The framing that the fields so far announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FramingFields {
     length: Option<u64>,
@@ -234,6 +285,10 @@ pub struct FramingFields {
 impl FramingFields {
     /// Takes one more field into account.
     pub fn note(&mut self, field: &Field<'_>) -> Result<(), HeadError> {
+        if !matches!(field.name.len(), 14 | 17) {
+            // Not the length of either name.
+            return Ok(());
+        }
         if let Some(name) = framing_twin(field.name) {
             return Err(HeadError::Twin(name));
         }
@@ -252,7 +307,7 @@ impl FramingFields {
         Ok(())
     }
 
-    /// What all fields say together.
+    /// The framing that all fields together announce.
     pub const fn framing(self) -> Result<Framing, HeadError> {
         match (self.length, self.chunked) {
             (Some(_), true) => Err(HeadError::TwoFramings),
@@ -263,8 +318,9 @@ impl FramingFields {
     }
 }
 
-/// The value of a `Content-Length`: 1*DIGIT (RFC 9110, 8.6), at most 2^63-1. No list of equal
-/// numbers, which RFC 9112, 6.3 would let a recipient take: the next one may take the first or last.
+/// The value of a `Content-Length`: 1*DIGIT (RFC 9110, 8.6), at most 2^63-1. A list of equal
+/// numbers is refused, though RFC 9112, 6.3 lets a recipient accept it: the upstream may read it
+/// otherwise.
 pub fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(HeadError::Length);
@@ -277,8 +333,8 @@ pub fn content_length(value: &[u8]) -> Result<u64, HeadError> {
         .ok_or(HeadError::Length)
 }
 
-/// Whether a server that turns fields into variables (RFC 3875, 4.1.18) knows both by one name:
-/// letters without case, every sign taken for `-`.
+/// True if both names are the same to a server that turns fields into variables (RFC 3875, 4.1.18):
+/// case is ignored, and every sign counts as `-`.
 #[must_use]
 pub fn same_name(name: &[u8], other: &str) -> bool {
     const fn plain(byte: u8) -> u8 {
@@ -295,13 +351,13 @@ pub fn same_name(name: &[u8], other: &str) -> bool {
             .all(|(a, b)| plain(*a) == plain(*b))
 }
 
-/// Whether it is a token (RFC 9110, 5.6.2).
+/// True if these bytes are a token (RFC 9110, 5.6.2).
 #[must_use]
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| is_tchar(*byte))
 }
 
-/// Whether a token may have this byte.
+/// True if a token may have this byte.
 #[must_use]
 pub const fn is_tchar(byte: u8) -> bool {
     const TABLE: [bool; 256] = {
@@ -322,13 +378,17 @@ pub const fn is_tchar(byte: u8) -> bool {
     TABLE[byte as usize]
 }
 
-/// Whether a field's value may have this byte: visible ASCII, space, HTAB, or obs-text.
+/// True if a field's value may have this byte: visible ASCII, space, HTAB, or obs-text.
 #[must_use]
 pub const fn is_in_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Without the optional white space around it: spaces and tabs only.
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Removes the optional white space around a value: spaces and tabs only.
 #[must_use]
 pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {

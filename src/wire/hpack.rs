@@ -1,25 +1,25 @@
-//! HPACK (RFC 7541) as far as it takes to know what kind of fields a header block has. Fields are
-//! counted and measured, names are looked at for their first signs; nothing of a value is kept.
+//! HPACK (RFC 7541), as far as needed to know the kinds of fields in a header block. Fields are
+//! counted and measured, and the first bytes of names are checked. Values are not kept.
 //!
-//! The dynamic table has to be followed from a connection's first block on, since later blocks refer
-//! to it. It holds sizes and kinds of fields in place of the fields.
+//! The dynamic table has to be followed from a connection's first block on, since later blocks
+//! refer to it. It holds sizes and kinds of fields in place of the fields.
 
 use std::collections::VecDeque;
 
 use super::huffman::Huffman;
 
-/// What an entry of the table costs besides its text (RFC 7541, 4.1).
+/// The size of a table entry besides its text (RFC 7541, 4.1).
 const OVERHEAD: usize = 32;
-/// The size of the dynamic table that a peer may use unless it is told otherwise (RFC 9113, 6.5.2).
+/// The size of the dynamic table that a peer may use by default (RFC 9113, 6.5.2).
 const TABLE: usize = 4096;
-/// Integers that are longer name no index and no length that there can be.
+/// A longer integer is no valid index or length.
 const MOST_SHIFT: u32 = 28;
 
-/// The block is no HPACK, or refers to what is not there. Nothing behind it can be read.
+/// The block is not HPACK, or refers to a missing entry. Later blocks cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedHpack;
 
-/// What the fields of a block are, so far.
+/// The properties of the fields of a block so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     pub count: usize,
@@ -31,7 +31,7 @@ pub struct Fields {
     pub interim: bool,
 }
 
-/// What a name is.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Name {
     #[default]
@@ -72,7 +72,7 @@ enum HpackState {
     /// Before the length of a string.
     String(HpackPart),
     Length(HpackPart, bool, u64, u32),
-    /// In a string, of which so many bytes are left.
+    /// In a string, with this many bytes left.
     Text(HpackPart, bool, u64),
 }
 
@@ -84,7 +84,8 @@ pub struct Hpack {
     most: usize,
     state: HpackState,
     huffman: Huffman,
-    /// The field that is being read, whether it goes into the table, and the first signs of its name.
+    /// The field that is being read, whether it goes into the table, and the first signs of its
+    /// name.
     entry: HpackEntry,
     indexed: bool,
     start: [u8; STATUS.len()],
@@ -115,7 +116,7 @@ impl Hpack {
         piece.iter().try_for_each(|byte| self.step(*byte))
     }
 
-    /// The block ends here: what its fields were.
+    /// Ends the block. Returns the properties of its fields.
     pub fn end(&mut self) -> Result<Fields, MalformedHpack> {
         let fields = std::mem::take(&mut self.fields);
         match self.state {
@@ -220,7 +221,7 @@ impl Hpack {
         self.text(part, coded, length)
     }
 
-    /// So many bytes of a string are left.
+    /// Continues a string with this many bytes left.
     fn text(&mut self, part: HpackPart, coded: bool, left: u64) -> Result<(), MalformedHpack> {
         if left > 0 {
             self.state = HpackState::Text(part, coded, left);
@@ -291,14 +292,14 @@ impl Hpack {
     fn insert(&mut self) {
         let size = self.entry.size();
         self.evict(size);
-        // One that is larger than the table empties it (RFC 7541, 4.4).
+        // An entry larger than the table empties it (RFC 7541, 4.4).
         if size <= self.most {
             self.size += size;
             self.table.push_front(self.entry);
         }
     }
 
-    /// Makes room for so much.
+    /// Makes room for this many bytes.
     fn evict(&mut self, room: usize) {
         while self.size + room > self.most
             && let Some(entry) = self.table.pop_back()
@@ -328,14 +329,14 @@ impl HpackEntry {
     }
 }
 
-/// An integer that may fit in the low bits of a byte (RFC 7541, 5.1); the error: it does not.
+/// An integer in the low bits of a byte (RFC 7541, 5.1). `Err`: it continues in the next byte.
 fn prefix(byte: u8, bits: u32) -> Result<u64, u64> {
     let mask = (1_u64 << bits) - 1;
     let value = u64::from(byte) & mask;
     if value < mask { Ok(value) } else { Err(value) }
 }
 
-/// The next byte of a longer one; the inner error: more follow.
+/// The next byte of a longer integer. The inner `Err`: it continues.
 fn integer(value: u64, byte: u8, shift: u32) -> Result<Result<u64, u64>, MalformedHpack> {
     if shift > MOST_SHIFT {
         return Err(MalformedHpack);

@@ -24,13 +24,13 @@ const SYMBOLS: usize = 257;
 const END: u16 = 256;
 const LONGEST: usize = 30;
 
-/// What follows from [`LENGTHS`].
+/// The code that follows from [`LENGTHS`].
 struct Code {
     /// The first code of each length.
     first: [u32; LONGEST + 1],
     /// How many codes have each length.
     count: [u32; LONGEST + 1],
-    /// Where the symbols of each length begin in `symbols`.
+    /// The start of the symbols of each length in `symbols`.
     start: [usize; LONGEST + 1],
     /// By length, then by number.
     symbols: [u16; SYMBOLS],

@@ -1,17 +1,17 @@
-//! HTTP/1 syntax, read to the letter: heads, requests, chunked bodies, and where one message ends and
+//! HTTP/1 syntax, read strictly: heads, requests, chunked bodies, and where one message ends and
 //! the next begins. Pure: bytes in, a verdict out.
 //!
-//! Two readers of one stream that disagree on where a message ends are all that request smuggling
-//! needs. So what is accepted here is the narrow part of RFC 9112 on which no two readers differ, and
-//! whatever else a library would mend, skip or guess at is refused. Bytes are never changed: what
-//! passes is what was sent.
+//! Request smuggling only needs two readers of one stream that disagree on where a message ends. So
+//! this accepts the narrow part of RFC 9112 on which no two readers differ, and refuses everything
+//! that a library would repair, skip or guess. Bytes are never changed: accepted bytes go on as
+//! they were sent.
 //!
-//! HTTP/2 has its own framing, and one reader. Of it only trailers are looked at ([`frames`]), which
-//! that reader takes though they are malformed.
+//! HTTP/2 has its own framing, and one reader, which is the library. The library accepts malformed
+//! trailers, so only trailers are checked here ([`frames`]).
 
-pub mod answers;
 pub mod chunked;
-pub mod follow;
+pub mod client_framing;
+pub mod content;
 pub mod frames;
 pub mod head;
 pub mod hpack;
@@ -19,6 +19,7 @@ mod huffman;
 pub mod request;
 pub mod response;
 pub mod spelling;
+pub mod upstream_framing;
 
 #[cfg(test)]
 mod tests;

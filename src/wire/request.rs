@@ -1,18 +1,22 @@
 //! The head of a request.
 //!
-//! Narrower than RFC 9112 where readers differ, and each time by what no careful client sends:
+//! Narrower than RFC 9112 where readers differ. Careful clients send nothing of what is refused:
 //!
-//! - HTTP/1.0 and 1.1 only. `Transfer-Encoding` on 1.0 is refused (RFC 9112, 6.1 calls its framing faulty).
-//! - One Host with a plain host in it: a registered name in letters, digits and `-._~`, or an IP address;
-//!   a port has digits. Escapes, empty ports and sub-delims would be second spellings of one host.
-//! - The target is visible ASCII without `#`: `http::Uri` would cut a fragment silently, so that what
-//!   is sent on is not what was sent. In the path, `<`, `>` and `` ` `` are refused, which RFC 3986 does
-//!   not have and nothing behind this takes; the other signs that it has only escaped (`\`, `"`, `^`, `{`,
-//!   `|`, `}`) are left to [`crate::routing`], which refuses them unless a route says `allow`. In the query
-//!   `\`, `"`, `<` and `>` are refused; `^`, `` ` ``, `{`, `|` and `}` are not, since browsers send them
-//!   raw (<https://url.spec.whatwg.org/#query-percent-encode-set>) and nobody splits a query at them.
-//! - Absolute-form names the Host that the field names (RFC 9112, 3.2.2 would let it win over the field).
-//!   What goes upstream is origin-form. Authority-form goes with CONNECT, which is refused.
+//! - HTTP/1.0 and 1.1 only. `Transfer-Encoding` on 1.0 is refused (RFC 9112, 6.1 calls its framing
+//!   faulty).
+//! - One Host with a plain host in it: a registered name in letters, digits and `-._~`, or an IP
+//!   address. A port has digits. Escapes, empty ports and sub-delims would be second spellings of
+//!   one host.
+//! - The target is visible ASCII without `#`. `http::Uri` would silently cut a fragment, so the
+//!   upstream would get another target than the client sent.
+//! - The path has no `<`, `>` or `` ` ``: RFC 3986 does not allow them, and no upstream needs them.
+//!   RFC 3986 allows `\`, `"`, `^`, `{`, `|` and `}` only escaped, too. These are left to
+//!   [`crate::routing`], which refuses them unless a route says `allow`.
+//! - The query has no `\`, `"`, `<` or `>`. It may have `^`, `` ` ``, `{`, `|` and `}`: browsers
+//!   send them raw (<https://url.spec.whatwg.org/#query-percent-encode-set>), and no server splits
+//!   a query at them.
+//! - Absolute-form has the same host as the Host field (RFC 9112, 3.2.2 would let the target win).
+//!   The upstream gets origin-form. Authority-form goes with CONNECT, which is refused.
 
 mod error;
 
@@ -21,38 +25,31 @@ use std::ops::Range;
 
 pub use self::error::{RequestError, RequestErrorKind};
 use super::head::{
-    Field, Framing, FramingFields, HeadError, HeadLimits, HeadLines, is_tchar, is_token, trim,
+    Field, FieldLines, FieldRange, Framing, HeadError, HeadLimits, HeadLines, is_tchar, is_token,
+    trim,
 };
 
 /// `http::Uri` takes no more.
 const LONGEST_TARGET: usize = 65_534;
 
-/// What has to be known of a head to find the end of its request.
+/// The parts of a head that the end of the request depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// Bytes of the head, to the end of its empty line.
+    /// The length of the head, up to the end of its empty line.
     pub length: usize,
     pub framing: Framing,
-    /// It asks to leave HTTP: what follows its content may be another protocol.
+    /// It asks to leave HTTP: the bytes after its content may be another protocol.
     pub upgrade: bool,
 }
 
-/// The first line of a head: where its parts stand, and what it says.
+/// The first line of a head, and where its parts are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartLine {
     pub method: Range<usize>,
     pub target: Range<usize>,
     pub http_11: bool,
-    /// Where the authority of an absolute-form target stands in the head.
+    /// The range of an absolute-form target's authority in the head.
     authority: Option<Range<usize>>,
-}
-
-/// Where a field stands in the head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldRange {
-    pub name: Range<usize>,
-    /// Without the white space around it.
-    pub value: Range<usize>,
 }
 
 /// Reads one head, piece by piece.
@@ -62,16 +59,15 @@ pub struct RequestReader {
     /// An empty line has come before the start line.
     skipped: bool,
     start: Option<StartLine>,
-    fields: Vec<FieldRange>,
-    framing: FramingFields,
-    /// Where its value stands in the head.
+    fields: FieldLines,
+    /// The range of its value in the head.
     host: Option<Range<usize>>,
     expect: bool,
     upgrade: bool,
     wishes: HeadWishes,
 }
 
-/// What a client wants of its answer's connection.
+/// The wishes of the client for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HeadWishes {
     close: bool,
@@ -80,7 +76,7 @@ struct HeadWishes {
 }
 
 impl RequestReader {
-    /// Begins with the next head. Its memory stays.
+    /// Prepares for the next head, and keeps the memory.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
@@ -90,7 +86,7 @@ impl RequestReader {
         };
     }
 
-    /// The first line, once it has come.
+    /// The first line. `None`: it has not come.
     #[must_use]
     pub const fn start(&self) -> Option<&StartLine> {
         self.start.as_ref()
@@ -99,30 +95,31 @@ impl RequestReader {
     /// The fields that have come.
     #[must_use]
     pub fn fields(&self) -> &[FieldRange] {
-        &self.fields
+        &self.fields.ranges
     }
 
-    /// The client waits for `100 Continue`. On HTTP/1.0 there is none (RFC 9110, 10.1.1).
+    /// True if the client waits for `100 Continue`. HTTP/1.0 does not have it (RFC 9110, 10.1.1).
     #[must_use]
     pub fn expects(&self) -> bool {
         self.expect && self.start().is_some_and(|start| start.http_11)
     }
 
-    /// The connection may be used again. On HTTP/1.0 the client has to ask for it (RFC 9112, 9.3).
+    /// True if the connection may be used again. In HTTP/1.0 the client must ask for that (RFC
+    /// 9112, 9.3).
     #[must_use]
     pub fn keeps(&self) -> bool {
         let asked = |start: &StartLine| start.http_11 || self.wishes.keep_alive;
         !self.wishes.close && self.start().is_some_and(asked)
     }
 
-    /// The client takes trailers (RFC 9110, 10.1.4).
+    /// True if the client accepts trailers (RFC 9110, 10.1.4).
     #[must_use]
     pub const fn takes_trailers(&self) -> bool {
         self.wishes.trailers
     }
 
-    /// Looks at what has come of the head, from its first byte, the same each time but for what has
-    /// been added (which may go beyond the head). `None`: it is not whole.
+    /// Reads the head from its first byte: the bytes of the last call, and new ones, which may go
+    /// beyond the head. `None`: the head is not whole.
     ///
     /// The verdict does not depend on the pieces in which it comes.
     pub fn read(
@@ -131,7 +128,7 @@ impl RequestReader {
         limits: &HeadLimits,
     ) -> Result<Option<RequestHead>, RequestError> {
         let head = &bytes[..bytes.len().min(limits.bytes)];
-        // Nothing but a request is worth waiting for the end of the line.
+        // Refuses anything else at once, without waiting for the end of the line.
         if self.start.is_none()
             && head
                 .first()
@@ -163,16 +160,8 @@ impl RequestReader {
             } else if line.is_empty() {
                 return self.whole(head).map(Some);
             } else {
-                if self.fields.len() == limits.fields {
-                    return Err(HeadError::Fields(limits.fields).into());
-                }
-                let field = Field::parse(line)?;
-                let name = begin..begin + field.name.len();
-                let behind = &line[field.name.len() + 1..];
-                let value = name.end + 1 + behind.len() - trim_start(behind).len();
-                let value = value..value + field.value.len();
+                let (field, value) = self.fields.add(line, begin, limits)?;
                 self.field(&field, &value)?;
-                self.fields.push(FieldRange { name, value });
             }
         }
     }
@@ -216,15 +205,14 @@ impl RequestReader {
                 self.wishes.close |= has("close");
                 self.wishes.keep_alive |= has("keep-alive");
             }
-            14 | 17 => self.framing.note(field)?,
             _ => {}
         }
         Ok(())
     }
 
-    /// What only all lines together say.
+    /// Checks all lines together.
     fn whole(&self, head: &[u8]) -> Result<RequestHead, RequestError> {
-        let framing = self.framing.framing()?;
+        let framing = self.fields.framing.framing()?;
         let Some(start) = &self.start else {
             return Err(RequestError::StartLine);
         };
@@ -251,7 +239,7 @@ impl RequestReader {
 }
 
 impl StartLine {
-    /// `begin`: where the line stands in the head.
+    /// `begin`: the start of the line in the head.
     fn parse(line: &[u8], begin: usize, limits: &HeadLimits) -> Result<Self, RequestError> {
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -288,7 +276,7 @@ impl StartLine {
     }
 }
 
-/// Returns where the authority of an absolute-form target stands in it.
+/// Checks a target. Returns where the authority of an absolute-form target is in it.
 fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, RequestError> {
     let asterisk = target == b"*";
     if asterisk && method == b"OPTIONS" {
@@ -313,7 +301,7 @@ fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, Re
         return Err(RequestError::Host);
     }
     check_path_and_query(&rest[end..])?;
-    // `OPTIONS http://host` asks what `OPTIONS *` asks (RFC 9112, 3.2.4), which is not `/`.
+    // `OPTIONS http://host` means `OPTIONS *` (RFC 9112, 3.2.4), and not `/`.
     if method == b"OPTIONS" && rest.get(end) != Some(&b'/') {
         return Err(RequestError::TargetForm);
     }
@@ -340,7 +328,7 @@ fn check_path_and_query(target: &[u8]) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Whether it is a host, with a port or without, in the one spelling that is taken here.
+/// True if this is a host, with a port or without, in the one accepted spelling.
 #[must_use]
 pub fn is_host(value: &[u8]) -> bool {
     let (host, port) = if let [b'[', rest @ ..] = value {
@@ -375,19 +363,11 @@ pub fn is_host(value: &[u8]) -> bool {
     name && port
 }
 
-/// Checks the members of a list (RFC 9110, 5.6.1); empty ones are nothing.
+/// Checks the members of a list, and ignores empty ones (RFC 9110, 5.6.1).
 fn list(value: &[u8], member: impl Fn(&[u8]) -> bool) -> Result<(), ()> {
     let well_formed = value
         .split(|byte| *byte == b',')
         .map(trim)
         .all(|one| one.is_empty() || member(one));
     if well_formed { Ok(()) } else { Err(()) }
-}
-
-fn trim_start(value: &[u8]) -> &[u8] {
-    let blank = value
-        .iter()
-        .take_while(|byte| matches!(byte, b' ' | b'\t'))
-        .count();
-    &value[blank..]
 }

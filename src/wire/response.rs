@@ -1,22 +1,27 @@
 //! The head of a response.
 //!
-//! As narrow as requests are read, but for what old servers send and nobody can read in two ways: a status
-//! line without a reason phrase, or without the space before it (RFC 9112, 4 has it, and says that a client
-//! ignores the phrase); a status code that nobody has registered; `Content-Length: 0` with a 204. What is refused
-//! though some servers may send it:
+//! Responses are read as strictly as requests. Three things are accepted because old servers send
+//! them and they have one reading:
 //!
-//! - A bare LF. Whoever can write one into a header that an upstream reflects would write headers, or
-//!   whole responses, of his own.
-//! - Two lengths, equal ones too, and any coding but one `chunked`: the proxy would have to choose for
-//!   its client how the body ends.
-//! - A body announced with a 1xx or 204, which have none (RFC 9110, 8.6; RFC 9112, 6.1): what follows
-//!   may be its bytes, or the next response.
+//! - A status line without a reason phrase, or without the space before it. RFC 9112, 4 says that a
+//!   client ignores the phrase.
+//! - An unregistered status code.
+//! - `Content-Length: 0` with a 204.
+//!
+//! Some servers may send these, and they are refused:
+//!
+//! - A bare LF. A client that can get one reflected in a header could write headers, or whole
+//!   responses, of its own.
+//! - Two lengths, even equal ones, and any coding except one `chunked`. The proxy would have to
+//!   choose for its client how the body ends.
+//! - A body announced with a 1xx or 204, which have none (RFC 9110, 8.6; RFC 9112, 6.1). The bytes
+//!   that follow may be the body, or the next response.
 
 use std::fmt;
 
-use super::head::{Field, Framing, FramingFields, HeadError, HeadLimits, HeadLines, is_in_value};
+use super::head::{FieldLines, FieldRange, Framing, HeadError, HeadLimits, HeadLines, is_in_value};
 
-/// Why the head of a response is not taken.
+/// Why the head of a response is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
     Head(HeadError),
@@ -37,7 +42,7 @@ impl From<HeadError> for ResponseError {
 impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // These limits are no settings.
+            // These limits are not configurable.
             Self::Head(HeadError::Bytes(limit)) => write!(f, "more than {limit} bytes"),
             Self::Head(HeadError::Fields(limit)) => write!(f, "more than {limit} field lines"),
             Self::Head(error) => error.fmt(f),
@@ -52,15 +57,15 @@ impl fmt::Display for ResponseError {
 
 impl std::error::Error for ResponseError {}
 
-/// What has to be known of a head to find the end of its response.
+/// The parts of a head that the end of the response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// Bytes of the head, to the end of its empty line.
+    /// The length of the head, up to the end of its empty line.
     pub length: usize,
     pub status: u16,
     /// In HTTP/1.1, and not 1.0.
     pub http_11: bool,
-    /// As the fields say. Whether there is content at all, status and method decide.
+    /// The framing in the fields. Status and method decide whether there is content at all.
     pub framing: Framing,
 }
 
@@ -75,13 +80,28 @@ struct StatusLine {
 pub struct ResponseReader {
     lines: HeadLines,
     start: Option<StatusLine>,
-    fields: usize,
-    framing: FramingFields,
+    fields: FieldLines,
 }
 
 impl ResponseReader {
-    /// Looks at what has come of the head, from its first byte, the same each time but for what has
-    /// been added (which may go beyond the head). `None`: it is not whole.
+    /// Prepares for the next head, and keeps the memory.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self {
+            fields,
+            ..Self::default()
+        };
+    }
+
+    /// The fields that have come.
+    #[must_use]
+    pub fn fields(&self) -> &[FieldRange] {
+        &self.fields.ranges
+    }
+
+    /// Reads the head from its first byte: the bytes of the last call, and new ones, which may go
+    /// beyond the head. `None`: the head is not whole.
     ///
     /// # Errors
     ///
@@ -91,26 +111,20 @@ impl ResponseReader {
         bytes: &[u8],
         limits: &HeadLimits,
     ) -> Result<Option<ResponseHead>, ResponseError> {
-        self.read_fields(bytes, limits, |_| {})
-    }
-
-    /// As [`Self::read`]; `each` gets every field once, as soon as its line is whole.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn read_fields<'a>(
-        &mut self,
-        bytes: &'a [u8],
-        limits: &HeadLimits,
-        mut each: impl FnMut(&Field<'a>),
-    ) -> Result<Option<ResponseHead>, ResponseError> {
         let head = &bytes[..bytes.len().min(limits.bytes)];
-        // Nothing but a response is worth waiting for the end of the line.
+        // Refuses anything else at once, without waiting for the end of the line.
         if self.start.is_none() && !b"HTTP/1.".iter().zip(head).all(|(want, got)| want == got) {
             return Err(ResponseError::StatusLine);
         }
-        while let Some(line) = self.lines.next(head)? {
+        loop {
+            let begin = self.lines.position();
+            let Some(line) = self.lines.next(head)? else {
+                return if head.len() < limits.bytes {
+                    Ok(None)
+                } else {
+                    Err(HeadError::Bytes(limits.bytes).into())
+                };
+            };
             let Some(start) = self.start else {
                 self.start = Some(StatusLine::parse(line)?);
                 continue;
@@ -118,23 +132,12 @@ impl ResponseReader {
             if line.is_empty() {
                 return self.whole(start).map(Some);
             }
-            self.fields += 1;
-            if self.fields > limits.fields {
-                return Err(HeadError::Fields(limits.fields).into());
-            }
-            let field = Field::parse(line)?;
-            self.framing.note(&field)?;
-            each(&field);
-        }
-        if head.len() < limits.bytes {
-            Ok(None)
-        } else {
-            Err(HeadError::Bytes(limits.bytes).into())
+            self.fields.add(line, begin, limits)?;
         }
     }
 
     fn whole(&self, start: StatusLine) -> Result<ResponseHead, ResponseError> {
-        let framing = self.framing.framing()?;
+        let framing = self.fields.framing.framing()?;
         if framing == Framing::Chunked && !start.http_11 {
             return Err(ResponseError::CodingOn10);
         }

@@ -1,7 +1,8 @@
 //! The spelling of field names in a message.
 //!
-//! Names mean the same in any case (RFC 9110, 5.1), but there are services and clients that look for one
-//! spelling. So a name goes on as it came, and a name without a spelling in `Title-Case`, as people write it.
+//! Names mean the same in any case (RFC 9110, 5.1), but there are services and clients that look
+//! for one spelling. So a name goes on as it came, and a name without a spelling in `Title-Case`,
+//! as people write it.
 
 /// Room for the names of a usual head.
 const ROOM: usize = 160;
@@ -10,8 +11,8 @@ const NAMES: usize = 16;
 /// The spellings of one message, line by line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spelling {
-    /// Only those that `Title-Case` does not give back, one behind the other: many clients write all
-    /// names in lower case, and one allocation has to do for all of them.
+    /// Only those that `Title-Case` does not give back, one behind the other: many clients write
+    /// all names in lower case, and one allocation has to do for all of them.
     text: Vec<u8>,
     others: Vec<Other>,
 }
@@ -19,7 +20,7 @@ pub struct Spelling {
 /// A spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Other {
-    /// Where it ends in the text. It begins where the one before ends.
+    /// Its end in the text. It begins where the one before ends.
     end: usize,
     /// Of which line of that name, counted from 0.
     nth: usize,
@@ -45,7 +46,7 @@ impl Spelling {
         self.others.push(Other { end, nth });
     }
 
-    /// Whether `Title-Case` gives all names back.
+    /// True if `Title-Case` gives all names back.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.others.is_empty()

@@ -38,7 +38,8 @@ import sense
 from tool import CHART, TOP, merged, render
 
 CI = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
-# Three minor versions; what has no native sidecar also on the oldest that Chart.yaml lets in, and on the last one without.
+# Three minor versions; what has no native sidecar also on the oldest that Chart.yaml lets in, and
+# on the last one without.
 NEW = ["1.30", "1.33", "1.36"]
 OLD = ["1.27", "1.28"]
 RELEASE = {"name": "fencepost", "namespace": "default"}
@@ -120,15 +121,15 @@ def senses(cases, work, **_):
         cases.case(f"sense: {name}", sense.problems(manifests))
     notes = {
         "gateway-observe": ["!!! /{*path} is in mode observe: NOTHING IS REFUSED",
-                            "!!! who talks to http://orders.shop.svc:3000 directly: networkPolicy.enabled is false"],
-        "gateway-postgres": ["!!! /health is in mode bypass", "past the NetworkPolicies",
-                             "The upstream's pods in namespace shop take connections from fencepost",
-                             "-X PUT 'http://127.0.0.1:7080/orders/7' -H 'X-Fencing-Token: 1'", "The pod has 40 s"],
-        "gateway-everything": ["port-forward service/orders-fence 7080:3000", "past the NetworkPolicies"],
+                            "!!! clients that connect to http://orders.shop.svc:3000 directly: networkPolicy.enabled is false"],
+        "gateway-postgres": ["!!! /health is in mode bypass", "in spite of the NetworkPolicies",
+                             "The upstream's pods in namespace shop accept connections only from fencepost",
+                             "-X PUT 'http://127.0.0.1:7080/orders/7' -H 'X-Fencing-Token: 1'", "The grace period is 40 s"],
+        "gateway-everything": ["port-forward service/orders-fence 7080:3000", "in spite of the NetworkPolicies"],
         "gateway-keys": ["The upstream's pods in namespace default", "-X POST 'http://127.0.0.1:7080/print/7/pages?tray=7' -H 'X-Fencing-Token: try#1' -H 'x-tenant: 7' "
                          """--json '{"job":"7"}'"""],
-        "sidecar-deployment": ["port-forward service/orders 7080:80", "!!! who talks to port 3000 of the pods directly"],
-        "sidecar-template": ["another chart includes fencepost.sidecar"],
+        "sidecar-deployment": ["port-forward service/orders 7080:80", "!!! clients that connect to port 3000 of the pods directly"],
+        "sidecar-template": ["another chart must include fencepost.sidecar"],
     }
     for name, wanted in notes.items():
         with helm_python.Chart.load(str(packed(work))) as chart:
@@ -136,7 +137,8 @@ def senses(cases, work, **_):
         cases.case(f"notes: {name}", [f"{part!r} is not in it:\n{text}" for part in wanted if part not in text])
 
 
-# What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for the second.
+# What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for
+# the second.
 RELOADED = [{"limits": {"new_resources": 64, "key_bytes": 99}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
             {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}}]
 RESTARTED = [{"barrier": {"settle": "40s"}}, {"upstream": {"undelivered": "9s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},
@@ -183,7 +185,8 @@ def configs(cases, work, fencepost, **_):
                 continue
             file = work / "fencepost.yaml"
             file.write_text(text)
-            # The chart's variables are the listeners; nothing of this machine's environment is read.
+            # The chart's variables are the listeners; nothing of this machine's environment is
+            # read.
             done = subprocess.run([fencepost, "check", file], capture_output=True, text=True, env={}, check=False)
             said = done.stdout + done.stderr
             warnings = [line for line in said.splitlines() if line.startswith("warning:")]

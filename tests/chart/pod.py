@@ -346,7 +346,8 @@ def main():
     played = 0
     with tempfile.TemporaryDirectory(prefix="fencepost-pod-") as work:
         pathlib.Path(work).chmod(0o755)
-        # The user of the image may not be able to reach them where they lie; the namespace goes with this process.
+        # The user of the image may not be able to reach them where they lie; the namespace goes
+        # with this process.
         work = pathlib.Path(work)
         bound = [bind(args.fencepost, work / "fencepost")]
         if args.socket:

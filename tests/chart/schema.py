@@ -1,9 +1,10 @@
-"""The configuration's part of the chart's values.schema.json is what `fencepost schema` prints, to the letter.
+"""The configuration's part of the chart's values.schema.json is what `fencepost schema` prints, and lets old names through.
 
     schema.py --fencepost PATH            1, and what differs, where it is not
     schema.py --fencepost PATH --write    makes it so
 
-The definitions of `fencepost schema` are the file's own `$defs`, so that their references stay as they are.
+The definitions of `fencepost schema` are the file's own `$defs`, so that their references stay as they are. A schema has no
+message of its own for a field that was renamed. So fields with an old name pass it, and the templates refuse them.
 """
 
 import argparse
@@ -14,6 +15,14 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 FILE = TOP / "charts" / "fencepost" / "values.schema.json"
+# As in src/config/yaml/deserializer.rs: what had another name before 1.0. charts/fencepost/templates/_refusals.tpl names the new one.
+RENAMED = {
+    "Barrier": {"drain": "grace"},
+    "RouteBarrier": {"drain": "grace"},
+    "Claim": {"require_peer": "require_client"},
+    "Route": {"require_peer": "require_client"},
+    "Limits": {f"{limit}_per_peer": f"{limit}_per_client" for limit in ("connections", "in_flight", "new_resources")},
+}
 
 
 def wanted(fencepost):
@@ -21,6 +30,9 @@ def wanted(fencepost):
     schema = json.loads(subprocess.run([fencepost, "schema"], check=True, capture_output=True).stdout)
     definitions = schema.pop("$defs")
     dialect = schema.pop("$schema")
+    for definition, names in RENAMED.items():
+        for old, new in names.items():
+            definitions[definition]["properties"][old] = {"description": f"Renamed to {new}; refused with that."}
     return dialect, schema, definitions
 
 

@@ -1,4 +1,4 @@
-{{- /* fencepost.yaml: the values' `config`, and what the chart sets. */ -}}
+{{- /* fencepost.yaml: the values' `config`, and the fields that the chart sets. */ -}}
 
 {{- define "fencepost.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -27,8 +27,8 @@
 {{- toYaml $config -}}
 {{- end -}}
 
-{{- /* A digest of what a running proxy does not take over by a reload: its pods roll when it changes. All else of
-the configuration is reloaded from the mounted ConfigMap, without a restart. */ -}}
+{{- /* A digest of the settings that a reload cannot change: the pods roll when it changes.
+Everything else is reloaded from the mounted ConfigMap, without a restart. */ -}}
 {{- define "fencepost.restartChecksum" -}}
 {{- $config := include "fencepost.config" . | fromYaml -}}
 {{- $keys := dict -}}
@@ -57,13 +57,14 @@ the configuration is reloaded from the mounted ConfigMap, without a restart. */ 
 {{- div (add (include "fencepost.milliseconds" . | int64) 999) 1000 -}}
 {{- end -}}
 
-{{- /* The least grace period in which nothing is cut off: delay, deadline, the app's own time, and a margin. */ -}}
+{{- /* The shortest grace period that cuts off nothing: delay, deadline, the upstream's own time,
+and a margin. */ -}}
 {{- define "fencepost.leastGrace" -}}
 {{- $shutdown := .Values.config.shutdown | default dict -}}
 {{- $own := add (include "fencepost.seconds" ($shutdown.delay | default "0s")) (include "fencepost.seconds" ($shutdown.deadline | default "25s")) -}}
 {{- $app := 0 -}}
 {{- if eq .Values.kind "sidecar" -}}
-{{- $app = .Values.sidecar.appGracePeriodSeconds -}}
+{{- $app = .Values.sidecar.upstreamGracePeriodSeconds -}}
 {{- if .Values.workload.name -}}
 {{- $pod := (.Values.workload.spec.template | default dict).spec | default dict -}}
 {{- $app = hasKey $pod "terminationGracePeriodSeconds" | ternary $pod.terminationGracePeriodSeconds 30 -}}

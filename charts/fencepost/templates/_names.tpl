@@ -28,7 +28,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{- /* The labels by which the pods with a fencepost in them are found, as a YAML map. */ -}}
+{{- /* The labels of the pods that contain fencepost, as a YAML map. */ -}}
 {{- define "fencepost.podSelector" -}}
 {{- if eq .Values.kind "gateway" -}}
 {{ include "fencepost.selectorLabels" . }}
@@ -82,7 +82,7 @@ Deployment
 {{- end -}}
 {{- end -}}
 
-{{- /* "true" where a Service is rendered. */ -}}
+{{- /* "true" if a Service is rendered. */ -}}
 {{- define "fencepost.hasService" -}}
 {{- if kindIs "bool" .Values.service.enabled -}}
 {{- .Values.service.enabled -}}
@@ -91,8 +91,8 @@ Deployment
 {{- end -}}
 {{- end -}}
 
-{{- /* "true" where NetworkPolicies are rendered. A sidecar's closes the app's own ports, and has to be
-asked for. */ -}}
+{{- /* "true" if NetworkPolicies are rendered. A sidecar's closes the upstream's own ports, and must
+be requested. */ -}}
 {{- define "fencepost.hasPolicy" -}}
 {{- if kindIs "bool" .Values.networkPolicy.enabled -}}
 {{- .Values.networkPolicy.enabled -}}
@@ -101,7 +101,8 @@ asked for. */ -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* The namespace of the upstream's pods, which is that of its Service. Empty: the URL does not say. */ -}}
+{{- /* The namespace of the upstream's pods, which is that of its Service. Empty: the URL does not
+name it. */ -}}
 {{- define "fencepost.upstreamNamespace" -}}
 {{- $host := regexReplaceAll "^[a-z0-9]+://([^/:]*).*$" (dig "upstream" "url" "" .Values.config | lower) "${1}" -}}
 {{- $service := "^.+[.]([a-z0-9-]+)[.]svc([.].*)?$" -}}
@@ -118,7 +119,7 @@ asked for. */ -}}
 {{- .Values.persistence.existingClaim | default (printf "%s-data" (include "fencepost.fullname" .)) -}}
 {{- end -}}
 
-{{- /* "true" where each pod of a StatefulSet has its volume from a claim template. */ -}}
+{{- /* "true" if each pod of a StatefulSet has its volume from a claim template. */ -}}
 {{- define "fencepost.claimPerPod" -}}
 {{- and (eq .Values.store.type "sqlite") (not .Values.persistence.existingClaim) (eq (include "fencepost.controller" .) "StatefulSet") -}}
 {{- end -}}

@@ -1,4 +1,5 @@
-{{- /* What is the same in a gateway's pod and beside an app: the container and its volumes. */ -}}
+{{- /* The container and its volumes, which are the same in a gateway's pod and in a
+sidecar's. */ -}}
 
 {{- define "fencepost.container" -}}
 name: fencepost
@@ -37,7 +38,8 @@ readinessProbe:
     port: fencepost-admin
   {{- toYaml .Values.readinessProbe | nindent 2 }}
 {{- if and (eq .Values.kind "sidecar") (eq .Values.sidecar.form "native") }}
-# The kubelet sends SIGTERM to a native sidecar only after the app has ended: the drain begins here.
+# The kubelet sends SIGTERM to a native sidecar only after the upstream has ended, so the drain
+# begins here.
 lifecycle:
   preStop:
     exec:
@@ -63,7 +65,7 @@ volumeMounts:
     readOnly: true
   {{- end }}
   {{- if eq .Values.kind "sidecar" }}
-  # The pod's token is the app's: where something is mounted already, the API server puts none.
+  # The pod's token is the upstream's. The API server mounts none where a volume is mounted already.
   - name: fencepost-no-token
     mountPath: /var/run/secrets/kubernetes.io/serviceaccount
     readOnly: true
@@ -85,7 +87,7 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{- /* Directories, never subPath: a file by subPath does not change when its source does. */ -}}
+{{- /* Directories, never subPath: a file mounted by subPath does not change with its source. */ -}}
 {{- define "fencepost.mounts" -}}
 - name: fencepost-config
   mountPath: /etc/fencepost

@@ -1,5 +1,5 @@
-{{- /* What does not fence, or would not run, is refused here; all reasons at once. The schema has looked at the shape
-already: this is about what the values mean together. */ -}}
+{{- /* Refuses values that would not fence or not run, with all reasons at once. The schema has
+checked the shape already: this is about what the values mean together. */ -}}
 
 {{- define "fencepost.refusals" -}}
 {{- $why := list -}}
@@ -11,51 +11,62 @@ already: this is about what the values mean together. */ -}}
 {{- $policy := eq (include "fencepost.hasPolicy" .) "true" -}}
 {{- $controller := include "fencepost.controller" . -}}
 
-{{- /* Values that had another name. The schema lets the old ones through to here. */ -}}
-{{- range $old, $new := dict "controller" "workloadKind" "replicas" "replicaCount" "containerSecurityContext" "securityContext" -}}
-{{- if hasKey $v $old -}}
-{{- $why = append $why (printf "%s: renamed to %s" $old $new) -}}
+{{- /* Values and fields of `config` with an old name. The schema lets them through to here. */ -}}
+{{- $blocks := dict "" $v "sidecar." $v.sidecar "workload." $v.workload "config.barrier." $config.barrier "config.claim." $config.claim "config.limits." $config.limits -}}
+{{- range $index, $route := $config.routes -}}
+{{- $_ := set $blocks (printf "config.routes[%d]." $index) $route -}}
+{{- $_ := set $blocks (printf "config.routes[%d].barrier." $index) (get $route "barrier") -}}
+{{- end -}}
+{{- range $path, $block := $blocks -}}
+{{- $names := dict "appGracePeriodSeconds" "upstreamGracePeriodSeconds" "appContainer" "upstreamContainer" "drain" "grace" "require_peer" "require_client" "connections_per_peer" "connections_per_client" "in_flight_per_peer" "in_flight_per_client" "new_resources_per_peer" "new_resources_per_client" -}}
+{{- if not $path -}}
+{{- $names = dict "controller" "workloadKind" "replicas" "replicaCount" "containerSecurityContext" "securityContext" -}}
+{{- end -}}
+{{- range $old, $new := $names -}}
+{{- if and (kindIs "map" $block) (hasKey ($block | default dict) $old) -}}
+{{- $why = append $why (printf "%s%s: renamed to %s" $path $old $new) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
 {{- /* The marks. */ -}}
 {{- if not $v.store.namespace -}}
-{{- $why = append $why "store.namespace is missing: name what shares marks, the same for all proxies of one upstream (say, orders). It is no name of a release or of a Kubernetes namespace: a new one forgets every mark" -}}
+{{- $why = append $why "store.namespace is missing: choose a name for the marks of one upstream (for example orders), the same for all of its proxies. It is not the name of a release or of a Kubernetes namespace: with a new one, every mark is forgotten" -}}
 {{- end -}}
 {{- if $sqlite -}}
 {{- if gt (int (include "fencepost.replicas" .)) 1 -}}
-{{- $why = append $why (printf "store.type sqlite with %s replicas: each would have marks of its own, and a zombie refused by one passes at the next. Take Postgres, or one replica" (include "fencepost.replicas" .)) -}}
+{{- $why = append $why (printf "store.type sqlite with %s replicas: each would have marks of its own, and a zombie that one refuses would pass at the next. Use Postgres, or one replica" (include "fencepost.replicas" .)) -}}
 {{- end -}}
 {{- if and (not $gateway) (not $workload) (kindIs "invalid" $v.replicaCount) -}}
-{{- $why = append $why "store.type sqlite in the pods of another chart, of which nothing here says how many there are: with two, each would have marks of its own. There has to be one; say so: replicaCount: 1" -}}
+{{- $why = append $why "store.type sqlite in the pods of another chart, whose number is unknown here: two of them would each have marks of their own. There must be one pod; if so, say so: replicaCount: 1" -}}
 {{- end -}}
 {{- if $v.autoscaling.enabled -}}
-{{- $why = append $why "store.type sqlite with autoscaling: a second replica would have marks of its own. Take Postgres" -}}
+{{- $why = append $why "store.type sqlite with autoscaling: a second replica would have marks of its own. Use Postgres" -}}
 {{- end -}}
 {{- if not $v.persistence.enabled -}}
-{{- $why = append $why "store.type sqlite without a persistent volume (persistence.enabled: false): the marks would be gone with the pod, and a mark that is lost fences nobody" -}}
+{{- $why = append $why "store.type sqlite without a persistent volume (persistence.enabled: false): the marks would be lost with the pod, and a lost mark fences nobody" -}}
 {{- end -}}
 {{- if eq $v.persistence.accessMode "ReadWriteMany" -}}
-{{- $why = append $why "store.type sqlite on a ReadWriteMany volume: those are network file systems, on which SQLite's locks and its log are not safe. Take ReadWriteOnce or ReadWriteOncePod" -}}
+{{- $why = append $why "store.type sqlite on a ReadWriteMany volume: such volumes are network file systems, on which SQLite's locks and log are not safe. Use ReadWriteOnce or ReadWriteOncePod" -}}
 {{- end -}}
 {{- $strategy := ternary (dig "strategy" dict $v.workload.spec) $v.strategy $workload -}}
 {{- if and (eq $controller "Deployment") $strategy (ne (dig "type" "RollingUpdate" $strategy) "Recreate") -}}
-{{- $why = append $why "store.type sqlite in a Deployment with a rolling update: it runs two pods at once, and the second one cannot have the file. Take strategy.type Recreate, or a StatefulSet" -}}
+{{- $why = append $why "store.type sqlite in a Deployment with a rolling update: it runs two pods at once, and the second one cannot open the file. Use strategy.type Recreate, or a StatefulSet" -}}
 {{- end -}}
 {{- if eq $v.migrations.mode "job" -}}
-{{- $why = append $why "migrations.mode job with store.type sqlite: the file belongs to the one proxy that has it open. Take mode proxy" -}}
+{{- $why = append $why "migrations.mode job with store.type sqlite: the file belongs to the one proxy that has it open. Use mode proxy" -}}
 {{- end -}}
 {{- else if not $v.store.existingSecret -}}
-{{- $why = append $why "store.existingSecret is missing: the Secret whose key store.existingSecretKey holds the URL of Postgres" -}}
+{{- $why = append $why "store.existingSecret is missing: name the Secret whose key store.existingSecretKey holds the URL of Postgres" -}}
 {{- end -}}
 {{- if and (eq $v.migrations.mode "job") (not $sqlite) (not $v.migrations.existingSecret) -}}
-{{- $why = append $why "migrations.existingSecret is missing: migrations.mode job runs with a URL of its own, of a role that may do DDL" -}}
+{{- $why = append $why "migrations.existingSecret is missing: migrations.mode job needs a URL of its own, with a role that may change the schema" -}}
 {{- end -}}
 {{- if and $v.migrations.grantTo (ne $v.migrations.mode "job") -}}
-{{- $why = append $why "migrations.grantTo does something only with migrations.mode job; otherwise run `fencepost migrate --grant-to`" -}}
+{{- $why = append $why "migrations.grantTo does something only with migrations.mode job. With other modes, run `fencepost migrate --grant-to`" -}}
 {{- end -}}
 {{- if and $v.migrations.acceptNewKeys (ne $v.migrations.mode "job") -}}
-{{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job; otherwise run `fencepost migrate --accept-new-keys`" -}}
+{{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job. With other modes, run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}
 
 {{- if and $v.store.caSecret (dig "store" "tls" "ca_file" "" $config) -}}
@@ -63,7 +74,7 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 
 {{- /* What the chart sets itself. */ -}}
-{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "admin.read_token_file" "admin.existingSecretReadKey" "admin.tls" "networkPolicy.admin, since probes and monitors ask over plain HTTP" "store.url" "store.type and store.existingSecret (a ConfigMap is no place for a password)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
+{{- range $path, $instead := dict "listen" "bindAddress and ports.data" "listen_mode" "bindAddress and ports.data" "admin.listen" "bindAddress and ports.admin" "admin.token_file" "admin.existingSecret" "admin.read_token_file" "admin.existingSecretReadKey" "admin.tls" "networkPolicy.admin, because probes and monitors use plain HTTP" "store.url" "store.type and store.existingSecret (a password does not belong in a ConfigMap)" "store.url_file" "store.existingSecret" "store.namespace" "store.namespace, beside config" "store.migrate" "migrations.mode" -}}
 {{- $parts := splitList "." $path -}}
 {{- $at := $config -}}
 {{- range initial $parts -}}{{- $at = get $at . | default dict -}}{{- end -}}
@@ -79,7 +90,7 @@ already: this is about what the values mean together. */ -}}
 {{- range $v.extraEnv -}}
 {{- $flag := trimPrefix "FENCEPOST_" .name | lower | replace "_" "-" -}}
 {{- if and (hasPrefix "FENCEPOST_" .name) (has $flag $fixed) -}}
-{{- $why = append $why (printf "extraEnv sets %s, which stands above the configuration that this chart checks: say it in the values" .name) -}}
+{{- $why = append $why (printf "extraEnv sets %s, which overrides the configuration that this chart checks: use the values instead" .name) -}}
 {{- else if eq .name "FENCEPOST_MODE" -}}
 {{- $mode = get . "value" | default "unknown" -}}
 {{- end -}}
@@ -88,7 +99,7 @@ already: this is about what the values mean together. */ -}}
 {{- range $v.extraArgs -}}
 {{- $flag := regexFind "^--[a-z-]+" (toString .) | trimPrefix "--" -}}
 {{- if has $flag $fixed -}}
-{{- $why = append $why (printf "extraArgs has --%s, which stands above the configuration that this chart checks: say it in the values" $flag) -}}
+{{- $why = append $why (printf "extraArgs has --%s, which overrides the configuration that this chart checks: use the values instead" $flag) -}}
 {{- else if eq $flag "mode" -}}
 {{- $mode = trimPrefix "--mode" . | trimPrefix "=" | default "unknown" -}}
 {{- else if eq $before "--mode" -}}
@@ -97,7 +108,8 @@ already: this is about what the values mean together. */ -}}
 {{- $before = toString . -}}
 {{- end -}}
 
-{{- /* What refuses nothing. Beside routes a mode from outside has no effect; that it observes is asked about all the same. */ -}}
+{{- /* Modes that refuse nothing. With routes, a mode from outside has no effect; observe must be
+acknowledged anyway. */ -}}
 {{- $observing := list -}}
 {{- $fencing := false -}}
 {{- range $config.routes -}}
@@ -111,29 +123,29 @@ already: this is about what the values mean together. */ -}}
 {{- $observing = append $observing (printf "--mode or FENCEPOST_MODE: %s" $mode) -}}
 {{- end -}}
 {{- if and $observing (not $v.acknowledge.observe) -}}
-{{- $why = append $why (printf "observe refuses nothing, stale writes pass (%s): set acknowledge.observe: true if that is meant, and take it out again with the mode" (join ", " $observing)) -}}
+{{- $why = append $why (printf "observe refuses nothing, stale writes pass (%s): set acknowledge.observe: true if that is intended, and remove it again with the mode" (join ", " $observing)) -}}
 {{- end -}}
 {{- if and (not $fencing) (not $v.acknowledge.bypass) -}}
-{{- $why = append $why "every route is in mode bypass, nothing is fenced: set acknowledge.bypass: true if that is meant" -}}
+{{- $why = append $why "every route is in mode bypass, nothing is fenced: set acknowledge.bypass: true if that is intended" -}}
 {{- end -}}
 
 {{- /* The upstream, and the ways to it. */ -}}
 {{- $url := dig "upstream" "url" "" $config -}}
 {{- $port := "" -}}
 {{- if not $url -}}
-{{- $why = append $why "config.upstream.url is missing: the service that is fenced, http://orders.shop.svc:3000, or http://127.0.0.1:3000 for a sidecar" -}}
+{{- $why = append $why "config.upstream.url is missing: give the URL of the fenced upstream, such as http://orders.shop.svc:3000, or http://127.0.0.1:3000 for a sidecar" -}}
 {{- else if not (regexMatch "^((https?|h2c)://[^/]|unix:/)" $url) -}}
 {{- $why = append $why (printf "config.upstream.url is %s: write http://host:port, https://host, h2c://host:port or unix:/path" $url) -}}
 {{- else -}}
 {{- $port = include "fencepost.upstreamPort" . -}}
 {{- $host := regexReplaceAll ":[0-9]+$" (urlParse (replace "h2c://" "http://" $url)).host "" | lower | trimSuffix "." -}}
-{{- /* To the address that means all, a connection goes to this pod as well. */ -}}
+{{- /* A connection to the wildcard address goes to this pod as well. */ -}}
 {{- $loopback := or (hasPrefix "127." $host) (hasSuffix ".localhost" $host) (has $host (list "localhost" "[::1]" "0.0.0.0" "[::]")) -}}
 {{- if and $gateway (or $loopback (hasPrefix "unix:" $url)) -}}
-{{- $why = append $why (printf "config.upstream.url is %s, but a gateway's pod holds nothing but fencepost: name the Service, or take kind sidecar" $url) -}}
+{{- $why = append $why (printf "config.upstream.url is %s, but a gateway's pod holds nothing but fencepost: name the Service, or use kind sidecar" $url) -}}
 {{- end -}}
 {{- if and $loopback (has $port (list (toString $v.ports.data) (toString $v.ports.admin))) -}}
-{{- $why = append $why (printf "config.upstream.url is %s, fencepost's own port: change ports.data and ports.admin, or the app's port" $url) -}}
+{{- $why = append $why (printf "config.upstream.url is %s, fencepost's own port: change ports.data and ports.admin, or the upstream's port" $url) -}}
 {{- end -}}
 {{- $service := $v.service.name | default (include "fencepost.fullname" .) -}}
 {{- if and (eq (include "fencepost.hasService" .) "true") (or (eq $host $service) (hasPrefix (printf "%s.%s." $service .Release.Namespace) (printf "%s." $host))) -}}
@@ -141,26 +153,26 @@ already: this is about what the values mean together. */ -}}
 {{- end -}}
 {{- end -}}
 {{- if eq (toString $v.ports.data) (toString $v.ports.admin) -}}
-{{- $why = append $why "ports.data and ports.admin are one port" -}}
+{{- $why = append $why "ports.data and ports.admin are one port: give them different numbers" -}}
 {{- end -}}
 {{- if eq (include "fencepost.hasService" .) "true" -}}
 {{- $target := toString ($v.service.targetPort | default $v.ports.data) -}}
 {{- if eq $target "fencepost" -}}
-{{- $why = append $why "service.targetPort fencepost is a name, and before 1.33 Kubernetes may not find a native sidecar's port by it: leave it out, it is ports.data" -}}
+{{- $why = append $why "service.targetPort fencepost is a name, and Kubernetes before 1.33 may not find a native sidecar's port by it: omit it, and it is ports.data" -}}
 {{- else if ne $target (toString $v.ports.data) -}}
 {{- if and $port (eq $target $port) -}}
-{{- $why = append $why (printf "service.targetPort %s is the upstream's own port: that is the way past the fence. Leave it out, it is ports.data" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is the upstream's own port, which bypasses fencepost. Omit it, and it is ports.data" $target) -}}
 {{- else -}}
-{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: what goes there is not fenced. Leave it out, it is ports.data" $target) -}}
+{{- $why = append $why (printf "service.targetPort %s is not fencepost's data port: requests to it are not fenced. Omit it, and it is ports.data" $target) -}}
 {{- end -}}
 {{- end -}}
 {{- $addresses := append ($v.service.extraSpec.clusterIPs | default list) ($v.service.extraSpec.clusterIP | default "") -}}
 {{- if and (has "None" $addresses) (ne (int $v.service.port) (int $v.ports.data)) -}}
-{{- $why = append $why (printf "service.port %d: a headless Service has no targetPort, clients dial this port of the pod itself, past the fence. Make service.port and ports.data one number, or give the Service an address" (int $v.service.port)) -}}
+{{- $why = append $why (printf "service.port %d: a headless Service has no targetPort: clients connect to this port of the pod itself, without fencepost. Give service.port and ports.data the same number, or give the Service an address" (int $v.service.port)) -}}
 {{- end -}}
 {{- range list "ports" "selector" "type" "externalName" -}}
 {{- if hasKey $v.service.extraSpec . -}}
-{{- $why = append $why (printf "service.extraSpec.%s would lead past the port that is fenced: use service.port and service.type" .) -}}
+{{- $why = append $why (printf "service.extraSpec.%s would bypass the fenced port: use service.port and service.type" .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -168,17 +180,17 @@ already: this is about what the values mean together. */ -}}
 {{- /* The sidecar. */ -}}
 {{- if not $gateway -}}
 {{- if and (eq $v.sidecar.form "native") (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- $why = append $why (printf "sidecar.form native needs Kubernetes 1.29, this is %s: take sidecar.form classic" .Capabilities.KubeVersion.Version) -}}
+{{- $why = append $why (printf "sidecar.form native needs Kubernetes 1.29, this is %s: use sidecar.form classic" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if $workload -}}
 {{- $pod := ($v.workload.spec.template | default dict).spec | default dict -}}
-{{- $app := $v.workload.appContainer | default (first ($pod.containers | default (list dict))).name | default "" -}}
+{{- $app := $v.workload.upstreamContainer | default (first ($pod.containers | default (list dict))).name | default "" -}}
 {{- $found := false -}}
 {{- range $pod.containers -}}
 {{- if eq .name $app -}}
 {{- $found = true -}}
 {{- if and (dig "lifecycle" "preStop" "" .) (not $v.workload.replacePreStop) -}}
-{{- $why = append $why (printf "container %s has a preStop of its own, and needs the one it can have to wait for fencepost. Where it only slept until the endpoints were told, fencepost's shutdown.delay does that now: set workload.replacePreStop: true" .name) -}}
+{{- $why = append $why (printf "container %s has a preStop of its own. A container can have only one, and needs it to wait for fencepost. If the present one only sleeps until the endpoints are updated, fencepost's shutdown.delay replaces it: set workload.replacePreStop: true" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -189,7 +201,7 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "port %v is taken by a container of the workload: change ports.data or ports.admin" .containerPort) -}}
 {{- end -}}
 {{- if has .name (list "fencepost" "fencepost-admin") -}}
-{{- $why = append $why (printf "port name %s is taken by container %s of the workload: who looks for fencepost's port would find that one, past the fence. Give it another name" .name $one.name) -}}
+{{- $why = append $why (printf "port name %s is taken by container %s of the workload: a lookup of fencepost's port would find that one, which is not fenced. Give it another name" .name $one.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -197,13 +209,13 @@ already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "workload.spec has no container %q: give the spec of the Deployment or StatefulSet as it is, with template.spec.containers" $app) -}}
 {{- end -}}
 {{- if and $pod.shareProcessNamespace (eq $v.sidecar.form "native") -}}
-{{- $why = append $why "workload.spec has shareProcessNamespace: `fencepost drain`, by which a native sidecar is told to end, finds fencepost as process 1 of its own. Take sidecar.form classic" -}}
+{{- $why = append $why "workload.spec has shareProcessNamespace: `fencepost drain`, which ends a native sidecar, must find fencepost as process 1. Use sidecar.form classic" -}}
 {{- end -}}
 {{- if and $pod.hostPID (eq $v.sidecar.form "native") -}}
-{{- $why = append $why "workload.spec has hostPID: `fencepost drain`, by which a native sidecar is told to end, would find the node's process 1 in place of fencepost. Take sidecar.form classic" -}}
+{{- $why = append $why "workload.spec has hostPID: `fencepost drain`, which ends a native sidecar, would find the node's process 1 instead of fencepost. Use sidecar.form classic" -}}
 {{- end -}}
 {{- if and $pod.hostNetwork $policy -}}
-{{- $why = append $why "workload.spec has hostNetwork with networkPolicy.enabled: policies do not hold for pods on the node's network, and the app's port would stay open. Take hostNetwork out, or let the app listen on 127.0.0.1 and set networkPolicy.enabled: false" -}}
+{{- $why = append $why "workload.spec has hostNetwork with networkPolicy.enabled: policies do not apply to pods on the node's network, and the upstream's port would stay open. Remove hostNetwork, or let the upstream listen on 127.0.0.1 and set networkPolicy.enabled: false" -}}
 {{- end -}}
 {{- if not ($v.workload.spec.selector | default dict).matchLabels -}}
 {{- $why = append $why "workload.spec.selector needs matchLabels, by which Service, policies and monitors find the pods" -}}
@@ -215,55 +227,56 @@ already: this is about what the values mean together. */ -}}
 {{- if not $gateway -}}
 {{- range $v.networkPolicy.extraIngress -}}
 {{- if not .ports -}}
-{{- $why = append $why "networkPolicy.extraIngress: a rule without ports opens them all, the upstream's too: name those that are nobody's way to write" -}}
+{{- $why = append $why "networkPolicy.extraIngress: a rule without ports opens them all, the upstream's too: name ports over which no client can write" -}}
 {{- end -}}
 {{- range .ports -}}
 {{- if or (kindIs "invalid" .port) (kindIs "string" .port) -}}
-{{- $why = append $why "networkPolicy.extraIngress has a port without a number: what is left out means every port, and what a name leads to nobody sees here" -}}
+{{- $why = append $why "networkPolicy.extraIngress has a port without a number: without a number it means every port, and the chart cannot see which port a name stands for" -}}
 {{- else if and $port (le (int .port) (int $port)) (ge (int (.endPort | default .port)) (int $port)) -}}
-{{- $why = append $why (printf "networkPolicy.extraIngress opens the upstream's own port %s: that is the way past the fence" $port) -}}
+{{- $why = append $why (printf "networkPolicy.extraIngress opens the upstream's own port %s, which bypasses fencepost" $port) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $gateway $policy (not $v.networkPolicy.upstream.podSelector) -}}
-{{- $why = append $why "networkPolicy.upstream.podSelector is missing: name the labels of the upstream's pods (matchLabels: { app: orders }), and they can be reached only through fencepost. Where the upstream is outside of the cluster, or the network plugin keeps no policies, set networkPolicy.enabled: false" -}}
+{{- $why = append $why "networkPolicy.upstream.podSelector is missing: name the labels of the upstream's pods (matchLabels: { app: orders }), so that they can be reached only through fencepost. If the upstream is outside of the cluster, or the network plugin does not enforce policies, set networkPolicy.enabled: false" -}}
 {{- end -}}
 {{- if and $gateway $policy $url (not (include "fencepost.upstreamNamespace" .)) -}}
-{{- $why = append $why (printf "networkPolicy.upstream.namespace is missing: config.upstream.url is %s, which does not say where the upstream's pods are (http://SERVICE.NAMESPACE.svc does). Name their namespace, or set networkPolicy.enabled: false where the upstream is outside of the cluster" $url) -}}
+{{- $why = append $why (printf "networkPolicy.upstream.namespace is missing: config.upstream.url is %s, which does not tell the namespace of the upstream's pods (http://SERVICE.NAMESPACE.svc does). Name their namespace, or set networkPolicy.enabled: false if the upstream is outside of the cluster" $url) -}}
 {{- end -}}
 {{- if and (not $gateway) (or $v.networkPolicy.extraEgress (dig "postgres" "to" list $v.networkPolicy)) -}}
-{{- $why = append $why "networkPolicy.extraEgress and networkPolicy.postgres are of a gateway: a sidecar's policy is about ingress only, since what its pods connect to is the app's own matter" -}}
+{{- $why = append $why "networkPolicy.extraEgress and networkPolicy.postgres apply to a gateway only: a sidecar's policy is about ingress only, because the upstream in the same pod needs connections of its own" -}}
 {{- end -}}
 
-{{- /* What would be found by nobody, scale nothing, or stop a node's drain. */ -}}
+{{- /* Labels that hide the pods, autoscaling without effect, budgets that prevent a node's
+drain. */ -}}
 {{- range $name, $labels := dict "commonLabels" $v.commonLabels "podLabels" ($gateway | ternary $v.podLabels dict) -}}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}
 {{- if hasKey ($labels | default dict) . -}}
-{{- $why = append $why (printf "%s has %s, by which the chart finds its own pods: it is made from the chart's name (nameOverride) and the release's" $name .) -}}
+{{- $why = append $why (printf "%s has %s, by which the chart finds its own pods: the chart makes it from its own name (nameOverride) and the release's" $name .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $v.autoscaling.enabled -}}
 {{- if not $gateway -}}
-{{- $why = append $why "autoscaling is of a gateway: it does nothing with kind sidecar, whose pods are scaled by an autoscaler of their own" -}}
+{{- $why = append $why "autoscaling is of a gateway only: the pods of kind sidecar need an autoscaler of their own" -}}
 {{- else if gt (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas) -}}
 {{- $why = append $why (printf "autoscaling.minReplicas %d is above maxReplicas %d" (int $v.autoscaling.minReplicas) (int $v.autoscaling.maxReplicas)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $gateway $v.podDisruptionBudget.enabled (has (toString $v.podDisruptionBudget.maxUnavailable) (list "0" "0%")) -}}
-{{- $why = append $why (printf "podDisruptionBudget.maxUnavailable %v: no pod may ever be evicted, and no node be drained. Take 1" $v.podDisruptionBudget.maxUnavailable) -}}
+{{- $why = append $why (printf "podDisruptionBudget.maxUnavailable %v: no pod may ever be evicted, so no node can be drained. Use 1" $v.podDisruptionBudget.maxUnavailable) -}}
 {{- end -}}
 
 {{- /* The end. */ -}}
 {{- $least := int (include "fencepost.leastGrace" .) -}}
 {{- if not (kindIs "invalid" $v.terminationGracePeriodSeconds) -}}
 {{- if lt (int $v.terminationGracePeriodSeconds) $least -}}
-{{- $why = append $why (printf "terminationGracePeriodSeconds %d is below %d, what shutdown.delay, shutdown.deadline and the app may take: the kubelet would kill what is still at work, with outcomes unknown" (int $v.terminationGracePeriodSeconds) $least) -}}
+{{- $why = append $why (printf "terminationGracePeriodSeconds %d is below %d, the time that shutdown.delay, shutdown.deadline and the upstream may take: the kubelet would kill running requests, with unknown outcomes" (int $v.terminationGracePeriodSeconds) $least) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.metrics.podMonitor.enabled $v.metrics.serviceMonitor.enabled -}}
-{{- $why = append $why "metrics.podMonitor and metrics.serviceMonitor together: every series would be there twice, and every alert count double" -}}
+{{- $why = append $why "metrics.podMonitor and metrics.serviceMonitor together: every series would be there twice, and every alert would count double" -}}
 {{- end -}}
 
 {{- if $why -}}

@@ -1,11 +1,11 @@
 {{- /*
-The sidecar for other charts. Each template takes their root context, finds its values under the name of the
-dependency (`fencepost:`; for an alias give `.Subcharts.ALIAS`), and renders:
+The sidecar for other charts. Each template takes their root context (`.Subcharts.ALIAS` for an
+alias), finds its values under the name of the dependency (`fencepost:`), and renders:
 
-  fencepost.sidecar                        a list of one container: under initContainers (native) or containers (classic)
+  fencepost.sidecar                        a list of one container: for initContainers (native) or containers (classic)
   fencepost.volumes                        a list of its volumes
-  fencepost.volumeClaimTemplates           a list, for a StatefulSet on SQLite; else nothing
-  fencepost.app.lifecycle                  the `lifecycle` of the container that is fenced
+  fencepost.volumeClaimTemplates           a list, for a StatefulSet on SQLite; otherwise nothing
+  fencepost.upstream.lifecycle             the `lifecycle` of the fenced container
   fencepost.terminationGracePeriodSeconds  a number, for the pod
   fencepost.podAnnotations                 a map: the pods roll when it changes
 */ -}}
@@ -37,7 +37,7 @@ dependency (`fencepost:`; for an alias give `.Subcharts.ALIAS`), and renders:
 {{- end -}}
 {{- end -}}
 
-{{- define "fencepost.app.lifecycle" -}}
+{{- define "fencepost.upstream.lifecycle" -}}
 {{- $scope := get (.Subcharts | default dict) "fencepost" | default . -}}
 preStop:
   httpGet:

@@ -1,5 +1,5 @@
-//! The admin API's answers as text for people. What is missing shows as `-`; characters that do not show as
-//! themselves are written as numbers.
+//! The admin API's answers as readable text. A missing value is shown as `-`; characters that are
+//! not printable are written as numbers.
 
 use std::fmt::Write;
 
@@ -58,7 +58,7 @@ pub fn view(answer: &Value) -> String {
         &["ID", "TOKEN", "SETTLES IN", "INSTANCE", "NOTE"],
         items(answer, "unknown").iter().map(|unknown| {
             let settles = unknown["settles_in_seconds"].as_f64().map_or_else(
-                || "when its instance says".to_owned(),
+                || "its instance decides".to_owned(),
                 |left| format!("{left:.1} s"),
             );
             let note = if unknown["inherited"] == true {
@@ -78,14 +78,14 @@ pub fn view(answer: &Value) -> String {
     section(
         &mut out,
         "Open epochs",
-        &["TOKEN", "INSTANCE", "OPENING"],
+        &["TOKEN", "INSTANCE", "NUMBER"],
         items(answer, "epochs")
             .iter()
-            .map(|epoch| columns(epoch, &["token", "instance", "opening"])),
+            .map(|epoch| columns(epoch, &["token", "instance", "number"])),
     );
     section(
         &mut out,
-        "Refused lately",
+        "Latest refusals",
         &["AT", "OUTCOME", "TOKEN", "MARK", "CLIENT", "TRACE"],
         items(answer, "rejections").iter().map(|row| {
             columns(
@@ -96,7 +96,7 @@ pub fn view(answer: &Value) -> String {
     );
     section(
         &mut out,
-        "Outcome unknown lately",
+        "Latest unknown outcomes",
         &["AT", "TOKEN", "CLIENT", "TRACE"],
         items(answer, "latest_unknown")
             .iter()
@@ -104,7 +104,7 @@ pub fn view(answer: &Value) -> String {
     );
     section(
         &mut out,
-        "What operators did",
+        "Operator actions",
         &["AT", "ACTION", "BEFORE", "AFTER", "ACTOR", "REASON"],
         items(answer, "audit")
             .iter()

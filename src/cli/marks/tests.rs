@@ -1,4 +1,4 @@
-//! The commands against a real admin port over a core that is made up.
+//! The commands against a real admin port, over an instance whose store is in memory.
 
 use std::path::Path;
 
@@ -6,8 +6,10 @@ use clap::Parser;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
-use crate::admin::tests::fake::Admin as FakeAdmin;
+use crate::admin::tests::fixture::Admin as AdminPort;
 use crate::admin::{AdminListener, serve};
+use crate::fencing::tests::{key, token};
+use crate::store::{EpochRow, InstanceId};
 
 #[derive(Parser)]
 struct Program {
@@ -16,7 +18,7 @@ struct Program {
 }
 
 /// An admin port on a free port of the loopback, and its URL.
-async fn start(admin: &FakeAdmin) -> String {
+async fn start(admin: &AdminPort) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let state = admin.state.clone();
@@ -49,29 +51,51 @@ fn message(result: anyhow::Result<String>) -> String {
     format!("{:#}", result.expect_err("an error"))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lists_and_shows() {
-    let admin = FakeAdmin::new();
+    let admin = AdminPort::new().await;
+    for resource in ["a&b1", "a&b2", "a&b3", "order:42", "order:43"] {
+        admin.set_mark(resource, 42);
+    }
+    // Beyond the numbers that a JSON number can hold exactly.
+    admin.set_mark("order:43", 9_007_199_254_740_993);
     let url = start(&admin).await;
     let list = marks(&url, None, &["list", "--limit", "2", "--prefix", "a&b"])
         .await
         .unwrap();
     assert_eq!(
         list,
-        "RESOURCE  MARK              SINCE                     NOTE\n\
-         a         9007199254740993  2023-11-14T22:13:20.123Z\n\
-         b         9007199254740993  2023-11-14T22:13:20.123Z\n\
-         There are more: --after 'b'\n"
+        "RESOURCE  MARK  SINCE                     NOTE\n\
+         a&b1      42    2023-11-14T22:13:20.123Z\n\
+         a&b2      42    2023-11-14T22:13:20.123Z\n\
+         There are more: --after 'a&b2'\n"
     );
     let json = marks(&url, None, &["list", "--json"]).await.unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["marks"][2]["mark"], "9007199254740993");
-    assert_eq!(admin.control.calls()[0], r#"list "a&b" None 3"#);
+    assert_eq!(json["marks"][3]["mark"], "42");
+    assert_eq!(json["marks"][4]["mark"], "9007199254740993");
+    let _held = admin.rig.admit("order:42", 42).await;
+    drop(admin.rig.admit("order:42", 42).await.begin());
+    // An instance that is dead has left an epoch behind.
+    let dead = InstanceId::from_bits(7);
+    admin.store.state().epochs.push(EpochRow {
+        resource: key("order:42"),
+        instance: dead.clone(),
+        opening: 3,
+        token: token(41),
+    });
+    admin.rig.round().await;
+    let _newer = admin.rig.spawn_admit("order:42", 43);
+    while admin.rig.waiting(&key("order:42")) < 1 {
+        tokio::task::yield_now().await;
+    }
     let view = marks(&url, None, &["get", "order:42"]).await.unwrap();
+    let own = admin.rig.instance();
     for line in [
-        "mark       9007199254740993",
-        "waiting    2",
-        "u1  42     1.5 s       i1        inherited",
+        "mark       43".to_owned(),
+        "waiting    1".to_owned(),
+        format!("{own}.1  42     30.0 s      {own}"),
+        format!("{dead}/3  41     54.0 s      {dead}  inherited"),
     ] {
         assert!(
             view.lines().any(|found| found == line),
@@ -82,7 +106,7 @@ async fn lists_and_shows() {
 
 #[tokio::test]
 async fn every_key_arrives_as_it_was_given() {
-    let admin = FakeAdmin::new();
+    let admin = AdminPort::new().await;
     let url = start(&admin).await;
     for resource in [
         "a",
@@ -98,11 +122,12 @@ async fn every_key_arrives_as_it_was_given() {
         "a\\b",
         "...",
     ] {
-        marks(&url, None, &["get", resource]).await.unwrap();
-        assert_eq!(
-            admin.control.calls().last(),
-            Some(&format!("view {resource}"))
-        );
+        admin.set_mark(resource, 1);
+        let view = marks(&url, None, &["get", resource, "--json"])
+            .await
+            .unwrap();
+        let view: Value = serde_json::from_str(&view).unwrap();
+        assert_eq!(view["resource"], resource);
     }
     assert!(parse(&["get", ".."]).is_err());
     assert!(parse(&["get", ""]).is_err());
@@ -110,7 +135,8 @@ async fn every_key_arrives_as_it_was_given() {
 
 #[tokio::test]
 async fn writes_carry_the_token_and_who_and_why() {
-    let admin = FakeAdmin::new();
+    let admin = AdminPort::new().await;
+    admin.set_mark("a", 43);
     let url = start(&admin).await;
     let file = Some(admin.token_file());
     let file = file.as_deref();
@@ -122,23 +148,28 @@ async fn writes_carry_the_token_and_who_and_why() {
         "override", "a", "7", "--reason", "restored", "--actor", "ann",
     ];
     let done = marks(&url, file, &words).await.unwrap();
-    assert_eq!(done, "a: the mark was 43 and is 7 now, in era 5\n");
-    let words = ["resolve", "a", "u1", "--reason", "seen", "--actor", "ann"];
+    assert_eq!(done, "a: the mark was 43 and is 7 now, in era 1\n");
+    drop(admin.rig.admit("a", 8).await.begin());
+    let id = format!("{}.1", admin.rig.instance());
+    let words = ["resolve", "a", &id, "--reason", "seen", "--actor", "ann"];
     let done = marks(&url, file, &words).await.unwrap();
-    assert_eq!(done, "a: u1 no longer counts as in flight\n");
-    let calls = admin.control.calls();
-    for (call, start) in calls.iter().zip([
-        r#"advance a/b 44 "" "ann (admin API, 127.0.0.1:"#,
-        r#"override a 7 "restored" "ann (admin"#,
-        r#"resolve a u1 "seen" "ann (admin"#,
+    assert_eq!(done, format!("a: {id} no longer counts as in flight\n"));
+    assert_eq!(admin.rig.in_flight(&key("a")), (0, 0));
+    let audit = admin.audit();
+    assert_eq!(audit.len(), 3);
+    for (row, start) in audit.iter().zip([
+        r#"advance a/b - 44 "" "ann (admin API, 127.0.0.1:"#,
+        r#"override a 43 7 "restored" "ann (admin"#,
+        r#"resolve a 8 8 "seen" "ann (admin"#,
     ]) {
-        assert!(call.starts_with(start), "{call}");
+        assert!(row.starts_with(start), "{row}");
     }
 }
 
 #[tokio::test]
 async fn errors_say_what_to_do() {
-    let admin = FakeAdmin::new();
+    let admin = AdminPort::new().await;
+    admin.set_mark("a", 43);
     let url = start(&admin).await;
     let file = Some(admin.token_file());
     let file = file.as_deref();
@@ -187,7 +218,8 @@ async fn another_server_is_not_taken_for_fencepost() {
 
 #[tokio::test]
 async fn speaks_over_a_unix_socket() {
-    let admin = FakeAdmin::new();
+    let admin = AdminPort::new().await;
+    admin.set_mark("a", 43);
     let path = admin.dir.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(serve(

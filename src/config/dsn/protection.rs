@@ -1,16 +1,16 @@
 //! Trust in the connection to a server: `sslmode`, and what it means for a password.
 //!
-//! What answers in the server's place decides which tokens are stale. So across a network the server is verified,
-//! unless the URL says otherwise; and a password goes to what is not verified only where `sslmode` says so in its
-//! name.
+//! The server decides which tokens are stale, and so does anything that answers in its place. So
+//! across a network the server is verified, unless the URL says otherwise. An unverified server
+//! gets a password only if the name of the `sslmode` says so.
 
 use super::ssl_mode::{Protection, SslMode};
 use super::{Dsn, Host, Root};
-use crate::config::problems::Wrong;
+use crate::config::yaml::Wrong;
 
 impl Dsn {
-    /// How the way to each of [`Self::hosts`] is protected. `ca_named`: whether `store.tls.ca_file` names CAs
-    /// beside the URL.
+    /// How the connection to each of the URL's hosts is protected. `ca_named` is true if
+    /// `store.tls.ca_file` names CAs beside the URL.
     pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, Wrong> {
         if ca_named && self.root.is_some() {
             return Err((
@@ -29,7 +29,7 @@ impl Dsn {
         let rooted = ca_named || self.root.is_some();
         let file = ca_named || matches!(self.root, Some(Root::File(_)));
         let Some(SslMode { protection, forced }) = self.mode else {
-            // A CA that is named is to be used, on this machine as well.
+            // A CA that is named is used, on this machine too.
             return Ok(if host.is_local() && !rooted {
                 Protection::IfOffered
             } else {
@@ -38,15 +38,16 @@ impl Dsn {
         };
         match protection {
             Protection::VerifiedFull => return Ok(protection),
-            // As libpq has it.
+            // libpq does the same.
             Protection::Encrypted if file && !forced => return Ok(Protection::VerifiedCa),
             Protection::VerifiedCa if file => return Ok(protection),
             Protection::VerifiedCa => {
                 return Err((
-                    "sslmode=verify-ca without a CA of your own would take the certificate of any server that \
-                     has one from any CA of the system's"
+                    "sslmode=verify-ca without a CA of your own would take the certificate of any \
+                     server that has one from any CA of the system's"
                         .to_owned(),
-                    "name the CA (sslrootcert=FILE or store.tls.ca_file), or write sslmode=verify-full",
+                    "name the CA (sslrootcert=FILE or store.tls.ca_file), or write \
+                     sslmode=verify-full",
                 ));
             }
             _ if rooted => {
@@ -59,17 +60,18 @@ impl Dsn {
         }
         if self.password.is_some() && !forced && !host.is_local() {
             return Err((
-                "this sslmode does not verify the server: anyone who answers in its place would get the password"
+                "this sslmode does not verify the server: anyone who answers in its place would \
+                 get the password"
                     .to_owned(),
-                "write sslmode=verify-full, or leave sslmode out, and name the server's CA (sslrootcert=FILE or \
-                 store.tls.ca_file). To hand the password to whatever answers, say so: sslmode=insecure-prefer, \
-                 insecure-require or insecure-disable",
+                "write sslmode=verify-full, or leave sslmode out, and name the server's CA \
+                 (sslrootcert=FILE or store.tls.ca_file). To hand the password to whatever \
+                 answers, say so: sslmode=insecure-prefer, insecure-require or insecure-disable",
             ));
         }
         Ok(protection)
     }
 
-    /// Whether anything between here and a host can read and change what the store says.
+    /// Returns true if an attacker between here and a host can read and change the store's answers.
     #[must_use]
     pub fn is_open_to_others(&self, ca_named: bool) -> bool {
         let Ok(protections) = self.protections(ca_named) else {

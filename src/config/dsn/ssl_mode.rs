@@ -1,11 +1,11 @@
 //! [`SslMode`]: the parameter `sslmode` of a URL, and the [`Protection`] that it names.
 
-use crate::config::problems::Wrong;
+use crate::config::yaml::Wrong;
 
 const SSLMODE_HINT: &str =
     "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
 
-/// How the way to a server is protected.
+/// How the connection to a server is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Not at all: a socket, this machine, or by request.
@@ -16,11 +16,12 @@ pub enum Protection {
     Encrypted,
     /// Encrypted, and the certificate is from a CA that is named.
     VerifiedCa,
-    /// As that, or from one of the system's CAs; and it has the host's name.
+    /// Encrypted, the certificate is from a CA that is named or one of the system's, and it has the
+    /// host's name.
     VerifiedFull,
 }
 
-/// The URL's `sslmode`. `forced` ones say in their name what they do to a password.
+/// The URL's `sslmode`. A `forced` one has `insecure-` in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SslMode {
     pub protection: Protection,
@@ -36,7 +37,7 @@ impl SslMode {
         };
         let protection = match value {
             "disable" => Protection::Plain,
-            // libpq tries without encryption first, which a server seldom refuses.
+            // libpq tries without encryption first, which a server rarely refuses.
             "allow" if !forced => Protection::Plain,
             "prefer" => Protection::IfOffered,
             "require" => Protection::Encrypted,

@@ -1,4 +1,4 @@
-//! Tests of loading: sources of values, defaults, and reloads.
+//! Tests of loading: the sources of values, and defaults.
 
 use std::time::Duration;
 
@@ -115,6 +115,22 @@ fn an_empty_file_and_one_of_comments_are_files() {
 }
 
 #[test]
+fn an_empty_field_is_as_good_as_none() {
+    let (left_out, _) = good(&format!("{BASE}routes: [{{ path: /a, resource: a }}]\n"));
+    let (empty, _) = good(
+        "listen:\nbarrier: { wait: , settle: ~ }\nstore: ~\nclaim: { path: }\nupstream: { url: \
+         http://a:3000, timeout: }\nroutes: [{ path: /a, resource: a, mode: , idempotency: { key: \
+         }, token: { format: } }]\n",
+    );
+    assert_eq!(format!("{empty:?}"), format!("{left_out:?}"));
+    assert_eq!(bad(&format!("{BASE}zebra:\n")).list[0].path, "zebra");
+    assert_eq!(
+        bad(&format!("{BASE}claim: {{ pth: }}\n")).list[0].path,
+        "claim.pth"
+    );
+}
+
+#[test]
 fn a_flag_puts_nothing_in_the_place_of_what_is_wrong() {
     let mut overrides = Overrides::default();
     overrides.set("upstream.url", "http://a", "--upstream");
@@ -191,93 +207,11 @@ fn anchors_work_and_merge_keys_do_not() {
 }
 
 #[test]
-fn a_reload_may_change_what_nothing_rests_upon() {
-    let (old, _) = good(&format!(
-        "{BASE}routes: [{{ path: /a, resource: a, mode: observe }}]\n"
-    ));
-    let (new, _) = good(
-        "upstream: { url: http://b }\nstale_status: 409\nbarrier: { wait: 1s }\nroutes: [{ path: /a, resource: a }, { \
-         path: /b, resource: b }]\n",
-    );
-    let (taken, kept) = old.reload_from(new).expect("nothing is fixed about it");
-    assert_eq!(taken.stale_status, 409);
-    assert_eq!(taken.routes.len(), 2);
-    assert!(kept.is_empty(), "{kept:?}");
-}
-
-#[test]
-fn limits_that_need_a_restart_stay_and_are_named() {
-    let routes = "routes: [{ path: /a, resource: a }]\n";
-    let (old, _) = good(&format!("{BASE}{routes}"));
-    let (new, _) = good(&format!(
-        "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, body_memory: 1MiB, \
-         body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9, new_resources_per_client: 9 }}\n"
-    ));
-    let wanted = format!("{:?}", new.limits);
-    let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
-    assert_eq!(
-        kept,
-        [
-            "limits.in_flight",
-            "limits.in_flight_per_connection",
-            "limits.in_flight_per_client",
-            "limits.in_flight_per_resource",
-            "limits.idle_timeout",
-            "limits.body_memory",
-            "limits.body_rate",
-            "barrier.queue",
-        ]
-    );
-    assert_eq!(taken.stale_status, 409);
-    assert_eq!(taken.barrier.queue, old.barrier.queue);
-    let limits = taken.limits;
-    assert_eq!(limits.in_flight, old.limits.in_flight);
-    assert_eq!(limits.body_rate, old.limits.body_rate);
-    assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
-    assert_eq!(limits.new_resources_per_client, Some(9));
-    // What reads nothing but these three is the same but for them.
-    assert_ne!(format!("{limits:?}"), wanted);
-    let with = crate::config::LimitSettings {
-        key_bytes: 99,
-        new_resources: Some(9),
-        new_resources_per_client: Some(9),
-        ..old.limits
-    };
-    assert_eq!(format!("{limits:?}"), format!("{with:?}"));
-}
-
-#[test]
-fn a_reload_never_changes_what_the_marks_rest_upon() {
-    let routes = "routes: [{ path: /a, resource: a }]\n";
-    let (old, _) = good(&format!("{BASE}{routes}"));
-    for (text, reason) in [
-        ("listen: 127.0.0.1:9", "listen"),
-        ("admin: { listen: off }", "admin.listen"),
-        ("store: { url: sqlite:other.db }", "store.url"),
-        ("store: { namespace: other }", "store.namespace"),
-        ("store: { lease: 6s }", "store.lease"),
-        ("store: { timeout: 4s }", "store.timeout"),
-        ("store: { cached_marks: 5 }", "store.cached_marks"),
-        ("store: { migrate: false }", "store.migrate"),
-        ("barrier: { settle: 31s }", "barrier.settle"),
-    ] {
-        let (new, _) = good(&format!("{BASE}{routes}{text}\n"));
-        let reasons = old.reload_from(new).expect_err("it is fixed");
-        assert_eq!(reasons.len(), 1, "{reasons:?}");
-        assert!(reasons[0].starts_with(reason), "{reasons:?}");
-    }
-    let (new, _) = good(&format!(
-        "{BASE}{routes}listen: 127.0.0.1:9\nstore: {{ lease: 6s }}\n"
-    ));
-    let reasons = old.reload_from(new).expect_err("both are fixed");
-    assert_eq!(reasons.len(), 2, "{reasons:?}");
-}
-
-#[test]
 fn a_start_says_what_is_fenced_and_what_is_not() {
     let (settings, _) = good(
-        "upstream: { url: http://a }\nstore: { url: 'postgres://u:pw@db/x', namespace: orders }\nroutes:\n- { path: \
-         '/o/{id}', resource: 'o:{id}' }\n- { path: /w, resource: w, mode: observe }\n- { path: /h, mode: bypass }\n",
+        "upstream: { url: http://a }\nstore: { url: 'postgres://u:pw@db/x', namespace: orders \
+         }\nroutes:\n- { path: '/o/{id}', resource: 'o:{id}' }\n- { path: /w, resource: w, mode: \
+         observe }\n- { path: /h, mode: bypass }\n",
     );
     assert_eq!(
         describe(&settings),

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::problems::Report;
-use super::super::tree::{NodeKind, YamlNode};
+use super::super::yaml::{NodeKind, Report, YamlNode};
 use super::super::{Loader, Overrides, parse, schema};
 use super::good;
 
@@ -18,7 +17,7 @@ fn samples() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder()).expect("the samples are there");
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("it can be read").path())
-        // The folders hold what others read: alerts, a dashboard.
+        // The folders have other files: alerts, a dashboard.
         .filter(|path| path.is_file())
         .collect();
     files.sort();
@@ -52,7 +51,7 @@ fn every_sample_loads() {
     }
 }
 
-/// In a container what a file puts on the loopback is out of everybody's reach.
+/// A loopback address cannot be reached from outside a container.
 #[test]
 fn no_sample_puts_a_listener_on_the_loopback_of_a_container() {
     let mut overrides = Overrides::default();
@@ -183,8 +182,8 @@ fn the_defaults_shown_are_the_defaults_meant() {
     let (mut shown, _) = good(&text);
     let mut overrides = Overrides::default();
     overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
-    let routes = "routes: [{ path: '/orders/{id}/{*rest}', name: orders, resource: 'order:{id}', methods: [POST, \
-                  PUT, PATCH, DELETE] }, { path: /health, mode: bypass }]\n";
+    let routes = "routes: [{ path: '/orders/{id}/{*rest}', name: orders, resource: 'order:{id}', \
+                  methods: [POST, PUT, PATCH, DELETE] }, { path: /health, mode: bypass }]\n";
     let (meant, _) = parse(routes, &overrides).expect("it is good");
     assert_eq!(format!("{:?}", shown.routes), format!("{:?}", meant.routes));
     shown.routes.clone_from(&meant.routes);
@@ -252,7 +251,7 @@ fn fields_of(
         .into_iter()
         .flatten()
     {
-        let path = super::super::tree::member(path, name);
+        let path = super::super::yaml::member(path, name);
         fields_of(root, field, &path, fields);
         fields.insert(path, field.get("default").cloned());
     }
@@ -281,7 +280,7 @@ fn text_at(node: &YamlNode, path: &str) -> Option<String> {
     }
 }
 
-/// As much of JSON Schema as the schema uses; scalars are texts that any type may read.
+/// Checks as much of JSON Schema as the schema uses; scalars are texts that any type may read.
 fn accepts(root: &Value, schema: &Value, node: &YamlNode, path: &str) -> Result<(), String> {
     let schema = resolve(root, schema);
     if let Some(alternatives) = alternatives(schema) {

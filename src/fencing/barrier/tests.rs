@@ -1,17 +1,20 @@
-//! The barrier over a store in memory: what waits, what passes, what is refused.
+//! The barrier over a store in memory: requests that wait, pass or are refused.
 
-use crate::store::Administration;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::*;
-use crate::fencing::double::{
-    Act, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
+use crate::fencing::tests::{
+    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
 };
-use crate::fencing::writer::{Answer, Want};
+use crate::fencing::writer::Want;
+use crate::metrics::DecidedBy;
+use crate::store::Administration;
 
 const WAIT: Duration = Duration::from_secs(2);
+/// No refusal of the barrier: it stands for `None` here.
+const NOT_OPEN: Refused = Refused::Spent;
 
 struct One {
     store: Arc<Double>,
@@ -36,17 +39,20 @@ async fn alone() -> One {
 }
 
 impl One {
-    async fn open(&self, resource: &str, number: i64) -> Answer {
+    async fn open(&self, resource: &str, number: i64) {
         let key = key(resource);
-        let asked = self.rig.writer.ask(&key, token(number), Want::Open);
-        asked.await.expect("an answer")
+        let asked = self.rig.writer.append(&key, token(number), Want::Open);
+        asked.await.expect("granted");
     }
 
-    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, BarrierRefusal> {
-        let deadline = Instant::now() + WAIT;
-        self.barrier
-            .enter(&key(resource), token(number), deadline)
-            .await
+    /// A permit; [`NOT_OPEN`] where the epoch is not open.
+    async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refused> {
+        let (key, token) = (key(resource), token(number));
+        let entered = self
+            .barrier
+            .enter(&key, token, Instant::now() + WAIT)
+            .await?;
+        entered.ok_or(NOT_OPEN)
     }
 
     async fn admit(&self, resource: &str, number: i64) -> Permit {
@@ -71,7 +77,7 @@ async fn a_newer_token_waits_for_the_older_one_and_then_passes() {
     one.open("a", 6).await;
     let mut six = Box::pin(one.enter("a", 6));
     assert!(pending(&mut six).await);
-    assert!(one.enter("b", 1).await.is_err(), "not open");
+    assert_eq!(one.enter("b", 1).await.err(), Some(NOT_OPEN));
     drop(one.admit("b", 1).await);
     let sending = five.begin();
     assert!(sending.superseded().is_cancelled());
@@ -82,7 +88,7 @@ async fn a_newer_token_waits_for_the_older_one_and_then_passes() {
     assert_eq!(began.elapsed(), Duration::ZERO, "woken, not timed out");
     assert_eq!(
         one.enter("a", 5).await.err(),
-        Some(BarrierRefusal::Superseded { mark: token(6) })
+        Some(Refused::stale(token(6), DecidedBy::Barrier))
     );
 }
 
@@ -96,7 +102,7 @@ async fn who_is_superseded_while_it_waits_gets_no_permit() {
     one.open("a", 7).await;
     assert_eq!(
         six.await.err(),
-        Some(BarrierRefusal::Superseded { mark: token(7) })
+        Some(Refused::stale(token(7), DecidedBy::Barrier))
     );
     drop(five);
     assert!(one.enter("a", 7).await.is_ok());
@@ -114,7 +120,7 @@ async fn waits_no_longer_than_its_deadline_and_gives_up_its_place() {
     let settling = false;
     assert_eq!(
         refused,
-        Some(BarrierRefusal::OlderInFlight {
+        Some(Refused::OlderInFlight {
             retry_after,
             settling
         })
@@ -130,10 +136,7 @@ async fn only_so_many_wait_at_one_resource() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("a", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(
-        one.enter("a", 6).await.err(),
-        Some(BarrierRefusal::QueueFull)
-    );
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::QueueFull));
     drop(first);
     let mut third = Box::pin(one.enter("a", 6));
     assert!(pending(&mut third).await, "the place is free again");
@@ -146,19 +149,13 @@ async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_
     let five = one.admit("a", 5).await;
     let sending = one.enter("a", 5).await.expect("the second").begin();
     let third = one.enter("a", 5).await.expect("the third");
-    assert_eq!(
-        one.enter("a", 5).await.err(),
-        Some(BarrierRefusal::ShareTaken)
-    );
+    assert_eq!(one.enter("a", 5).await.err(), Some(Refused::ShareTaken));
     drop(one.admit("b", 1).await);
     // The crowd with 5 does not keep the holder of 6 out, and its crowd has no more room than that.
     one.open("a", 6).await;
     let mut six = Box::pin(one.enter("a", 6));
     assert!(pending(&mut six).await);
-    assert_eq!(
-        one.enter("a", 6).await.err(),
-        Some(BarrierRefusal::ShareTaken)
-    );
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::ShareTaken));
     drop(five);
     sending.settled();
     let mut second = Box::pin(one.enter("a", 6));
@@ -178,11 +175,8 @@ async fn only_so_many_wait_at_all_resources_together() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("b", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(
-        one.enter("a", 6).await.err(),
-        Some(BarrierRefusal::CrowdFull)
-    );
-    // What need not wait is not concerned.
+    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::CrowdFull));
+    // A request that need not wait is not concerned.
     drop(one.admit("c", 1).await);
     drop(second);
     let mut third = Box::pin(one.enter("a", 6));
@@ -205,7 +199,7 @@ async fn a_crowd_that_is_superseded_does_not_turn_the_newest_away() {
     for six in crowd {
         assert_eq!(
             six.await.err(),
-            Some(BarrierRefusal::Superseded { mark: token(7) })
+            Some(Refused::stale(token(7), DecidedBy::Barrier))
         );
     }
     drop(five);
@@ -218,7 +212,7 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     let one = alone().await;
     let five = one.admit("a", 5).await;
     drop(five.begin());
-    assert_eq!(one.rig.unknown.get(), 1);
+    assert_eq!(one.rig.metrics.store().unknown_outcomes.get(), 1);
     one.open("a", 6).await;
     let began = Instant::now();
     let refused = one.enter("a", 6).await.err();
@@ -229,15 +223,15 @@ async fn an_unknown_outcome_holds_newer_tokens_until_it_has_settled() {
     );
     assert!(matches!(
         refused,
-        Some(BarrierRefusal::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
+        Some(Refused::OlderInFlight { retry_after, settling: true }) if retry_after > WAIT && retry_after <= SETTLE
     ));
     tokio::time::sleep(SETTLE.saturating_sub(Duration::from_secs(1))).await;
-    // Nobody renews it in this test.
+    // Nothing renews it in this test.
     one.rig.lease.renewed(one.rig.lease.clock().now());
     let waited = Instant::now();
     assert!(one.enter("a", 6).await.is_ok());
     assert!(began.elapsed() >= SETTLE && waited.elapsed() <= Duration::from_millis(1100));
-    assert_eq!(one.rig.unknown.get(), 0);
+    assert_eq!(one.rig.metrics.store().unknown_outcomes.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,7 +241,7 @@ async fn what_was_never_begun_or_has_settled_holds_nobody() {
     one.admit("a", 5).await.begin().settled();
     one.open("a", 6).await;
     assert!(one.enter("a", 6).await.is_ok());
-    assert_eq!(one.rig.unknown.get(), 0);
+    assert_eq!(one.rig.metrics.store().unknown_outcomes.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,15 +249,18 @@ async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
     let one = alone().await;
     drop(one.admit("a", 5).await);
     tokio::time::sleep(TERM).await;
-    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::Lapsed));
+    assert_eq!(
+        one.enter("a", 5).await.err(),
+        Some(Refused::unavailable(Undecided::Lapsed))
+    );
     let now = one.rig.lease.clock().now();
     one.rig.lease.renewed(now);
     let permit = one.enter("a", 5).await.expect("the same id has revived");
     let id = crate::store::InstanceId::from_bits(9);
     let old = one.rig.lease.rejoined(id, now);
-    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::NotOpen));
+    assert_eq!(one.enter("a", 5).await.err(), Some(NOT_OPEN));
     let sending = permit.begin();
-    assert!(!one.rig.lease.holds(sending.generation()));
+    assert!(!one.rig.lease.holds(sending.incarnation()));
     old.cutoff.cancel();
     assert!(sending.cutoff().is_cancelled());
     drop(one.admit("a", 5).await);
@@ -271,12 +268,12 @@ async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
     let mut six = Box::pin(one.enter("a", 6));
     assert!(
         pending(&mut six).await,
-        "the old generation's permit still counts"
+        "the old incarnation's permit still counts"
     );
     sending.settled();
     // To the new id, the rows of the old one are another instance's: the next look finds them gone.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    one.rig.writer.look(key("a"));
+    one.rig.writer.reread(key("a"));
     assert!(six.await.is_ok());
 }
 
@@ -300,17 +297,18 @@ async fn waits_for_an_older_epoch_of_another_instance_until_it_is_closed() {
     two.open("a", 6).await;
     let mut six = Box::pin(two.enter("a", 6));
     assert!(pending(&mut six).await);
-    two.rig.writer.look(key("a"));
+    two.rig.writer.reread(key("a"));
     store.until("epochs", 3).await;
     assert!(pending(&mut six).await, "it is still open");
-    // The announcement reaches nobody here: the poll finds it.
+    // The announcement reaches no instance here: the poll finds it.
     one.rig.writer.poll();
     five.begin().settled();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(store.open(&key("a")).len(), 1, "closed");
-    two.rig.writer.look(key("a"));
+    two.rig.writer.reread(key("a"));
     assert!(six.await.is_ok());
-    assert!(matches!(one.open("a", 5).await, Answer::Stale { mark } if mark == token(6)));
+    let stale = one.rig.writer.append(&key("a"), token(5), Want::Open).await;
+    assert_eq!(stale, Err(Refused::stale(token(6), DecidedBy::Store)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,13 +324,13 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
     let refused = loop {
         let refused = two.enter("a", 6).await;
         match refused {
-            Err(BarrierRefusal::OlderInFlight { settling: true, .. }) => break refused.err(),
-            Err(BarrierRefusal::OlderInFlight { .. }) => {}
+            Err(Refused::OlderInFlight { settling: true, .. }) => break refused.err(),
+            Err(Refused::OlderInFlight { .. }) => {}
             other => panic!("{:?}", other.err()),
         }
     };
     assert!(
-        matches!(refused, Some(BarrierRefusal::OlderInFlight { retry_after, .. })
+        matches!(refused, Some(Refused::OlderInFlight { retry_after, .. })
         if retry_after > SETTLE && retry_after <= DEATH)
     );
     assert!(began.elapsed() >= SILENCE, "alive for its lease");
@@ -379,19 +377,19 @@ async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_ha
     one.store.state().marks.clear();
     one.store.state().epochs.clear();
     // One repair fails, the next succeeds.
-    one.store.plan("reopen", Act::Fail(broken()));
+    one.store.plan("reopen", CallPlan::Fail(broken()));
     one.rig.writer.reconcile();
     one.store.until("own_of", 1).await;
     one.store.until("reopen", 1).await;
     let refused = one.enter("a", 5).await.err();
-    assert_eq!(refused, Some(BarrierRefusal::Barred { retry_after: LOSS }));
+    assert_eq!(refused, Some(Refused::repairing(LOSS)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(one.store.mark_of(&key("a")), Some(5));
     assert_eq!(one.store.open(&key("a")).len(), 1);
     tokio::time::sleep(LOSS).await;
     one.rig.lease.renewed(one.rig.lease.clock().now());
-    // The epoch from before gives no permit; one that is opened anew does.
-    assert_eq!(one.enter("a", 5).await.err(), Some(BarrierRefusal::NotOpen));
+    // The epoch from before gives no permit; one that is opened again does.
+    assert_eq!(one.enter("a", 5).await.err(), Some(NOT_OPEN));
     drop(one.admit("a", 5).await);
     assert!(one.store.check().await.is_ok());
 }

@@ -1,4 +1,5 @@
-//! One resource in the epoch table: its known mark, the epochs this instance has open for it, and who waits.
+//! One resource in the epoch table: its known mark, the epochs this instance has open for it, and
+//! the waiting requests.
 //!
 //! Everything here runs under the lock of the resource's shard.
 
@@ -22,16 +23,18 @@ pub(super) struct UnknownPermit {
 #[derive(Debug)]
 pub(super) struct OwnEpoch {
     pub(super) row: EpochRow,
-    pub(super) generation: u64,
+    pub(super) incarnation: u64,
     pub(super) permits: usize,
     pub(super) unknown: Vec<UnknownPermit>,
     /// Asked to close: never gives another permit.
     pub(super) closing: bool,
     /// Another instance waits for it.
     pub(super) wanted: bool,
-    /// The store deletes its row right now if the mark is above it: no permit until that is known.
+    /// Its row is being ceded: the store deletes the row if the mark is above its token. The epoch
+    /// gives no permit until the result is known.
     pub(super) ceding: bool,
-    /// Older epochs open elsewhere; none of them can be opened anew, so once empty it stays empty.
+    /// Older epochs that are open elsewhere. None of them can be opened again, so an empty list
+    /// stays empty.
     pub(super) foreign: Vec<EpochRow>,
     pub(super) superseded: Arc<CancellationToken>,
     pub(super) used: Instant,
@@ -44,7 +47,7 @@ impl OwnEpoch {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Bar {
+pub(super) enum Quarantine {
     Repairing,
     Until(Instant),
 }
@@ -52,19 +55,19 @@ pub(super) enum Bar {
 #[derive(Debug, Default)]
 pub(super) struct EpochEntry {
     pub(super) known: Option<Token>,
-    /// The era in which that was last learned: an override in a later one outdoes it.
+    /// The era in which the mark was last learned. An override in a later era invalidates it.
     pub(super) known_in: Era,
     pub(super) epochs: Vec<OwnEpoch>,
     pub(super) waiting: usize,
     /// The newest token that waits, and how many wait with it. The others are about to leave.
     pub(super) newest: Option<(Token, usize)>,
     pub(super) bell: Option<Arc<Notify>>,
-    pub(super) bar: Option<Bar>,
+    pub(super) quarantine: Option<Quarantine>,
 }
 
 impl EpochEntry {
     pub(super) fn idle(&self) -> bool {
-        self.epochs.is_empty() && self.waiting == 0 && self.bar.is_none()
+        self.epochs.is_empty() && self.waiting == 0 && self.quarantine.is_none()
     }
 
     /// How many requests have a permit here or wait for one.
@@ -80,10 +83,10 @@ impl EpochEntry {
     }
 
     /// The epoch that can give a permit for this token.
-    pub(super) fn usable(&self, token: Token, generation: u64) -> Option<usize> {
+    pub(super) fn usable(&self, token: Token, incarnation: u64) -> Option<usize> {
         self.epochs.iter().position(|epoch| {
             let gives = !epoch.closing && !epoch.ceding;
-            gives && epoch.row.token == token && epoch.generation == generation
+            gives && epoch.row.token == token && epoch.incarnation == incarnation
         })
     }
 
@@ -103,10 +106,10 @@ impl EpochEntry {
         }
     }
 
-    pub(super) fn barred(&mut self, repair_left: Duration) -> Option<Duration> {
-        match self.bar? {
-            Bar::Repairing => Some(repair_left),
-            Bar::Until(end) => {
+    pub(super) fn quarantined(&mut self, repair_left: Duration) -> Option<Duration> {
+        match self.quarantine? {
+            Quarantine::Repairing => Some(repair_left),
+            Quarantine::Until(end) => {
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     self.lift();
@@ -117,11 +120,11 @@ impl EpochEntry {
         }
     }
 
-    /// The repair has settled. Epochs from before are asked to close: which older ones are open elsewhere was
-    /// looked for when they were opened, and since then some may have been opened behind the lost mark, or
-    /// recorded again.
+    /// The repair has settled. Epochs from before are asked to close. The older epochs elsewhere
+    /// were read when they were opened, but others may have been opened behind the lost mark since
+    /// then, or recorded again.
     pub(super) fn lift(&mut self) {
-        self.bar = None;
+        self.quarantine = None;
         for epoch in &mut self.epochs {
             epoch.closing = true;
         }

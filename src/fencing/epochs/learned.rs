@@ -3,26 +3,25 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::OwnEpoch;
-use super::{Ceded, EpochTable, Hint, Looked};
+use super::{Ceded, EpochTable, Hint, Reread};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{EpochRow, Era};
 
 impl EpochTable {
-    /// The era this instance knows, and that its memory is of.
+    /// The era of this instance's memory.
     #[must_use]
     pub fn era(&self) -> Era {
         self.era.load(Ordering::Acquire)
     }
 
-    /// Learns of a later era: what was refused from memory is forgotten, but for resources with an epoch
-    /// open here, which no override can have touched. Nothing of an earlier era is learned from before the
-    /// forgetting on, and no statement carries the new one until after it.
+    /// Learns of a later era: forgets the known marks, except at resources with an epoch open here,
+    /// which no override can have touched. Once the forgetting has begun, nothing of an earlier era
+    /// is learned. Until it has ended, no statement carries the new era.
     pub fn adopt(&self, era: Era) {
         if era <= self.era() {
             return;
@@ -34,16 +33,16 @@ impl EpochTable {
         }
     }
 
-    /// Forgets what was refused from memory, but for resources with an epoch of this generation open here. After
-    /// a rejoin the epochs of the generation before protect nothing any more: they may have been deleted
-    /// and their marks overridden, in an era that is known here already.
+    /// Forgets the known marks, except at resources with an epoch of this incarnation open here.
+    /// After a rejoin, the epochs of the previous incarnation protect nothing: they may have been
+    /// deleted and their marks overridden, in an era that is known here already.
     pub fn forget(&self) {
-        let generation = self.generation.load(Ordering::Acquire);
+        let incarnation = self.incarnation.load(Ordering::Acquire);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.remembered.clear();
             for entry in shard.active.values_mut() {
-                let held = |epoch: &OwnEpoch| epoch.generation == generation;
+                let held = |epoch: &OwnEpoch| epoch.incarnation == incarnation;
                 if !entry.epochs.iter().any(held) {
                     entry.known = None;
                     entry.ring();
@@ -68,7 +67,7 @@ impl EpochTable {
         }
     }
 
-    /// A mark is durable. Ignored if the era has moved on since `era`, under which it was read.
+    /// Learns a durable mark that was read in `era`. Ignores it if the era has changed since.
     /// `wanted`: another instance waits for the older epochs. Returns whether there were any here.
     pub fn learn(&self, key: &ResourceKey, mark: Token, era: Era, wanted: bool) -> bool {
         self.with(key, |entry, drained| {
@@ -90,8 +89,9 @@ impl EpochTable {
         })
     }
 
-    /// Somebody says that a token is durable, and waits for the older epochs. Learns nothing from that: what is
-    /// known already is taken into account, and for the rest the store is to be asked.
+    /// Handles a notification that a token is durable and that a request waits for the older
+    /// epochs. A notification is no fact, so no mark is learned from it. The result says whether
+    /// the store must be asked.
     #[must_use]
     pub fn hinted(&self, key: &ResourceKey, token: Token) -> Hint {
         let mut shard = self.shard(key);
@@ -108,30 +108,31 @@ impl EpochTable {
             }
         }
         if hint == Hint::Known && known < Some(token) {
-            hint = Hint::Look;
+            hint = Hint::ReadMark;
         }
         hint
     }
 
-    /// An epoch was opened in the store, with the older ones of other instances that were seen after
-    /// its commit. `false`: this instance has been declared dead since it asked. The epoch holds nobody back then,
-    /// its mark may be overridden already, and nothing is learned from it.
+    /// Registers an epoch that was opened in the store. `foreign`: the older ones of other
+    /// instances that were read after its commit. `false`: this instance has been declared dead
+    /// since it asked. Then the epoch holds no request back, its mark may be overridden already,
+    /// and nothing is learned from it.
     #[must_use]
     pub fn opened(
         &self,
         row: EpochRow,
-        (generation, era): (u64, Era),
+        (incarnation, era): (u64, Era),
         foreign: Vec<EpochRow>,
     ) -> bool {
         let key = row.resource.clone();
         self.with(&key, |entry, drained| {
-            if generation < self.generation.load(Ordering::Acquire) {
+            if incarnation < self.incarnation.load(Ordering::Acquire) {
                 return false;
             }
             let token = row.token;
             entry.epochs.push(OwnEpoch {
                 row,
-                generation,
+                incarnation,
                 permits: 0,
                 unknown: Vec::new(),
                 closing: false,
@@ -141,7 +142,7 @@ impl EpochTable {
                 superseded: Arc::new(CancellationToken::new()),
                 used: Instant::now(),
             });
-            // Nobody can lower the mark below an open epoch, whatever the era.
+            // No override lowers the mark below an open epoch, whatever the era.
             entry.learn(token, era);
             entry.drained(drained);
             entry.ring();
@@ -149,13 +150,14 @@ impl EpochTable {
         })
     }
 
-    /// The epoch rows of a resource were read again: what is older and elsewhere, and still there.
-    pub fn looked(&self, key: &ResourceKey, rows: &[EpochRow], generation: u64) -> Looked {
+    /// Enters the epoch rows of a resource that were read again. Returns the older ones that are
+    /// still open elsewhere.
+    pub fn reread(&self, key: &ResourceKey, rows: &[EpochRow], incarnation: u64) -> Reread {
         self.with(key, |entry, _| {
             let own = entry.epochs.iter().filter(|epoch| !epoch.ceding);
-            let mut own = own.filter(|epoch| epoch.generation == generation);
+            let mut own = own.filter(|epoch| epoch.incarnation == incarnation);
             if own.any(|epoch| !rows.contains(&epoch.row)) {
-                return Looked::Lost;
+                return Reread::Lost;
             }
             let mut left = Vec::new();
             for epoch in &mut entry.epochs {
@@ -168,7 +170,7 @@ impl EpochTable {
                 );
             }
             entry.ring();
-            Looked::Left(left)
+            Reread::Left(left)
         })
     }
 
@@ -182,7 +184,7 @@ impl EpochTable {
             .is_some_and(|entry| entry.epoch(&row.instance, row.opening).is_some())
     }
 
-    /// The same, and its row is not being deleted.
+    /// Whether an epoch of this opening is registered here and not being ceded.
     #[must_use]
     pub fn keeps(&self, row: &EpochRow) -> bool {
         let mut shard = self.shard(&row.resource);
@@ -191,8 +193,9 @@ impl EpochTable {
         epoch.is_some_and(|epoch| !epoch.ceding)
     }
 
-    /// Somebody says that another instance waits for the epochs of this resource. Those that nobody uses here
-    /// give no permit until [`Self::ceded`] has told what became of their rows, which are returned.
+    /// Begins to cede the unused epochs of this resource, for which another instance waits
+    /// according to a notification. Returns their rows. They give no permit until [`Self::ceded`]
+    /// is called with the result.
     #[must_use]
     pub fn cede(&self, key: &ResourceKey) -> Vec<EpochRow> {
         let mut shard = self.shard(key);
@@ -226,10 +229,5 @@ impl EpochTable {
             entry.drained(drained);
             entry.ring();
         });
-    }
-
-    /// How long a resource whose marks were lost is refused once that is repaired.
-    pub(super) fn bar_for(&self) -> Duration {
-        self.bar
     }
 }

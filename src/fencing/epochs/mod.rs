@@ -1,15 +1,18 @@
-//! The epoch table: what this instance knows of marks, which epochs it has open, and what is in flight
-//! under each. It is memory only; [`super::writer`] keeps it in step with the store.
+//! The epoch table: the marks that this instance knows, the epochs that it has open, and the
+//! requests in flight under each. It is memory only; [`super::writer`] keeps it in step with the
+//! store.
 //!
 //! Invariants, each kept inside one critical section (a shard's lock):
 //!
-//! - A permit is given only by [`EpochTable::enter`]: the epoch is open in the store and of this generation,
-//!   no newer mark is known here, no older permit is out here, and no older epoch is open elsewhere.
-//! - An epoch that was asked to close never gives another permit. It leaves this map when its
-//!   last permit has ended and settled, and only then its row is handed to the writer for deletion.
-//! - A known mark only rises, but for a new era (an operator's override), which makes the epoch table
-//!   forget what it refused from memory.
-//! - Forgetting is always safe: what is not here is asked of the store, under its lock.
+//! - Only [`EpochTable::enter`] gives a permit. Then the epoch is open in the store and of this
+//!   incarnation, no newer mark is known here, no older permit is out here, and no older epoch is
+//!   open elsewhere.
+//! - An epoch that was asked to close never gives another permit. It leaves this map when its last
+//!   permit has ended and settled. Only then the writer deletes its row.
+//! - A known mark only rises. The exception is a new era (an operator's override): the epoch table
+//!   then forgets the marks that it refused by.
+//! - Forgetting is always safe: the store is asked, under its lock, for everything that is not
+//!   here.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -18,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
-use prometheus::IntGauge;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use crate::fencing::refused::Refused;
+use crate::metrics::{DecidedBy, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{Era, InstanceId};
 use entry::{EpochEntry, UnknownPermit};
@@ -36,73 +40,74 @@ mod tests;
 mod upkeep;
 mod verdicts;
 
-/// So many that each, of a million resources, holds a few thousand: what walks through one under its lock holds
-/// requests up for less than a millisecond.
+/// With a million resources each shard has a few thousand, so a walk through one under its lock
+/// delays requests by less than a millisecond.
 const SHARDS: usize = 256;
 
-/// How long an epoch may be without a permit while more are open than are to be remembered. Not zero: the
-/// request that opened it must get to the barrier first.
+/// How long an epoch may be without a permit while more are open than `capacity`. Not zero: the
+/// request that opened it must reach the barrier first.
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
 
 struct Shard {
-    /// Resources with an epoch, a waiter or a bar.
+    /// Resources with an epoch, a waiter or a quarantine.
     active: HashMap<ResourceKey, EpochEntry>,
-    /// Those of them at which somebody waits: few, and looked through often.
+    /// The active resources at which a request waits: few, and walked through often.
     waited: HashSet<ResourceKey>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
-    /// Tokens known to be spent; as many, and few where no route has `reuse: once`.
+    /// Tokens known to be spent. Bounded in the same way; empty unless a route has `reuse: once`.
     spends: LruCache<ResourceKey, Spend>,
 }
 
-/// See the module's page.
+/// The marks, epochs and requests in flight that this instance knows. The invariants are in the
+/// module's documentation.
 pub struct EpochTable {
     /// Short sections, never across an await.
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// The era that memory is of: what statements carry, and judge their answers by.
+    /// The era of this memory: statements carry it, and judge their answers by it.
     era: AtomicI64,
-    /// The latest era heard of. Ahead of `era` while memory is being cleared: what was read under an earlier one
-    /// is not learned any more.
+    /// The latest known era. Ahead of `era` while memory is being cleared: marks that were read
+    /// under an earlier era are not learned any more.
     newest: AtomicI64,
-    /// One adopts at a time, so that nobody works in an era whose memory is half cleared.
+    /// Only one task adopts an era at a time, so that none works in an era whose memory is half
+    /// cleared.
     adopting: Mutex<()>,
-    /// Epochs of an earlier rejoin protect nothing: this instance was declared dead under that id.
-    generation: AtomicU64,
+    /// The current incarnation. Epochs of an earlier one protect nothing: this instance was
+    /// declared dead under that id.
+    incarnation: AtomicU64,
     capacity: usize,
     active: AtomicUsize,
     /// The shard that the next sweep begins with.
     swept: AtomicUsize,
     numbers: AtomicU64,
     settle: Duration,
-    /// See [`Self::bar_for`].
-    bar: Duration,
+    /// How long a resource is refused after its lost mark was written back.
+    quarantine_time: Duration,
     drained: mpsc::UnboundedSender<Drained>,
-    open_epochs: IntGauge,
-    unknown_outcomes: IntGauge,
+    metrics: Arc<StoreMetrics>,
 }
 
 impl EpochTable {
-    /// `capacity`: how many idle resources are remembered. `settle`: how long an unknown outcome of this
-    /// instance's own counts as in flight. `bar`: see [`Reckoning::after_loss`]. Epochs that are done go to
-    /// `drained`.
+    /// `capacity`: how many idle resources are remembered. `settle`: how long an unknown outcome of
+    /// this instance counts as in flight. `quarantine_time`: see [`Reckoning::after_loss`]. Drained
+    /// epochs go to `drained`.
     ///
     /// [`Reckoning::after_loss`]: crate::store::reckoning::Reckoning::after_loss
     #[must_use]
     pub fn new(
         capacity: usize,
         settle: Duration,
-        bar: Duration,
+        quarantine_time: Duration,
         drained: mpsc::UnboundedSender<Drained>,
-        open_epochs: IntGauge,
-        unknown_outcomes: IntGauge,
+        metrics: Arc<StoreMetrics>,
     ) -> Self {
         let shards = (0..SHARDS)
             .map(|_| {
                 Mutex::new(Shard {
                     active: HashMap::new(),
                     waited: HashSet::new(),
-                    // Unbounded, so that they grow as they fill; whatever puts something in keeps the bound.
+                    // Unbounded, so that they grow as they fill. Every insertion keeps the bound.
                     remembered: LruCache::unbounded(),
                     spends: LruCache::unbounded(),
                 })
@@ -114,63 +119,76 @@ impl EpochTable {
             era: AtomicI64::new(0),
             newest: AtomicI64::new(0),
             adopting: Mutex::new(()),
-            generation: AtomicU64::new(0),
+            incarnation: AtomicU64::new(0),
             capacity,
             active: AtomicUsize::new(0),
             swept: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
             settle,
-            bar,
+            quarantine_time,
             drained,
-            open_epochs,
-            unknown_outcomes,
+            metrics,
         }
     }
 
     // --- the request path ---
 
-    /// What memory alone can say about a request.
-    #[must_use]
-    pub fn look(&self, key: &ResourceKey, token: Token, generation: u64) -> Look {
+    /// Decides about a request from memory alone, as far as that is possible.
+    ///
+    /// # Errors
+    ///
+    /// The token is below a mark that is known here, or the resource is quarantined.
+    pub fn recall(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        incarnation: u64,
+    ) -> Result<Recalled, Refused> {
         let mut shard = self.shard(key);
         if let Some(entry) = shard.active.get_mut(key) {
             if let Some(known) = stale_by(entry.known, token) {
-                return Look::Stale(known);
+                return Err(Refused::stale(known, DecidedBy::Memory));
             }
-            if let Some(left) = entry.barred(self.bar_for()) {
-                return Look::Barred(left);
+            if let Some(left) = entry.quarantined(self.quarantine_time) {
+                return Err(Refused::repairing(left));
             }
-            return match entry.usable(token, generation) {
-                Some(_) => Look::Open,
-                None => Look::Ask,
-            };
+            return Ok(match entry.usable(token, incarnation) {
+                Some(_) => Recalled::Open,
+                None => Recalled::AskStore,
+            });
         }
         let remembered = shard.remembered.get(key).map(|(known, _)| *known);
-        stale_by(remembered, token).map_or(Look::Ask, Look::Stale)
+        match stale_by(remembered, token) {
+            Some(known) => Err(Refused::stale(known, DecidedBy::Memory)),
+            None => Ok(Recalled::AskStore),
+        }
     }
 
-    /// The critical section of the barrier: the last look at everything, and the registration of the
-    /// permit, under one lock.
-    #[must_use]
+    /// The critical section of the barrier: checks everything a last time and registers the permit,
+    /// under one lock.
+    ///
+    /// # Errors
+    ///
+    /// The token is below a mark that is known here, or the resource is quarantined.
     pub fn enter(
         &self,
         key: &ResourceKey,
         token: Token,
-        generation: u64,
+        incarnation: u64,
         foreign_left: impl Fn(&InstanceId) -> Option<Duration>,
-    ) -> Entered {
+    ) -> Result<Entered, Refused> {
         let mut shard = self.shard(key);
         let Some(entry) = shard.active.get_mut(key) else {
-            return Entered::NotOpen;
+            return Ok(Entered::NotOpen);
         };
         if let Some(known) = stale_by(entry.known, token) {
-            return Entered::Superseded(known);
+            return Err(Refused::stale(known, DecidedBy::Barrier));
         }
-        if let Some(left) = entry.barred(self.bar_for()) {
-            return Entered::Barred(left);
+        if let Some(left) = entry.quarantined(self.quarantine_time) {
+            return Err(Refused::repairing(left));
         }
-        let Some(index) = entry.usable(token, generation) else {
-            return Entered::NotOpen;
+        let Some(index) = entry.usable(token, incarnation) else {
+            return Ok(Entered::NotOpen);
         };
         let mut clear = entry.epochs[index].foreign.is_empty();
         let mut known_left = Some(Duration::ZERO);
@@ -192,23 +210,23 @@ impl EpochTable {
             }
         }
         if !clear {
-            return Entered::Wait { known_left };
+            return Ok(Entered::Wait { known_left });
         }
         let held = entry.held() + 1;
         let epoch = &mut entry.epochs[index];
         epoch.permits += 1;
-        Entered::Permit(Ticket {
+        Ok(Entered::Permit(Ticket {
             opening: epoch.row.opening,
             instance: epoch.row.instance.clone(),
-            generation: epoch.generation,
+            incarnation: epoch.incarnation,
             superseded: Arc::clone(&epoch.superseded),
             held,
-        })
+        }))
     }
 
-    /// One more waits at this resource: the bell that rings there on every change. Waiters with older
-    /// tokens than the newest are superseded, and on their way out: they do not count against
-    /// [`RequestLimits::queue`].
+    /// Counts one more waiting request at this resource, and returns the bell that rings there on
+    /// every change. Waiters with tokens older than the newest are superseded and about to leave.
+    /// They do not count against [`RequestLimits::queue`].
     ///
     /// # Errors
     /// Where there is no room.
@@ -217,17 +235,17 @@ impl EpochTable {
         key: &ResourceKey,
         token: Token,
         room: RequestLimits,
-    ) -> Result<Arc<Notify>, QueueLimit> {
+    ) -> Result<Arc<Notify>, Refused> {
         self.with(key, |entry, _| {
             let (newest, count) = entry
                 .newest
                 .filter(|(newest, _)| *newest >= token)
                 .unwrap_or((token, 0));
             if count >= room.queue {
-                return Err(QueueLimit::Queue);
+                return Err(Refused::QueueFull);
             }
             if count > 0 && entry.held() >= room.share {
-                return Err(QueueLimit::Share);
+                return Err(Refused::ShareTaken);
             }
             entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;
@@ -235,7 +253,7 @@ impl EpochTable {
         })
     }
 
-    /// One less waits at this resource.
+    /// Counts one waiting request less.
     pub fn unqueue(&self, key: &ResourceKey, token: Token) {
         self.with(key, |entry, _| {
             entry.waiting = entry.waiting.saturating_sub(1);
@@ -262,7 +280,7 @@ impl EpochTable {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let until = Instant::now() + self.settle;
                 epoch.unknown.push(UnknownPermit { number, until });
-                self.unknown_outcomes.inc();
+                self.metrics.unknown_outcomes.inc();
                 unknown = Some((number, until));
             }
             entry.drained(drained);
@@ -281,7 +299,8 @@ impl EpochTable {
         }
     }
 
-    /// An unknown outcome has settled, or an operator knows it now. `false`: there is none of that number.
+    /// An unknown outcome has settled, or an operator knows it now. `false`: there is none of that
+    /// number.
     pub fn settled(&self, key: &ResourceKey, number: u64) -> bool {
         self.with(key, |entry, drained| {
             let mut found = false;
@@ -291,7 +310,7 @@ impl EpochTable {
                 if epoch.unknown.len() != before {
                     found = true;
                     epoch.used = Instant::now();
-                    self.unknown_outcomes.dec();
+                    self.metrics.unknown_outcomes.dec();
                 }
             }
             if found {
@@ -313,8 +332,8 @@ impl EpochTable {
         self.within(&mut shard, key, f)
     }
 
-    /// Runs `f` on the entry (made if need be), hands what it drained to the writer, and lets the entry go
-    /// if nothing holds it any more.
+    /// Runs `f` on the entry (made if need be), hands what it drained to the writer, and lets the
+    /// entry go if nothing holds it any more.
     fn within<R>(
         &self,
         shard: &mut Shard,
@@ -390,7 +409,7 @@ impl EpochTable {
     fn count_open(&self, before: usize, after: usize) {
         let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
         if before != after {
-            self.open_epochs.add(number(after) - number(before));
+            self.metrics.open_epochs.add(number(after) - number(before));
         }
     }
 

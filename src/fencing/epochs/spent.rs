@@ -1,8 +1,8 @@
 //! Spent tokens that this instance knows of (`reuse: once`). A failover may lose a spending alone:
 //! the mark is there, and the token would pass once more.
 //!
-//! Nothing is ever refused from here. It is held against what a statement finds, like a known mark, and
-//! forgetting is as safe.
+//! No request is refused because of these. Each is compared with what a statement finds, like a
+//! known mark, and forgetting it is as safe.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,8 @@ pub struct Spend {
     pub token: Token,
     /// The name that it is spent under.
     pub by: Box<str>,
-    /// This instance has spent it, and has not begun to give it back. So nobody can have.
+    /// This instance has spent it, and has not begun to give it back. So no other instance can
+    /// have.
     pub own: bool,
     /// How often tokens of the resource had been given back by then.
     pub given_back: i64,
@@ -26,7 +27,7 @@ pub struct Spend {
 }
 
 impl Spend {
-    /// Whether what a statement found says that this spending was lost. `token`: the one asked for.
+    /// Whether a statement's finding shows that this spending was lost. `token`: the one asked for.
     #[must_use]
     pub fn is_missing(&self, token: Token, found: &Found) -> bool {
         if found.era > self.era || found.before > Some(self.token) {
@@ -49,8 +50,8 @@ impl EpochTable {
         self.shard(key).spends.peek(key).cloned()
     }
 
-    /// A statement of era `era` has found what is spent of the mark's own token, durably; `own`: the name that it
-    /// asked to spend it under.
+    /// Learns whether the mark's token is spent, as a statement of era `era` has found it. `own`:
+    /// the name that the statement asked to spend it under.
     pub fn learn_spent(
         &self,
         key: &ResourceKey,
@@ -82,7 +83,7 @@ impl EpochTable {
         }
     }
 
-    /// What this instance has spent, where its epoch of that token is still open.
+    /// The tokens that this instance has spent and whose epoch is still open.
     #[must_use]
     pub fn spent_in_open_epochs(&self) -> Vec<(ResourceKey, Token)> {
         let mut all = Vec::new();
@@ -99,7 +100,7 @@ impl EpochTable {
         all
     }
 
-    /// This spending is about to be given back: nothing is known of it any more.
+    /// Forgets a spending that is about to be given back.
     pub fn give_up_spent(&self, key: &ResourceKey, name: &str) {
         let mut shard = self.shard(key);
         if shard
@@ -111,7 +112,7 @@ impl EpochTable {
         }
     }
 
-    /// Nothing is known of what is spent at this resource any more.
+    /// Forgets what is spent at this resource.
     pub fn forget_spent(&self, key: &ResourceKey) {
         self.shard(key).spends.pop(key);
     }

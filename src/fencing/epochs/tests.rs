@@ -1,24 +1,18 @@
-//! The epoch table by itself: what may be forgotten, and what may not.
+//! The epoch table by itself: the entries that may be forgotten, and those that may not.
 
 use std::time::Duration;
 
 use super::*;
-use crate::fencing::double::{ROOM, SETTLE, key, token};
+use crate::fencing::tests::{ROOM, SETTLE, key, token};
+use crate::metrics::Metrics;
 use crate::store::{EpochRow, Opening};
 
 const IDLE: Duration = Duration::from_mins(1);
 
 fn epoch_table(capacity: usize) -> (Arc<EpochTable>, mpsc::UnboundedReceiver<Drained>) {
-    let gauge = |name| IntGauge::new(name, "of a test").expect("good options");
     let (tx, drained) = mpsc::unbounded_channel();
-    let epoch_table = EpochTable::new(
-        capacity,
-        SETTLE,
-        SETTLE,
-        tx,
-        gauge("open"),
-        gauge("unknown"),
-    );
+    let metrics = Arc::clone(Metrics::new(&[]).store());
+    let epoch_table = EpochTable::new(capacity, SETTLE, SETTLE, tx, metrics);
     (Arc::new(epoch_table), drained)
 }
 
@@ -31,9 +25,9 @@ fn row(on: &str, opening: Opening, number: i64) -> EpochRow {
     }
 }
 
-fn permit(epoch_table: &EpochTable, on: &str, number: i64, generation: u64) -> Ticket {
-    match epoch_table.enter(&key(on), token(number), generation, |_| None) {
-        Entered::Permit(ticket) => ticket,
+fn permit(epoch_table: &EpochTable, on: &str, number: i64, incarnation: u64) -> Ticket {
+    match epoch_table.enter(&key(on), token(number), incarnation, |_| None) {
+        Ok(Entered::Permit(ticket)) => ticket,
         other => panic!("{other:?}"),
     }
 }
@@ -47,10 +41,13 @@ async fn what_is_forgotten_is_asked_for_again_and_no_more_is_kept_than_allowed()
     assert_eq!(epoch_table.active(), 0);
     let known = (0..10_000).filter(|n| epoch_table.known(&key(&format!("r{n}"))).is_some());
     assert!(known.count() <= SHARDS);
-    assert_eq!(epoch_table.look(&key("r0"), token(1), 0), Look::Ask);
     assert_eq!(
-        epoch_table.look(&key("r9999"), token(6), 0),
-        Look::Stale(token(7)),
+        epoch_table.recall(&key("r0"), token(1), 0),
+        Ok(Recalled::AskStore)
+    );
+    assert_eq!(
+        epoch_table.recall(&key("r9999"), token(6), 0),
+        Err(Refused::stale(token(7), DecidedBy::Memory)),
         "the latest is among those that are kept"
     );
 }
@@ -172,7 +169,7 @@ async fn at_the_end_what_is_busy_is_named_and_nothing_gives_a_permit() {
     assert!(drained.try_recv().is_err(), "not row by row");
     for on in ["idle", "busy", "settling"] {
         let entered = epoch_table.enter(&key(on), token(5), 0, |_| None);
-        assert!(matches!(entered, Entered::NotOpen), "{on}");
+        assert!(matches!(entered, Ok(Entered::NotOpen)), "{on}");
     }
     epoch_table.end(&key("busy"), &held, Ending::Settled);
     assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 5));
@@ -189,11 +186,11 @@ async fn an_epoch_that_was_asked_to_close_gives_no_permit_even_after_a_new_era()
     epoch_table.forget();
     assert!(matches!(
         epoch_table.enter(&key("a"), token(5), 0, |_| None),
-        Entered::NotOpen
+        Ok(Entered::NotOpen)
     ));
     assert!(matches!(
         epoch_table.enter(&key("a"), token(5), 1, |_| None),
-        Entered::NotOpen
+        Ok(Entered::NotOpen)
     ));
 }
 
@@ -224,16 +221,19 @@ async fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
     epoch_table.retire_before(1);
     assert_eq!(drained.try_recv().expect("drained").row, row("idle", 1, 1));
     assert!(drained.try_recv().is_err());
-    assert_eq!(epoch_table.look(&key("busy"), token(1), 1), Look::Ask);
+    assert_eq!(
+        epoch_table.recall(&key("busy"), token(1), 1),
+        Ok(Recalled::AskStore)
+    );
     assert!(epoch_table.opened(row("busy", 3, 2), (1, 0), Vec::new()));
     assert!(matches!(
         epoch_table.enter(&key("busy"), token(2), 1, |_| None),
-        Entered::Wait { known_left: None }
+        Ok(Entered::Wait { known_left: None })
     ));
     epoch_table.end(&key("busy"), &ticket, Ending::Unknown);
     assert!(matches!(
         epoch_table.enter(&key("busy"), token(2), 1, |_| None),
-        Entered::Wait { known_left: Some(left) } if left == SETTLE
+        Ok(Entered::Wait { known_left: Some(left) }) if left == SETTLE
     ));
     tokio::time::sleep(SETTLE + Duration::from_millis(1)).await;
     assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 1));
@@ -248,7 +248,7 @@ async fn an_answer_that_comes_late_opens_nothing_behind_a_newer_mark() {
     assert_eq!(drained.try_recv().expect("drained").row, row("a", 1, 5));
     assert!(matches!(
         epoch_table.enter(&key("a"), token(5), 0, |_| None),
-        Entered::Superseded(mark) if mark == token(6)
+        Err(Refused::Stale { mark, .. }) if mark == token(6)
     ));
 }
 
@@ -267,7 +267,7 @@ async fn an_operator_resolves_one_unknown_outcome_by_its_number() {
     assert!(!epoch_table.settled(&key("a"), unknown[0].number));
     assert!(matches!(
         epoch_table.enter(&key("a"), token(6), 0, |_| None),
-        Entered::Wait { .. }
+        Ok(Entered::Wait { .. })
     ));
     assert!(epoch_table.settled(&key("a"), unknown[1].number));
     drop(permit(&epoch_table, "a", 6, 0));
@@ -276,16 +276,22 @@ async fn an_operator_resolves_one_unknown_outcome_by_its_number() {
 #[tokio::test(start_paused = true)]
 async fn an_epoch_of_before_a_rejoin_teaches_nothing_after_it() {
     let (epoch_table, mut drained) = epoch_table(10);
-    // Declared dead, buried, the mark overridden: and only now the answer of before is entered.
+    // Declared dead, reaped, the mark overridden: and only now the answer of before is entered.
     epoch_table.retire_before(1);
     epoch_table.adopt(1);
     epoch_table.forget();
     assert!(!epoch_table.opened(row("a", 1, 42), (0, 0), Vec::new()));
     assert_eq!(epoch_table.known(&key("a")), None);
-    assert_eq!(epoch_table.look(&key("a"), token(10), 1), Look::Ask);
+    assert_eq!(
+        epoch_table.recall(&key("a"), token(10), 1),
+        Ok(Recalled::AskStore)
+    );
     assert_eq!(epoch_table.active(), 0);
     assert!(epoch_table.opened(row("a", 2, 10), (1, 0), Vec::new()));
-    assert_eq!(epoch_table.look(&key("a"), token(10), 1), Look::Open);
+    assert_eq!(
+        epoch_table.recall(&key("a"), token(10), 1),
+        Ok(Recalled::Open)
+    );
     assert!(drained.try_recv().is_err());
 }
 
@@ -326,8 +332,8 @@ fn no_statement_carries_an_era_before_memory_is_of_it() {
     });
 }
 
-/// While the store deletes the row of an epoch that nobody uses, if the mark is above it, the epoch gives no permit,
-/// nobody deletes its row besides, and nobody takes it for lost.
+/// The store deletes the row of an unused epoch if the mark is above it. Meanwhile the epoch gives
+/// no permit, no other call deletes the row, and none takes it for lost.
 #[tokio::test(start_paused = true)]
 async fn an_epoch_that_is_being_ceded_gives_no_permit() {
     for fate in [Ceded::Deleted, Ceded::Kept, Ceded::Unknown] {
@@ -339,12 +345,12 @@ async fn an_epoch_that_is_being_ceded_gives_no_permit() {
         epoch_table.end(&a, &ticket, Ending::Settled);
         assert_eq!(epoch_table.cede(&a), std::slice::from_ref(&epoch));
         assert_eq!(epoch_table.cede(&a), [], "once");
-        assert_eq!(epoch_table.look(&a, token(5), 0), Look::Ask);
+        assert_eq!(epoch_table.recall(&a, token(5), 0), Ok(Recalled::AskStore));
         let entered = epoch_table.enter(&a, token(5), 0, |_| None);
-        assert!(matches!(entered, Entered::NotOpen), "{entered:?}");
+        assert!(matches!(entered, Ok(Entered::NotOpen)), "{entered:?}");
         assert!(epoch_table.holds(&epoch) && !epoch_table.keeps(&epoch));
         assert!((0..epoch_table.shards()).all(|shard| epoch_table.open_rows(shard, 0).is_empty()));
-        assert_eq!(epoch_table.looked(&a, &[], 0), Looked::Left(Vec::new()));
+        assert_eq!(epoch_table.reread(&a, &[], 0), Reread::Left(Vec::new()));
         // Known to be closed meanwhile, it is not deleted twice.
         epoch_table.release(&a);
         assert!(drained.try_recv().is_err());

@@ -1,4 +1,4 @@
-//! The epoch table's upkeep: what is asked of it between requests, by the membership task, the writer and people.
+//! The epoch table's upkeep between requests, for the membership task, the writer and operators.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{Bar, EpochEntry, OwnEpoch};
+use super::entry::{EpochEntry, OwnEpoch, Quarantine};
 use super::{CROWDED_IDLE, EpochTable, ResourceActivity, SHARDS, UnknownOutcome};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, InstanceId, Opening};
 
 /// How many epochs are closed under one lock.
-const MOST_SWEPT: usize = 512;
+const MAX_SWEPT: usize = 512;
 
 impl EpochTable {
-    /// Resources at which somebody waits for epochs of other instances.
+    /// Resources at which a request waits for epochs of other instances.
     #[must_use]
     pub fn waiting_for_others(&self) -> Vec<ResourceKey> {
         self.waited(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
     }
 
-    /// Resources at which somebody waits for epochs of this other instance.
+    /// Resources at which a request waits for epochs of this other instance.
     #[must_use]
     pub fn waiting_for(&self, instance: &InstanceId) -> Vec<ResourceKey> {
         self.waited(|entry| entry.is_behind(instance))
     }
 
-    /// Resources at which epochs of this other instance are in the way and nobody waits right now, `most` at
-    /// the most: a client that was refused there comes back. Looks at all that is open here.
+    /// Resources at which epochs of this other instance are in the way and no request waits now, at
+    /// most `most`. A client that was refused there may come back. Searches all open epochs.
     #[must_use]
     pub fn refused_for(&self, instance: &InstanceId, most: usize) -> Vec<ResourceKey> {
         let mut all = Vec::new();
@@ -46,7 +46,7 @@ impl EpochTable {
         all
     }
 
-    /// Those at which somebody waits and `f` holds.
+    /// The resources at which a request waits and `f` holds.
     fn waited(&self, f: impl Fn(&EpochEntry) -> bool) -> Vec<ResourceKey> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -58,8 +58,8 @@ impl EpochTable {
         all
     }
 
-    /// Whether epochs of other instances are in the way at this resource. Nobody need wait there right now: who
-    /// was refused for them comes back.
+    /// Whether epochs of other instances are in the way at this resource, even if no request waits
+    /// there now: a client that was refused may come back.
     #[must_use]
     pub fn waits_for_others(&self, key: &ResourceKey) -> bool {
         let shard = self.shard(key);
@@ -67,21 +67,21 @@ impl EpochTable {
         entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.foreign.is_empty()))
     }
 
-    /// The parts that what is known here is divided into: see [`Self::open_rows`].
+    /// The number of shards of the table, for [`Self::open_rows`].
     #[must_use]
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Every epoch row of `generation` that is registered in this part, and is to be on record.
+    /// Every epoch row of `incarnation` that is registered in this shard and must be in the store.
     #[must_use]
-    pub fn open_rows(&self, shard: usize, generation: u64) -> Vec<EpochRow> {
+    pub fn open_rows(&self, shard: usize, incarnation: u64) -> Vec<EpochRow> {
         let Some(shard) = self.shards.get(shard) else {
             return Vec::new();
         };
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let epochs = shard.active.values().flat_map(|entry| &entry.epochs);
-        let rows = epochs.filter(|epoch| epoch.generation == generation && !epoch.ceding);
+        let rows = epochs.filter(|epoch| epoch.incarnation == incarnation && !epoch.ceding);
         rows.map(|epoch| epoch.row.clone()).collect()
     }
 
@@ -95,14 +95,14 @@ impl EpochTable {
         })
     }
 
-    /// Closes epochs without a permit for `idle`, in some of the parts: all of them have had their turn after
-    /// `of` calls, or after a fifth of that while more are open than are to be remembered.
+    /// Closes epochs that had no permit for `idle`, in some of the shards. After `of` calls every
+    /// shard has had its turn; after a fifth of that while the table is over its capacity.
     pub async fn sweep(&self, idle: Duration, of: usize) {
         let of = if self.crowded() { of.div_ceil(5) } else { of };
         for _ in 0..SHARDS.div_ceil(of.max(1)) {
             let next = self.swept.fetch_add(1, Ordering::Relaxed) % SHARDS;
             while self.sweep_shard(next, idle) {
-                // Requests have a turn at this part.
+                // Lets requests use this shard.
                 tokio::task::yield_now().await;
             }
             tokio::task::yield_now().await;
@@ -113,9 +113,9 @@ impl EpochTable {
         self.active.load(Ordering::Relaxed) > self.capacity
     }
 
-    /// Closes some of the epochs of one part that are due. Returns whether there may be more.
+    /// Closes some of the epochs of one shard that are due. Returns whether there may be more.
     ///
-    /// While more are open than are to be remembered, those that are too many are due, the longest unused first.
+    /// While the table is over its capacity, the surplus is due, the longest unused first.
     fn sweep_shard(&self, shard: usize, idle: Duration) -> bool {
         let now = Instant::now();
         let unused = |epoch: &OwnEpoch| now.saturating_duration_since(epoch.used);
@@ -138,12 +138,12 @@ impl EpochTable {
         }
         let mut closed = 0;
         self.each(&mut shard, |entry, drained| {
-            if let Some(Bar::Until(end)) = entry.bar
+            if let Some(Quarantine::Until(end)) = entry.quarantine
                 && end <= now
             {
                 entry.lift();
             }
-            if entry.waiting == 0 && closed < MOST_SWEPT {
+            if entry.waiting == 0 && closed < MAX_SWEPT {
                 for epoch in &mut entry.epochs {
                     epoch.closing |= epoch.idle() && unused(epoch) >= least;
                 }
@@ -152,23 +152,23 @@ impl EpochTable {
             entry.drained(drained);
             closed += drained.len() - before;
         });
-        closed >= MOST_SWEPT
+        closed >= MAX_SWEPT
     }
 
-    /// Asks every epoch to close that is of an earlier generation than `generation`: they give no permit any more,
-    /// and no other one of theirs is registered.
-    pub fn retire_before(&self, generation: u64) {
-        self.generation.fetch_max(generation, Ordering::AcqRel);
+    /// Asks every epoch of an incarnation before `incarnation` to close. They give no further
+    /// permit, and no other epoch of those incarnations is registered.
+    pub fn retire_before(&self, incarnation: u64) {
+        self.incarnation.fetch_max(incarnation, Ordering::AcqRel);
         self.every(|entry, drained| {
             for epoch in &mut entry.epochs {
-                epoch.closing |= epoch.generation < generation;
+                epoch.closing |= epoch.incarnation < incarnation;
             }
             entry.drained(drained);
             entry.ring();
         });
     }
 
-    /// Every epoch is asked to close, since their rows may be lost.
+    /// Asks every epoch to close, because their rows may be lost.
     pub fn retire_all(&self) {
         self.every(|entry, drained| {
             for epoch in &mut entry.epochs {
@@ -178,8 +178,8 @@ impl EpochTable {
         });
     }
 
-    /// The end of the run: every epoch is asked to close. Returns the openings of those that have something in
-    /// flight or settling; the others are forgotten, and their rows are not used any more.
+    /// Ends the run: asks every epoch to close. Returns the openings of those that have something
+    /// in flight or settling. The others are forgotten, and their rows are no longer used.
     #[must_use]
     pub fn finish(&self) -> Vec<Opening> {
         let mut busy = Vec::new();
@@ -212,7 +212,8 @@ impl EpochTable {
         entry.is_some_and(|entry| entry.epochs.iter().any(|epoch| !epoch.idle()))
     }
 
-    /// Wakes everybody who waits, to look again (at the lease, say).
+    /// Wakes all waiting requests, so that they check every condition again (the lease, for
+    /// example).
     pub fn ring_all(&self) {
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,19 +223,24 @@ impl EpochTable {
         }
     }
 
-    /// Marks of this resource were lost: nothing of it is let through until [`Self::repaired`].
-    pub fn bar(&self, key: &ResourceKey) {
-        self.with(key, |entry, _| entry.bar = Some(Bar::Repairing));
+    /// Refuses this resource, whose mark was lost, until [`Self::repaired`] and the settling after
+    /// it.
+    pub fn quarantine(&self, key: &ResourceKey) {
+        self.with(key, |entry, _| {
+            entry.quarantine = Some(Quarantine::Repairing);
+        });
     }
 
-    /// The higher mark and the open epochs are on record again; the settling runs from now.
+    /// The higher mark and the open epochs are in the store again. The settling runs from now.
     pub fn repaired(&self, key: &ResourceKey) {
-        let until = Instant::now() + self.bar_for();
-        self.with(key, |entry, _| entry.bar = Some(Bar::Until(until)));
+        let until = Instant::now() + self.quarantine_time;
+        self.with(key, |entry, _| {
+            entry.quarantine = Some(Quarantine::Until(until));
+        });
     }
 
-    /// The mark was overridden while its epochs were off the record: what was known of it is of an era that is over,
-    /// and those epochs give no permit any more.
+    /// The mark was overridden while its epochs were missing from the store. The known mark is of
+    /// an era that is over, and those epochs give no further permit.
     pub fn overruled(&self, key: &ResourceKey) {
         self.forget_spent(key);
         self.with(key, |entry, drained| {
@@ -248,7 +254,7 @@ impl EpochTable {
         });
     }
 
-    /// What goes on at one resource here.
+    /// The activity at one resource here.
     #[must_use]
     pub fn activity(&self, key: &ResourceKey) -> ResourceActivity {
         let shard = self.shard(key);
@@ -274,7 +280,7 @@ impl EpochTable {
         }
     }
 
-    /// How many resources have an epoch, a waiter or a bar.
+    /// How many resources have an epoch, a waiter or a quarantine.
     #[cfg(test)]
     pub(crate) fn active(&self) -> usize {
         let counted = self.active.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The answers of the epoch table: to a look, to an entry, about a row, about a resource.
+//! The results of the epoch table's methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,41 +16,34 @@ pub struct Drained {
     pub wanted: bool,
 }
 
-/// The answer to a look from memory.
+/// The state of an epoch as memory has it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Look {
-    /// Below a mark that is known here.
-    Stale(Token),
+pub enum Recalled {
     /// The epoch is open: no trip to the store is needed.
     Open,
     /// Memory cannot tell.
-    Ask,
-    /// Marks of this resource were lost and are being repaired.
-    Barred(Duration),
+    AskStore,
 }
 
 /// The answer of the barrier's critical section.
 #[derive(Debug)]
 pub enum Entered {
     Permit(Ticket),
-    /// A newer mark is known.
-    Superseded(Token),
     /// The epoch is not open here (any more): ask the store.
     NotOpen,
-    Barred(Duration),
     /// Older work is out. `known_left` is set when all of it has a known end.
     Wait {
         known_left: Option<Duration>,
     },
 }
 
-/// The result of a look at the epochs of other instances.
+/// The result of reading the epochs of a resource again.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Looked {
-    /// The older ones that somebody here waits for, with the token that waits.
+pub enum Reread {
+    /// The older ones that a request here waits for, with the token of that request.
     Left(Vec<(EpochRow, Token)>),
-    /// An epoch that is open here is not among the rows: the store has lost it, so that others may have been
-    /// lost too, and nothing is concluded from their absence.
+    /// An epoch that is open here is not among the rows: the store has lost it, so that others may
+    /// have been lost too, and nothing is concluded from their absence.
     Lost,
 }
 
@@ -62,7 +55,7 @@ pub enum Hint {
     /// Epochs that were asked to close already.
     Known,
     /// An epoch that is to close if the hint is true.
-    Look,
+    ReadMark,
 }
 
 /// The result of ceding a row.
@@ -72,7 +65,7 @@ pub enum Ceded {
     Deleted,
     /// The mark was not, and it is as it was.
     Kept,
-    /// It may be deleted or not: it gives no permit any more, and is closed like any other.
+    /// It may be deleted or not. It gives no further permit, and is closed like any other.
     Unknown,
 }
 
@@ -81,7 +74,7 @@ pub enum Ceded {
 pub struct Ticket {
     pub opening: Opening,
     pub instance: InstanceId,
-    pub generation: u64,
+    pub incarnation: u64,
     /// Cancelled once a newer token is known.
     pub superseded: Arc<CancellationToken>,
     /// How many requests of the resource have a permit or wait for one, this one included.
@@ -96,19 +89,8 @@ pub struct RequestLimits {
     /// Waiting or with a permit, whatever the token. One more may wait with a token newer than any
     /// that waits: a crowd with an older one must not keep the newest holder out.
     pub share: usize,
-    /// Waiting at all resources together: so many crowds leave places to what need not wait.
+    /// Waiting at all resources together. Leaves in-flight permits to requests that need not wait.
     pub waiting: usize,
-}
-
-/// The limit that a waiting request has met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueLimit {
-    /// [`RequestLimits::queue`].
-    Queue,
-    /// [`RequestLimits::share`].
-    Share,
-    /// [`RequestLimits::waiting`].
-    Waiting,
 }
 
 /// How a permit ended.

@@ -1,4 +1,4 @@
-//! [`Hints`]: the resources that notifications have named, until they are looked at.
+//! [`Hints`]: the resources that notifications have named, until the store is read.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,22 +8,23 @@ use tokio::sync::Notify;
 use crate::routing::ResourceKey;
 
 /// The most marks that one read asks for, and the most hints that wait for it.
-pub(super) const MOST: usize = 1024;
+pub(super) const MAX_HINTS: usize = 1024;
 
 /// The rows to look at.
 #[derive(Default)]
 pub(super) struct Hints {
-    /// Resources whose mark is to be read.
+    /// Resources whose mark must be read.
     pub(super) newer: HintQueue,
-    /// Resources of which an older epoch was closed.
+    /// Resources at which an older epoch was closed.
     pub(super) closed: HintQueue,
-    /// The same, where nobody waits for one yet: the answer that says so may still be under way to the writer.
+    /// The same, if no request waits for the epoch yet. The answer that makes one wait may still be
+    /// on its way to the writer.
     pub(super) early: HintQueue,
     /// It may be another server that answers now.
     pub(super) server: Notify,
 }
 
-/// Resources that hints were given of.
+/// Resources that hints have named.
 #[derive(Default)]
 pub(super) struct HintQueue {
     /// Short sections, never across an await.
@@ -35,7 +36,7 @@ impl HintQueue {
     /// `false`: too many wait already.
     pub(super) fn add(&self, key: ResourceKey) -> bool {
         let mut waiting = self.lock();
-        if waiting.len() >= MOST && !waiting.contains(&key) {
+        if waiting.len() >= MAX_HINTS && !waiting.contains(&key) {
             return false;
         }
         waiting.insert(key);
@@ -44,7 +45,7 @@ impl HintQueue {
         true
     }
 
-    /// All that wait, once there are any.
+    /// Waits for hints, and takes all of them.
     pub(super) async fn next(&self) -> Vec<ResourceKey> {
         loop {
             let taken = std::mem::take(&mut *self.lock());
@@ -61,7 +62,7 @@ impl HintQueue {
 }
 
 impl Hints {
-    /// It may be another server that answers now, one that was behind.
+    /// Notes that another server may answer now, one that was behind.
     pub(super) fn change_server(&self) {
         self.server.notify_one();
     }

@@ -1,11 +1,12 @@
-//! Handles notifications as hints. Any login of the database can send one, so the membership task believes
-//! none of them: each makes it look at the store.
+//! Handles notifications as hints. Any login of the database can send one, so the membership task
+//! trusts none of them: each makes it read the store.
 //!
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
-//! neither the writer nor the lease waits for. The same statement deletes the epoch if it is not used. Hints that come meanwhile share the next read. After a
-//! read in which no hint proved true there is a pause, so that a flood of forged ones costs a bounded
-//! number of reads. A hint that an older epoch was closed leads to one more look of the writer's. After a
-//! look that did not help there is a pause, too.
+//! neither the writer nor the lease waits for. The same statement deletes the epoch if it is not
+//! used. Hints that come meanwhile share the next read. After a read in which no hint proved true
+//! there is a pause, so that a flood of forged ones costs a bounded number of reads. A hint that an
+//! older epoch was closed makes the writer read once more. After a read that did not help there is
+//! a pause, too.
 
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use crate::fencing::epochs::{Ceded, Hint};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, Era, Heard, InstanceId, MarkRow, Notification};
 
-/// After a read in which no hint proved true.
+/// The pause after a read in which no hint proved true.
 const PAUSE: Duration = Duration::from_millis(50);
-/// After a look at what was closed that found it in the way still.
+/// The pause after a read in which the closed epochs were still in the way.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Membership {
-    /// Hears notifications.
-    pub(super) async fn news(&self, hints: &Hints) {
+    /// Receives notifications.
+    pub(super) async fn notifications(&self, hints: &Hints) {
         let Some(mut heard) = self.store.listen() else {
             return;
         };
@@ -36,37 +37,39 @@ impl Membership {
                     ..
                 }) => match self.epoch_table.hinted(&resource, token) {
                     Hint::Known => {}
-                    // Another one's epoch is meant.
+                    // The hint is about another instance's epoch.
                     Hint::NoEpoch
                         if owner.as_ref().is_some_and(|owner| *owner != self.own_id()) => {}
-                    // An opening whose answer was lost, perhaps: only the store knows it.
+                    // It may be an opening whose answer was lost, which only the store knows.
                     Hint::NoEpoch => self.writer.hint(resource),
-                    Hint::Look if hints.newer.add(resource) => {}
-                    Hint::Look => self.writer.poll(),
+                    Hint::ReadMark if hints.newer.add(resource) => {}
+                    Hint::ReadMark => self.writer.poll(),
                 },
                 Heard::Whole(whole) => self.writer.listening(whole),
                 Heard::Notification(Notification::Closed { resource }) => {
                     if self.epoch_table.waits_for_others(&resource) {
-                        // Beyond the most, the upkeep has them looked at where somebody waits.
+                        // Beyond the limit, the upkeep reads the resources at which a request
+                        // waits.
                         hints.closed.add(resource);
                     } else {
                         hints.early.add(resource);
                     }
                 }
                 Heard::Resumed => {
-                    // It may be another server that answers now, one that was behind, and no call need have failed.
+                    // Another server may answer now, one that was behind, even if no call has
+                    // failed.
                     self.writer.reconcile();
                     self.writer.poll();
                     hints.change_server();
                     for key in self.epoch_table.waiting_for_others() {
-                        self.writer.look(key);
+                        self.writer.reread(key);
                     }
                 }
             }
         }
     }
 
-    /// Reads the marks that hints were given of.
+    /// Reads the marks that hints have named.
     pub(super) async fn follow(&self, hints: &Hints) {
         loop {
             let mut ceding = Vec::new();
@@ -85,8 +88,8 @@ impl Membership {
         }
     }
 
-    /// Has the store delete the rows of epochs that nobody uses here, where the mark is above them. `false`: none
-    /// was, or nobody can tell.
+    /// Has the store delete the rows of epochs that are not used here, if the mark is above them.
+    /// `false`: none was deleted, or that is unknown.
     async fn cede(&self, rows: &[EpochRow]) -> bool {
         // As in `read_marks`.
         let era = self.epoch_table.era();
@@ -94,7 +97,7 @@ impl Membership {
         let marks = match self.store.cede(rows).await {
             Ok(marks) => marks,
             Err(error) => {
-                self.meters.failed(&error);
+                self.metrics.failed(&error);
                 tracing::debug!(%error, "epochs that a notification hints at could not be closed yet");
                 for row in rows {
                     self.epoch_table.ceded(row, Ceded::Unknown);
@@ -103,9 +106,9 @@ impl Membership {
                 return false;
             }
         };
-        self.meters.answered();
-        // After a new connection the rows on record are compared with those in memory, without these: an
-        // answer from before it no longer says that a row stands.
+        self.metrics.answered();
+        // After a new connection, the rows in the store are compared with those in memory, but not
+        // with these. So an answer from before it no longer proves that a row is there.
         let steady = self.store.connections() == connections;
         let mut more = false;
         for row in rows {
@@ -122,7 +125,7 @@ impl Membership {
         self.learn(marks, era) || more
     }
 
-    /// Has the writer look at what was closed.
+    /// Has the writer read the resources at which an epoch was closed.
     pub(super) async fn closings(&self, hints: &Hints) {
         loop {
             if !self.writer.closed(hints.closed.next().await).await {
@@ -131,7 +134,7 @@ impl Membership {
         }
     }
 
-    /// Has the writer find out whether somebody waits by now for what was closed.
+    /// Has the writer find out whether a request now waits for a closed epoch.
     pub(super) async fn early_closings(&self, hints: &Hints) {
         loop {
             if !self.writer.closed(hints.early.next().await).await {
@@ -144,29 +147,31 @@ impl Membership {
         self.lease.identity().instance
     }
 
-    /// Learns these marks from the store. `false`: none of them says more than was known, or nobody can tell.
+    /// Learns these marks from the store. `false`: none of them is new, or that is unknown.
     async fn read_marks(&self, keys: &[ResourceKey]) -> bool {
-        // Before the read: a mark of an era that is over by the answer is not learned.
+        // The era is taken before the read, so that a mark is not learned if its era is over when
+        // the answer comes.
         let era = self.epoch_table.era();
         let rows = match self.store.marks(keys).await {
             Ok(rows) => rows,
             Err(error) => {
-                self.meters.failed(&error);
+                self.metrics.failed(&error);
                 tracing::debug!(%error, "the marks that a notification hints at could not be read");
                 self.writer.poll();
                 return false;
             }
         };
-        self.meters.answered();
+        self.metrics.answered();
         self.learn(rows, era)
     }
 
-    /// These marks are durable, and were read in this era or a later one. Returns whether any closes an epoch here.
+    /// Learns durable marks that were read in this era or a later one. Returns whether any closes
+    /// an epoch here.
     fn learn(&self, rows: Vec<MarkRow>, era: Era) -> bool {
         let mut more = false;
         for row in rows {
             if row.era > era {
-                // Overridden, and not known here yet.
+                // The mark was overridden, which is not known here yet.
                 self.epoch_table.adopt(row.era);
                 self.writer.poll();
             } else {

@@ -1,5 +1,5 @@
-//! The membership task's looks at the store itself: whether it is still where others look for it, what it has
-//! proven lately, and how many marks it has.
+//! The membership task's checks of the store itself: that it is still in its place, that it takes
+//! writes, and how many marks it has.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ const COUNT_AGAIN: Duration = Duration::from_mins(1);
 const COUNT_FIRST: Duration = Duration::from_secs(1);
 
 impl Membership {
-    /// Ends the lease for good once the store is not in its place any more: another process may have another store
-    /// under the same name. Until then, extends the lease by the heartbeats that batches of requests have carried.
+    /// Ends the lease for good once the store is not in its place any more: another process may
+    /// have another store under the same name. Until then, extends the lease by the heartbeats that
+    /// batches of requests have carried.
     pub(super) async fn place(&self) {
         let mut tick = tokio::time::interval(LOOK_AGAIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,7 +25,7 @@ impl Membership {
                 Ok(()) => self.prove(),
                 Err(error @ StoreError::Unfit(_)) => {
                     self.lease.revoke();
-                    self.meters.failed(&error);
+                    self.metrics.failed(&error);
                     tracing::error!(%error, "the store is unfit for the rest of this run");
                     self.epoch_table.ring_all();
                     return;

@@ -1,6 +1,7 @@
-//! After a new connection it may be another server that answers, one that has the marks and has lost what is
-//! spent (`reuse: once`). The token would pass once more, at another proxy. So this instance then looks at what
-//! it has spent, where an epoch of its own is still open.
+//! Checks spent tokens (`reuse: once`) after a new connection. Another server may answer by then,
+//! one that has the marks and has lost that a token is spent: the token would pass once more, at
+//! another proxy. So this instance reads the tokens that it has spent again, where an epoch of its
+//! own is still open.
 
 use std::collections::HashMap;
 
@@ -11,15 +12,15 @@ use crate::routing::{Decision, ResourceKey, Token, judge};
 use crate::store::StoreError;
 
 /// The most marks that one read asks for.
-const MOST: usize = 1024;
+const MAX_MARKS: usize = 1024;
 
 impl Membership {
-    /// Looks whenever it is told to.
+    /// Checks after each change of the server.
     pub(super) async fn spendings(&self, hints: &Hints) {
         loop {
             hints.server_changed().await;
             while let Err(error) = self.check_spendings().await {
-                self.meters.failed(&error);
+                self.metrics.failed(&error);
                 tracing::debug!(%error, "what is spent could not be read yet");
                 tokio::time::sleep(RETRY).await;
             }
@@ -28,10 +29,10 @@ impl Membership {
 
     async fn check_spendings(&self) -> Result<(), StoreError> {
         let spent = self.epoch_table.spent_in_open_epochs();
-        for some in spent.chunks(MOST) {
+        for some in spent.chunks(MAX_MARKS) {
             let keys: Vec<ResourceKey> = some.iter().map(|(key, _)| key.clone()).collect();
             let rows = self.store.marks(&keys).await?;
-            self.meters.answered();
+            self.metrics.answered();
             let rows: HashMap<ResourceKey, (Token, bool)> = rows
                 .into_iter()
                 .map(|row| (row.resource, (row.token, row.spent)))
@@ -46,10 +47,11 @@ impl Membership {
                 if stands {
                     continue;
                 }
-                // It may have been given back, or overridden: a statement finds out, under the row's lock.
+                // It may have been given back, or overridden: a statement finds out, under the
+                // row's lock.
                 let (writer, key, token) = (self.writer.clone(), key.clone(), *token);
                 tokio::spawn(async move {
-                    let _ = writer.ask(&key, token, Want::Raise).await;
+                    let _ = writer.append(&key, token, Want::Raise).await;
                 });
             }
         }

@@ -1,17 +1,18 @@
 //! The answers of a batch, delivered to each runtime in one piece.
 //!
-//! A request is answered on the runtime that it waits on. Each answer from another thread costs a system
-//! call that wakes that runtime; a batch has dozens of them. So the answers for one runtime are carried
-//! there by a single task, which wakes the requests from within.
+//! A request is answered on the runtime that it waits on. Each answer from another thread costs a
+//! system call that wakes that runtime; a batch has dozens of them. So the answers for one runtime
+//! are carried there by a single task, which wakes the requests from within.
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-use super::request::{Answer, WriterError};
+use crate::fencing::refused::Refused;
 
-type Result = std::result::Result<Answer, WriterError>;
+/// Whether the request raised the mark, or why it is refused.
+type Result = std::result::Result<bool, Refused>;
 
-/// Answers one who waits.
+/// Answers one waiting request.
 pub(super) struct WaiterReply {
     tx: oneshot::Sender<Result>,
     /// The runtime that it waits on.
@@ -24,7 +25,7 @@ impl WaiterReply {
         Self { tx, runtime }
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the request has given up.
     pub(super) fn is_closed(&self) -> bool {
         self.tx.is_closed()
     }

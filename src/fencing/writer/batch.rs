@@ -1,4 +1,4 @@
-//! One batch: requests folded to one ask per resource, the two statements it takes, and what was found.
+//! One batch: requests folded to one ask per resource, the two statements, and their answers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -7,20 +7,21 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::closes::Riders;
-use super::meters::Meters;
 use super::request::Want;
 use super::waiter::Waiter;
 use crate::fencing::epochs::Spend;
 use crate::fencing::growth::{Full, Growth, Origin};
 use crate::fencing::lease::Identity;
+use crate::metrics::StoreMetrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::{Ask, Batch, Batched, EpochRow, Era, Found, MarkStore, Opening, StoreError};
 
-/// All that wants something of one resource, in one batch.
+/// All requests for one resource in one batch.
 pub(super) struct Group {
     pub ask: Ask,
     pub waiters: Vec<Waiter>,
-    /// The mark known here to be durable before the statement was sent, and the era it was learned in.
+    /// The mark known here to be durable before the statement was sent, and the era it was learned
+    /// in.
     pub known: Option<(Token, Era)>,
     /// The token known here to be spent before the statement was sent.
     pub spent: Option<Spend>,
@@ -28,21 +29,21 @@ pub(super) struct Group {
     pub room: MarkRoom,
 }
 
-/// A place for a new resource.
+/// The permission to make a mark for a new resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkRoom {
     /// It needs none.
     Free,
-    /// It has one, of this client's.
+    /// It has one, from this client's budget.
     Taken(Option<Origin>),
-    /// None of those who wait found one.
+    /// None of the waiting requests found one.
     Full(Full),
 }
 
-/// Folds waiters by resource, in key order: the highest token that is believed at the mark `known`
-/// here is asked for, and the others are judged by what comes back. A token that leaps must hold
-/// nobody up, nor one that finds no room for a new mark: such a one is asked for only where there
-/// is no other. `room` takes a place for a waiter.
+/// Folds waiters by resource, in key order. Asks for the highest token that is plausible at the
+/// mark `known` here, and judges the others by the answer. An implausible token, or one without
+/// room for a new mark, must not delay the others. So it is asked for only if there is no other.
+/// `room` takes the permission for a waiter.
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
     known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
@@ -93,8 +94,8 @@ pub(super) fn fold(
     groups
 }
 
-/// The highest token of these whose waiter has a place, and that place. Where none of them has one,
-/// the highest of all.
+/// The highest token of these whose waiter has the permission, and that permission. If none has
+/// one, the highest token of all.
 fn highest_with_room<'a>(
     waiters: impl Iterator<Item = &'a Waiter>,
     room: &mut impl FnMut(&Waiter) -> Result<MarkRoom, Full>,
@@ -111,37 +112,37 @@ fn highest_with_room<'a>(
     (waiters.first().map(|waiter| waiter.token), refused)
 }
 
-/// What one turn sends.
+/// The statements of one turn.
 pub(super) struct BatchLoad {
     pub groups: Vec<Group>,
-    /// Drained epochs that go in the same transaction; there are none without a group.
+    /// Drained epochs that are deleted in the same transaction. Empty if there is no group.
     pub riders: Riders,
-    pub looks: Vec<ResourceKey>,
+    pub rereads: Vec<ResourceKey>,
 }
 
-/// A batch that has been sent, with the answer or the doubt it left.
+/// A batch that has been sent, with its answer or its error.
 pub(super) struct Outcome {
     pub groups: Vec<Group>,
     pub riders: Riders,
     pub era: Era,
     pub by: Identity,
     pub result: Result<Vec<Found>, StoreError>,
-    /// The second read: every epoch of the resources that are looked at, and those of other instances of
-    /// the resources that opened one.
+    /// The second read: every epoch of the resources that are looked at, and those of other
+    /// instances of the resources that opened one.
     pub epochs: Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
     /// See [`Batched::lost`].
     pub lost: Vec<ResourceKey>,
     /// See [`Batched::told`].
     pub told: bool,
-    pub looks: Vec<ResourceKey>,
+    pub rereads: Vec<ResourceKey>,
 }
 
-/// Sends the batch: the advance, and *after it has committed*, in a statement of its own, the read of
-/// who else has an epoch open. (A statement that had waited for a row lock would still see its old
-/// snapshot, and miss an epoch that was opened while it waited.)
+/// Sends the batch: the advance, and *after it has committed*, in a statement of its own, the read
+/// of who else has an epoch open. (A statement that had waited for a row lock would still see its
+/// old snapshot, and miss an epoch that was opened while it waited.)
 pub(super) async fn send(
     store: &Arc<dyn MarkStore>,
-    meters: &Meters,
+    metrics: &StoreMetrics,
     load: BatchLoad,
     era: Era,
     by: Identity,
@@ -149,13 +150,13 @@ pub(super) async fn send(
     let BatchLoad {
         groups,
         riders,
-        looks,
+        rereads,
     } = load;
     let (mut lost, mut told) = (Vec::new(), false);
     let (result, read) = if groups.is_empty() {
         (Ok(Vec::new()), None)
     } else {
-        match advance(store, meters, &groups, &riders, &looks, era, &by).await {
+        match advance(store, metrics, &groups, &riders, &rereads, era, &by).await {
             Ok(done) => {
                 (lost, told) = (done.lost, done.told);
                 (Ok(done.found), Some(done.epochs))
@@ -165,13 +166,13 @@ pub(super) async fn send(
     };
     let read = match read {
         Some(read) => read,
-        None if looks.is_empty() => Ok(Vec::new()),
-        None => store.epochs(&looks).await,
+        None if rereads.is_empty() => Ok(Vec::new()),
+        None => store.epochs(&rereads).await,
     };
     let epochs = match read {
         Ok(rows) => {
             if result.is_ok() {
-                meters.answered();
+                metrics.answered();
             }
             let mut by_key: HashMap<ResourceKey, Vec<EpochRow>> = HashMap::new();
             for row in rows {
@@ -180,7 +181,7 @@ pub(super) async fn send(
             Ok(by_key)
         }
         Err(error) => {
-            meters.failed(&error);
+            metrics.failed(&error);
             Err(error)
         }
     };
@@ -193,39 +194,39 @@ pub(super) async fn send(
         epochs,
         lost,
         told,
-        looks,
+        rereads,
     }
 }
 
 async fn advance(
     store: &Arc<dyn MarkStore>,
-    meters: &Meters,
+    metrics: &StoreMetrics,
     groups: &[Group],
     riders: &Riders,
-    looks: &[ResourceKey],
+    rereads: &[ResourceKey],
     era: Era,
     by: &Identity,
 ) -> Result<Batched, StoreError> {
     let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
     #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
-    meters.batch_size.observe(asks.len() as f64);
-    let timer = meters.commit_seconds.start_timer();
+    metrics.batch_size.observe(asks.len() as f64);
+    let timer = metrics.commit_seconds.start_timer();
     let batch = Batch {
         instance: &by.instance,
         era,
         asks: &asks,
         closes: &riders.rows,
-        looks,
+        looks: rereads,
     };
     let result = store.batch(batch).await;
     match &result {
         Ok(_) => {
             timer.observe_duration();
-            meters.answered();
+            metrics.answered();
         }
         Err(error) => {
             timer.stop_and_discard();
-            meters.failed(error);
+            metrics.failed(error);
         }
     }
     match result {
@@ -238,8 +239,8 @@ async fn advance(
     }
 }
 
-/// Takes a place for a resource of which nobody here knows whether it has a mark. Operators need
-/// none.
+/// Takes the permission for a resource that may have no mark, as far as is known here. Operators
+/// need none.
 pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<MarkRoom, Full> {
     let Some(caller) = &waiter.caller else {
         return Ok(MarkRoom::Free);
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(asked(&leaps[1..2], None), (5000, true, 1));
         assert_eq!(asked(&[(900, 890), (42, 32)], Some(41)), (42, false, 2));
         assert_eq!(asked(&[(900, 890), (42, 32)], None), (900, false, 2));
-        // Of two that carry the same token the one that asks for less decides.
+        // If two carry the same token, the one with the lower bound decides.
         assert_eq!(asked(&[(5000, 5000), (5000, 4000)], Some(4500)).0, 5000);
     }
 }

@@ -1,13 +1,13 @@
-//! The rows that wait for their deletion, and when the next few of them go.
+//! The rows that wait for deletion, and when the next chunk of them is deleted.
 //!
-//! A row whose epoch has drained goes with the next batch of requests, in its transaction: a token then
-//! costs one commit. Only what no batch takes along soon, and what another instance waits for, gets a
-//! deletion of its own.
+//! The row of a drained epoch is deleted with the next batch of requests, in its transaction, so
+//! that a token costs one commit. Two kinds of rows get a deletion of their own: those that no
+//! batch deletes soon, and those that another instance waits for.
 //!
-//! A wave of them (everything that was in use a minute ago, say) must not hold up requests: one small
-//! chunk goes at a time, then requests have a turn. Rows that another instance waits for go first. The
-//! others go in the order of their keys: neighbours lie on the same pages, and a chunk costs the store
-//! a few of them instead of hundreds.
+//! A wave of rows (everything that was in use a minute ago, for example) must not delay requests.
+//! So one small chunk is deleted at a time, and then requests have a turn. Rows that another
+//! instance waits for are first. The others follow in the order of their keys: neighbours are on
+//! the same pages, so a chunk costs the store a few pages instead of hundreds.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,39 +15,41 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bounds::TICK;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{EpochRow, InstanceId, Opening};
 
-/// The most rows that one deletion names. It may name as many as the batch before it had requests, so that
-/// rows never come faster than they go.
+/// How often failed upkeep is tried again.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+/// How many rows one deletion may name. After a batch with more requests it may name as many as
+/// those, so that rows never come faster than they are deleted.
 const CHUNK: usize = 256;
-/// The most rows that a batch of requests takes along, besides two for each of its requests. A wave
-/// must not make the batch long.
+/// The most rows that a batch of requests deletes, besides two for each of its requests. A wave
+/// must not make the batch slow.
 const RIDERS: usize = 8;
-/// How long rows wait for a batch that takes them along, before a deletion of their own.
+/// How long rows wait for a batch that deletes them, before they get a deletion of their own.
 const GATHER: Duration = Duration::from_millis(50);
-/// While requests come, the pause after a deletion is so many times what that took: deletions have a
-/// fifth of the writer's time.
+/// While requests come, the pause after a deletion is this multiple of its duration, so that
+/// deletions have a fifth of the writer's time.
 const PAUSE: u32 = 4;
-/// So many rows wait no longer than a turn, lest they become ever more.
+/// Beyond this number, rows wait no longer than a turn, so that their number stays bounded.
 const MANY: usize = 16_384;
-/// The writer is idle when no request has come for so long.
+/// The writer is idle when no request has come for this long.
 const IDLE: Duration = Duration::from_millis(20);
-/// How many openings whose answer was lost are deleted unseen. The walk over the own rows finds the others.
-const MOST_DOUBTFUL: usize = 8192;
+/// How many openings whose answer was lost are deleted unseen. The walk over the own rows finds the
+/// others.
+const MAX_DOUBTFUL: usize = 8192;
 
-/// What is known of a row besides its key.
+/// A row without its key.
 #[derive(Clone, Copy, Debug)]
 struct ClosableRow {
     token: Token,
-    /// Whether it is on record at all is not known.
+    /// It may not be in the store.
     doubtful: bool,
 }
 
 type RowKey = (ResourceKey, InstanceId, Opening);
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Closes {
     wanted: BTreeMap<RowKey, ClosableRow>,
@@ -55,23 +57,24 @@ pub(super) struct Closes {
     doubtful: usize,
     /// Where the last chunk of the others ended.
     after: Option<RowKey>,
-    /// Nothing goes before this moment, wanted or not: the last deletion has failed.
+    /// No row is deleted before this moment, wanted or not: the last deletion has failed.
     failed: Option<Instant>,
-    /// The others do not go before this moment.
+    /// The others are not deleted before this moment.
     next: Instant,
-    /// Nor do they before this one because the writer is idle: a batch may still come and take them along.
+    /// An idle writer does not delete them before this moment either: a batch may still come and
+    /// delete them.
     gathered: Instant,
     /// When requests last came.
     asked: Instant,
-    /// The last chunk was of rows that somebody waited for: the others have the next turn.
+    /// The last chunk had rows that other instances wait for, so the others have the next turn.
     alternate: bool,
 }
 
-/// The rows that go with a batch of requests, in its transaction.
+/// The rows that are deleted with a batch of requests, in its transaction.
 #[derive(Debug, Default)]
 pub(super) struct Riders {
     pub rows: Vec<EpochRow>,
-    /// So many of them, the first ones, somebody waits for.
+    /// Other instances wait for this many of them, the first ones.
     pub wanted: usize,
 }
 
@@ -79,7 +82,7 @@ pub(super) struct Riders {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub rows: Vec<EpochRow>,
-    /// Somebody waits for them.
+    /// Other instances wait for them.
     pub wanted: bool,
 }
 
@@ -98,7 +101,7 @@ impl Closes {
         }
     }
 
-    /// A row that nobody here uses any more. Twice the same is one.
+    /// Adds a row that is no longer used here. A duplicate is ignored.
     pub(super) fn push(&mut self, row: EpochRow, wanted: bool, now: Instant) {
         let (place, token) = place(row);
         let doubtful = false;
@@ -115,10 +118,11 @@ impl Closes {
         }
     }
 
-    /// A row that may or may not be on record. Beyond a number of them they are left to be found there.
+    /// Adds a row that may or may not be in the store. Beyond [`MAX_DOUBTFUL`] such rows are
+    /// dropped, and the walk over the own rows finds them.
     pub(super) fn push_doubtful(&mut self, row: EpochRow) {
         let (place, token) = place(row);
-        if self.doubtful < MOST_DOUBTFUL && !self.wanted.contains_key(&place) {
+        if self.doubtful < MAX_DOUBTFUL && !self.wanted.contains_key(&place) {
             let doubtful = true;
             let before = self.others.insert(place, ClosableRow { token, doubtful });
             self.forget(before);
@@ -137,8 +141,8 @@ impl Closes {
         self.asked = now;
     }
 
-    /// The rows that go with a batch of so many requests: each token leaves one behind, and so the next
-    /// batches take them along. They stay here until they have [`Self::ridden`].
+    /// The rows to delete with a batch of `batch` requests. Each token leaves a row behind, which a
+    /// later batch deletes. The rows stay here until [`Self::ridden`].
     pub(super) fn riders(&self, batch: usize, now: Instant) -> Riders {
         if batch == 0 || self.failed.is_some_and(|failed| failed > now) {
             return Riders::default();
@@ -187,8 +191,8 @@ impl Closes {
         (!self.others.is_empty()).then_some(due)
     }
 
-    /// The rows to delete now, if any; `batch`: how many resources the turn's batch had. They stay here
-    /// until they are [`Self::gone`].
+    /// The rows to delete now, if any. `batch`: how many resources the turn's batch had. The rows
+    /// stay here until [`Self::gone`].
     pub(super) fn chunk(&self, batch: usize, now: Instant) -> Option<Chunk> {
         if self.due().is_none_or(|due| due > now) {
             return None;
@@ -202,14 +206,14 @@ impl Closes {
             let after = self.after.as_ref();
             let after = after.map_or(Bound::Unbounded, Bound::Excluded);
             let behind = self.others.range((after, Bound::Unbounded));
-            // Round to the first again, so that a full chunk goes wherever the last one ended.
+            // Continues at the first row, so that the chunk is full wherever the last one ended.
             let round = behind.chain(&self.others);
             round.take(most.min(self.others.len())).map(row).collect()
         };
         Some(Chunk { rows, wanted })
     }
 
-    /// These are deleted; that took so long.
+    /// These rows are deleted. The deletion took `took`.
     pub(super) fn gone(&mut self, chunk: &Chunk, took: Duration, now: Instant) {
         for row in &chunk.rows {
             let (place, _) = place(row.clone());
@@ -228,7 +232,8 @@ impl Closes {
         }
     }
 
-    /// The store did not answer: tried again with the next tick, not at once, lest it stalls requests.
+    /// The store did not answer: tried again with the next tick, not at once, so that requests are
+    /// not stalled.
     pub(super) fn failed(&mut self, now: Instant) {
         self.failed = Some(now + TICK);
     }
@@ -239,7 +244,7 @@ impl Closes {
         self.wanted.len() + self.others.len()
     }
 
-    /// The rows of other instances than this one, which go by name at the end of the run.
+    /// The rows of instances other than this one, which are deleted by name at the end of the run.
     pub(super) fn of_others(&self, me: &InstanceId) -> Vec<EpochRow> {
         let all = self.wanted.iter().chain(&self.others);
         all.filter(|((_, instance, _), _)| instance != me)

@@ -1,4 +1,4 @@
-//! [`WriterCommand`]: all that is asked of the writer's task.
+//! [`WriterCommand`]: a command to the writer's task.
 
 use tokio::sync::oneshot;
 
@@ -7,24 +7,25 @@ use super::waiter::Waiter;
 use crate::routing::{ResourceKey, Token};
 use crate::store::EpochRow;
 
-/// All that is asked of the writer's task.
+/// A command to the writer's task.
 pub(super) enum WriterCommand {
-    Ask(ResourceKey, Waiter),
+    Append(ResourceKey, Waiter),
     GiveBack {
         spend: (ResourceKey, Token, String),
         reply: oneshot::Sender<bool>,
     },
     /// Read again which epochs of the resource are open elsewhere.
-    Look(ResourceKey),
-    /// Of these resources an epoch was closed elsewhere: those are read again at which it is waited for. The
-    /// answer comes behind that read; `false`: all that were read are waited for still.
+    Reread(ResourceKey),
+    /// An epoch of each of these resources was closed elsewhere. The resources at which a request
+    /// waits for it are read again, and then the answer is sent. `false`: requests still wait at
+    /// all of them.
     Closed(Vec<ResourceKey>, oneshot::Sender<bool>),
     /// Own rows that were not registered here when they were read.
     Unclaimed(Vec<EpochRow>, oneshot::Sender<()>),
-    /// Rows of this generation that were registered here, and then not on record.
+    /// Rows of this incarnation that were registered here, and then missing from the store.
     Missing(Vec<EpochRow>, u64, oneshot::Sender<()>),
     /// Delete what is drained, and end.
     Stop(oneshot::Sender<()>),
-    /// A resource asked beside the writer has its answer.
-    Aside(Box<batch::Outcome>),
+    /// A resource that was retried alone has its answer.
+    Retried(Box<batch::Outcome>),
 }

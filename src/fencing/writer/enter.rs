@@ -1,23 +1,25 @@
-//! Enters the answers of a statement in the epoch table, and answers those who wait.
+//! Enters the answers of a statement in the epoch table, and answers the waiting requests.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::batch::{Group, Outcome};
-use super::bounds::TROUBLE;
 use super::closes::keys_of;
 use super::judge::mark_after;
 use super::request::WriterError;
 use super::state::Writer;
-use crate::fencing::epochs::{Drained, Looked, Spend};
+use crate::fencing::epochs::{Drained, Reread, Spend};
 use crate::fencing::lease::Identity;
+use crate::fencing::refused::Refused;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Ask, EpochRow, Era, Found, Notification, StoreError};
 
 impl Writer {
-    /// Enters a batch's answers in the epoch table and answers those who wait. Returns whom to tell.
-    pub(super) fn enter(&mut self, outcome: Outcome, aside: bool) -> Vec<Notification> {
+    /// Enters a batch's answers in the epoch table and answers the waiting requests. Returns the
+    /// notifications to send. `alone`: the batch is one resource that was retried alone.
+    pub(super) fn enter(&mut self, outcome: Outcome, alone: bool) -> Vec<Notification> {
         let Outcome {
             groups,
             riders,
@@ -27,40 +29,24 @@ impl Writer {
             epochs,
             lost,
             told,
-            looks,
+            rereads,
         } = outcome;
         for opening in groups.iter().filter_map(|group| group.ask.opening) {
-            self.unanswered.remove(&opening);
+            self.queue.unanswered.remove(&opening);
         }
         self.give_places_back(&groups, &result);
-        let mut news = Vec::new();
+        let mut notifications = Vec::new();
         let now = Instant::now();
         match &result {
             Ok(_) => {
                 self.closes.ridden(&riders, now);
-                news.extend(closed(&riders.rows[..riders.wanted]));
+                notifications.extend(closed(&riders.rows[..riders.wanted]));
             }
-            // Maybe by these rows, so that the next batch goes without.
+            // These rows may be the cause, so the next batch goes without them.
             Err(_) if !riders.rows.is_empty() => self.closes.failed(now),
             Err(_) => {}
         }
-        for key in &looks {
-            let quiet = self.quiet.remove(key);
-            if let Ok(rows) = &epochs {
-                let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
-                match self.epoch_table.looked(key, rows, by.generation) {
-                    Looked::Left(_) if quiet => {}
-                    Looked::Left(left) => {
-                        for (older, token) in left {
-                            self.tell(&mut news, &older, token, era);
-                        }
-                    }
-                    // Under a lapsed lease they may have been deleted by those who hold this instance dead.
-                    Looked::Lost if self.lease.holds(by.generation) => self.epoch_lost(key),
-                    Looked::Lost => {}
-                }
-            }
-        }
+        self.enter_rereads(&rereads, &epochs, (era, &by), &mut notifications);
         match result {
             Ok(found) => {
                 let mut waits = Vec::new();
@@ -69,11 +55,11 @@ impl Writer {
                     self.enter_one(group, &found, era, &by, rows, &mut waits);
                 }
                 if !told {
-                    news.extend(waits);
+                    notifications.extend(waits);
                 }
             }
-            Err(StoreError::LockTimeout(message)) if !aside => {
-                if let Some(left_out) = self.said.locked.say(Instant::now()) {
+            Err(StoreError::LockTimeout(message)) if !alone => {
+                if let Some(left_out) = self.throttles.locked.say(Instant::now()) {
                     tracing::warn!(
                         error = message,
                         resources = groups.len(),
@@ -82,30 +68,58 @@ impl Writer {
                     );
                 }
                 for group in groups {
-                    self.set_aside(&group.ask.resource, group.waiters);
+                    self.isolate(&group.ask.resource, group.waiters);
                 }
             }
             Err(error) => {
-                if let Some(left_out) = self.said.refused.say_of(error.kind(), Instant::now()) {
+                if let Some(left_out) = self.throttles.refused.say_of(error.kind(), Instant::now())
+                {
                     tracing::warn!(%error, kind = error.kind(), left_out,
                         "the store did not take a batch");
                 }
                 if matches!(error, StoreError::LockTimeout(_)) {
-                    let until = Instant::now() + TROUBLE;
                     let keys = groups.iter().map(|group| group.ask.resource.clone());
-                    self.trouble.extend(keys.map(|key| (key, until)));
+                    self.isolated.lock(keys, Instant::now());
                 }
                 let error = WriterError::new(&error);
                 for group in groups {
                     self.doubt(&group.ask, &by);
                     for waiter in group.waiters {
-                        waiter.reply.send(Err(error.clone()));
+                        waiter.reply.send(Err(error.clone().into()));
                     }
                 }
             }
         }
-        self.answers.deliver();
-        news
+        self.queue.answers.deliver();
+        notifications
+    }
+
+    /// Enters the rows of resources that were read again.
+    fn enter_rereads(
+        &mut self,
+        rereads: &[ResourceKey],
+        epochs: &Result<HashMap<ResourceKey, Vec<EpochRow>>, StoreError>,
+        (era, by): (Era, &Identity),
+        notifications: &mut Vec<Notification>,
+    ) {
+        for key in rereads {
+            // Removed even if the read has failed.
+            let quiet = self.rereads.was_quiet(key);
+            let Ok(rows) = epochs else { continue };
+            let rows = rows.get(key).map_or(&[][..], Vec::as_slice);
+            match self.context.epoch_table.reread(key, rows, by.incarnation) {
+                Reread::Left(_) if quiet => {}
+                Reread::Left(left) => {
+                    for (older, token) in left {
+                        self.context.notify_owner(notifications, &older, token, era);
+                    }
+                }
+                // Under a lapsed lease, others may have declared this instance dead and deleted
+                // them.
+                Reread::Lost if self.context.lease.holds(by.incarnation) => self.epoch_lost(key),
+                Reread::Lost => {}
+            }
+        }
     }
 
     fn enter_one(
@@ -115,8 +129,9 @@ impl Writer {
         era: Era,
         by: &Identity,
         rows: Result<Option<&[EpochRow]>, &StoreError>,
-        news: &mut Vec<Notification>,
+        notifications: &mut Vec<Notification>,
     ) {
+        let epoch_table = Arc::clone(&self.context.epoch_table);
         let mark = mark_after(&group, found);
         let Group {
             ask,
@@ -126,13 +141,13 @@ impl Writer {
             room,
         } = group;
         if found.era > era {
-            self.epoch_table.adopt(found.era);
-            self.send_back(&ask.resource, waiters);
+            epoch_table.adopt(found.era);
+            self.queue.send_back(&ask.resource, waiters);
             return;
         }
         if self.finds_loss(&ask, found, era, known, spent) {
             self.doubt(&ask, by);
-            let error = lost_error();
+            let error = Refused::from(lost_error());
             for waiter in waiters {
                 waiter.reply.send(Err(error.clone()));
             }
@@ -147,17 +162,18 @@ impl Writer {
                 token: ask.token,
             };
             match rows {
-                Ok(_) if self.lease.generation() != by.generation => {
+                Ok(_) if self.context.lease.incarnation() != by.incarnation => {
                     doubt = Some(rejoined_error());
-                    self.drain(Drained { row, wanted: false });
+                    self.close_drained(Drained { row, wanted: false });
                 }
-                // Committed a moment ago, and not there any more: another server has answered the second statement.
+                // It was committed a moment ago and is not there: another server has answered the
+                // second statement.
                 Ok(None) => {
-                    if self.lease.holds(by.generation) {
+                    if self.context.lease.holds(by.incarnation) {
                         self.epoch_lost(&ask.resource);
                     }
                     doubt = Some(lost_error());
-                    self.drain(Drained { row, wanted: false });
+                    self.close_drained(Drained { row, wanted: false });
                 }
                 Ok(Some(rows)) => {
                     let others = rows.iter().filter(|other| other.instance != by.instance);
@@ -166,15 +182,14 @@ impl Writer {
                         .cloned()
                         .collect();
                     for older in &older {
-                        self.tell(news, older, ask.token, era);
+                        self.context
+                            .notify_owner(notifications, older, ask.token, era);
                     }
-                    // It looks at the generation again, under the lock: a rejoin may come in between.
-                    if !self
-                        .epoch_table
-                        .opened(row.clone(), (by.generation, era), older)
-                    {
+                    // It looks at the incarnation again, under the lock: a rejoin may come in
+                    // between.
+                    if !epoch_table.opened(row.clone(), (by.incarnation, era), older) {
                         doubt = Some(rejoined_error());
-                        self.drain(Drained { row, wanted: false });
+                        self.close_drained(Drained { row, wanted: false });
                     }
                 }
                 Err(error) => {
@@ -184,21 +199,20 @@ impl Writer {
             }
         }
         if let Some(mark) = mark {
-            self.epoch_table.learn(&ask.resource, mark, era, false);
+            epoch_table.learn(&ask.resource, mark, era, false);
             if found.before.is_none() {
-                self.meters.new_resources.inc();
+                self.context.metrics.new_resources.inc();
             }
         }
         if mark == Some(ask.token) {
             let own = ask.spend.as_deref();
-            self.epoch_table
-                .learn_spent(&ask.resource, ask.token, found, era, own);
+            epoch_table.learn_spent(&ask.resource, ask.token, found, era, own);
         }
         self.answer(&ask, waiters, (found, mark, room), doubt.as_ref());
     }
 
-    /// Holds what a statement of era `era` found against what was known here before it was sent. Says whether
-    /// something was lost; then that is to be repaired.
+    /// Compares what a statement of era `era` found with what was known here before it was sent.
+    /// Returns whether something was lost. Then it must be repaired.
     fn finds_loss(
         &mut self,
         ask: &Ask,
@@ -208,10 +222,11 @@ impl Writer {
         spent: Option<Spend>,
     ) -> bool {
         if known.is_some_and(|(_, learned)| found.era > learned) {
-            // Overridden since, and its epochs, if any are open here, were off the record then.
-            self.epoch_table.overruled(&ask.resource);
+            // The mark was overridden since. If epochs are open here, they were missing from the
+            // store then.
+            self.context.epoch_table.overruled(&ask.resource);
         }
-        if self.epoch_table.era() != era {
+        if self.context.epoch_table.era() != era {
             return false;
         }
         let known = known.filter(|(_, learned)| found.era <= *learned);
@@ -220,9 +235,9 @@ impl Writer {
             self.lost(&ask.resource, known.map(|(known, _)| known), found.before);
             return true;
         }
-        // What was begun to be given back since is known no more.
-        let spent =
-            spent.filter(|spend| self.epoch_table.spent(&ask.resource).as_ref() == Some(spend));
+        // A spending that is being given back is no longer known here.
+        let spent = spent
+            .filter(|spend| self.context.epoch_table.spent(&ask.resource).as_ref() == Some(spend));
         let unspent = spent.is_some_and(|spend| spend.is_missing(ask.token, found));
         if unspent {
             self.spending_lost(&ask.resource, found.spent_by.as_deref());
@@ -244,7 +259,7 @@ fn rows_of<'a>(
     Ok(Some(rows.map_or(&[][..], Vec::as_slice)))
 }
 
-/// Tells those who wait for these rows that they are gone.
+/// Notifies the instances that wait for these rows that the rows are deleted.
 fn closed(rows: &[EpochRow]) -> impl Iterator<Item = Notification> {
     let keys = keys_of(rows).into_iter();
     keys.map(|resource| Notification::Closed { resource })

@@ -4,38 +4,44 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::answers::WaiterReply;
 use super::command::WriterCommand;
-use super::request::{Answer, Caller, Want, WriterError};
+use super::request::{Caller, Want, WriterError};
 use super::waiter::Waiter;
-use super::wishes::OwnHandle;
+use super::walk_requests::WalkHandle;
+use crate::fencing::refused::Refused;
 use crate::routing::{ResourceKey, Token};
 
 /// Hands work to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct WriterHandle {
     pub(super) tx: mpsc::UnboundedSender<WriterCommand>,
-    pub(super) own: OwnHandle,
+    pub(super) walk: WalkHandle,
 }
 
 impl WriterHandle {
-    /// Asks the store. Bound the wait outside: the writer answers late when the store is slow, and a caller
-    /// that has gone is passed over if its statement has not been sent yet.
-    pub async fn ask(
+    /// Has the token written to the store. Returns whether this request raised the mark. The caller
+    /// must bound the wait, because the writer answers late when the store is slow. A caller that
+    /// has left is skipped if its statement has not been sent yet.
+    ///
+    /// # Errors
+    ///
+    /// The mark is above the token, or the token is spent, or the store gave no answer.
+    pub async fn append(
         &self,
         key: &ResourceKey,
         token: Token,
         want: Want,
-    ) -> Result<Answer, WriterError> {
-        self.ask_for(None, key, token, want).await
+    ) -> Result<bool, Refused> {
+        self.append_for(None, key, token, want).await
     }
 
-    /// As [`Self::ask`], within a caller's bounds.
-    pub async fn ask_for(
+    /// As [`Self::append`], within a caller's bounds.
+    pub async fn append_for(
         &self,
         caller: Option<Caller>,
         key: &ResourceKey,
         token: Token,
         want: Want,
-    ) -> Result<Answer, WriterError> {
+    ) -> Result<bool, Refused> {
         let (reply, answer) = oneshot::channel();
         let waiter = Waiter {
             token,
@@ -44,14 +50,14 @@ impl WriterHandle {
             reply: WaiterReply::new(reply),
             tries: 0,
         };
-        let stopped = || WriterError::other("connection", "the proxy is stopping");
+        let stopped = || Refused::from(WriterError::other("connection", "the proxy is stopping"));
         self.tx
-            .send(WriterCommand::Ask(key.clone(), waiter))
+            .send(WriterCommand::Append(key.clone(), waiter))
             .map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 
-    /// Gives a spent token back that is known not to have been used. `false`: it counts as spent.
+    /// Gives back a spent token that is known not to have been used. `false`: it counts as spent.
     pub async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
         let (reply, answer) = oneshot::channel();
         let spend = (key.clone(), token, name);
@@ -61,37 +67,39 @@ impl WriterHandle {
             && answer.await.unwrap_or(false)
     }
 
-    /// See [`WriterCommand::Look`].
-    pub fn look(&self, key: ResourceKey) {
-        let _ = self.tx.send(WriterCommand::Look(key));
+    /// See [`WriterCommand::Reread`].
+    pub fn reread(&self, key: ResourceKey) {
+        let _ = self.tx.send(WriterCommand::Reread(key));
     }
 
-    /// See [`WriterCommand::Closed`]. The writer hears of it behind the answers that came before.
+    /// See [`WriterCommand::Closed`]. The writer handles it after the answers that came before.
     pub async fn closed(&self, keys: Vec<ResourceKey>) -> bool {
         let (judged, done) = oneshot::channel();
         self.tx.send(WriterCommand::Closed(keys, judged)).is_ok() && done.await.unwrap_or(false)
     }
 
-    /// Reads, soon, which own epochs are below their mark, and closes those nobody uses. Not where the store
-    /// is not shared: see [`OwnHandle`].
+    /// Reads, soon, which own epochs are below their mark, and closes the unused ones. A store that
+    /// is not shared is not read: see [`WalkHandle`].
     pub fn poll(&self) {
-        self.own.poll();
+        self.walk.poll();
     }
 
-    /// The same for one resource, of which somebody says that a newer token waits.
+    /// The same for one resource, at which a newer token waits according to a notification.
     pub fn hint(&self, key: ResourceKey) {
-        self.own.hint(key);
+        self.walk.hint(key);
     }
 
-    /// Whether every notification of the other instances arrives. Until this is said, it is not asked for
-    /// what they have missed; from then on it is, often while they may be missed, and else seldom.
+    /// Tells the writer whether every notification of the other instances arrives. The first call
+    /// starts the walks that find missed notifications. They are frequent while some may be missed,
+    /// and rare otherwise.
     pub fn listening(&self, whole: bool) {
-        self.own.listening(whole);
+        self.walk.listening(whole);
     }
 
-    /// Checks, soon, that every epoch open here is still on record, and closes what is on record and used by nobody.
+    /// Checks, soon, that every epoch open here is still in the store, and closes unused epochs in
+    /// the store.
     pub fn reconcile(&self) {
-        self.own.reconcile();
+        self.walk.reconcile();
     }
 
     /// Deletes every drained epoch and ends the writer.

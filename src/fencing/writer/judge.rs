@@ -3,26 +3,26 @@
 //! resources without room.
 
 use super::batch::{Group, MarkRoom, room_for};
-use super::request::{Answer, Want, WriterError};
+use super::request::{Want, WriterError};
 use super::state::Writer;
 use super::waiter::Waiter;
 use crate::fencing::growth::Full;
+use crate::fencing::refused::Refused;
+use crate::metrics::DecidedBy;
 use crate::routing::{self, Decision, Token};
 use crate::store::{Ask, Found, StoreError};
 
-/// What becomes of one that waits.
+/// The meaning of a statement's answer for one of the requests that share it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     /// The mark is its token, by this statement or before it.
     Current,
-    Stale(Token),
-    Implausible(Option<Token>),
-    Full(Full),
-    /// This statement says nothing of its token: it is asked for once more.
+    Refused(Refused),
+    /// This statement does not decide about its token, so it is asked for once more.
     Again,
 }
 
-/// The mark after a statement that found this, as far as it is known to be there.
+/// The mark after a statement with this answer, if it is known to be in the store.
 pub(super) fn mark_after(group: &Group, found: &Found) -> Option<Token> {
     if group.ask.needs.met_by(found.before) {
         found.before.max(Some(group.ask.token))
@@ -40,16 +40,18 @@ pub(super) fn judge(
 ) -> Judgement {
     let believed = waiter.needs().met_by(mark);
     match (routing::judge(mark, waiter.token), room) {
-        (Decision::Stale { mark }, _) => Judgement::Stale(mark),
-        _ if !believed => Judgement::Implausible(mark),
-        (_, MarkRoom::Full(full)) if mark.is_none() => Judgement::Full(full),
+        (Decision::Stale { mark }, _) => Judgement::Refused(Refused::stale(mark, DecidedBy::Store)),
+        _ if !believed => Judgement::Refused(Refused::Implausible { mark }),
+        (_, MarkRoom::Full(full)) if mark.is_none() => {
+            Judgement::Refused(Refused::TooManyNew(full))
+        }
         (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }
 }
 
 impl Writer {
-    /// Answers those who share a statement. `doubt`: why its epoch cannot be used.
+    /// Answers the requests that share a statement. `doubt`: why its epoch cannot be used.
     pub(super) fn answer(
         &mut self,
         ask: &Ask,
@@ -61,36 +63,38 @@ impl Writer {
         let mut again = Vec::new();
         for waiter in waiters {
             let answer = match judge(&waiter, ask.token, mark, room) {
-                Judgement::Stale(mark) => Ok(Answer::Stale { mark }),
-                Judgement::Implausible(mark) => Ok(Answer::Implausible { mark }),
-                Judgement::Full(full) => match self.is_refused(&waiter) {
-                    Some(own) => Ok(Answer::Full(own)),
-                    None if waiter.caller.is_some() && waiter.tries > 0 => Ok(Answer::Full(full)),
+                Judgement::Refused(Refused::TooManyNew(full)) => match self.is_refused(&waiter) {
+                    Some(own) => Err(Refused::TooManyNew(own)),
+                    None if waiter.caller.is_some() && waiter.tries > 0 => {
+                        Err(Refused::TooManyNew(full))
+                    }
                     None => {
                         again.push(waiter);
                         continue;
                     }
                 },
+                Judgement::Refused(refused) => Err(refused),
                 Judgement::Again => {
                     again.push(waiter);
                     continue;
                 }
                 Judgement::Current => match (&waiter.want, doubt) {
                     (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
-                        Ok(Answer::Spent)
+                        Err(Refused::Spent)
                     }
-                    (Want::Open, Some(doubt)) => Err(doubt.clone()),
-                    (Want::Open | Want::Raise | Want::Spend(_), _) => Ok(Answer::Granted {
-                        advanced: std::mem::take(&mut advanced),
-                    }),
+                    (Want::Open, Some(doubt)) => Err(doubt.clone().into()),
+                    (Want::Open | Want::Raise | Want::Spend(_), _) => {
+                        Ok(std::mem::take(&mut advanced))
+                    }
                 },
             };
-            self.answers.push(waiter.reply, answer);
+            self.queue.answers.push(waiter.reply, answer);
         }
-        self.send_back(&ask.resource, again);
+        self.queue.send_back(&ask.resource, again);
     }
 
-    /// Gives back the places of all that turned out not to be new, or not to be known.
+    /// Gives back the permission for a new mark of every resource that turned out not to need one,
+    /// or whose result is unknown.
     pub(super) fn give_places_back(
         &self,
         groups: &[Group],
@@ -104,18 +108,18 @@ impl Writer {
             if let MarkRoom::Taken(origin) = group.room
                 && !made
             {
-                self.growth.give_back(origin);
+                self.context.growth.give_back(origin);
             }
         }
     }
 
-    /// Why there is no room for this one now. Places that were given back since its statement may
-    /// have been all that was missing.
+    /// Why there is no room for a new mark for this request now. Permissions that were given back
+    /// since its statement may have been enough.
     fn is_refused(&self, waiter: &Waiter) -> Option<Full> {
-        match room_for(&self.growth, waiter) {
+        match room_for(&self.context.growth, waiter) {
             Err(full) => Some(full),
             Ok(MarkRoom::Taken(origin)) => {
-                self.growth.give_back(origin);
+                self.context.growth.give_back(origin);
                 None
             }
             Ok(MarkRoom::Free | MarkRoom::Full(_)) => None,

@@ -1,38 +1,40 @@
-//! The writer: one task that brings what many requests want to the store in shared statements.
+//! The group-commit writer: one task that writes many requests to the store in shared statements.
 //!
-//! While one batch commits, the next one gathers; nothing is waited for when the writer is idle (*group
-//! commit*). A batch names each resource once: requests for the same resource fold into the
-//! highest of their tokens. One task owns the order of things: an answer is entered in the
-//! [`EpochTable`](crate::fencing::epochs::EpochTable) before the next statement is sent, so an opening is always either unanswered (and known
-//! here as such), registered, or nobody's.
+//! While one batch commits, the next one gathers. An idle writer sends a batch at once. A batch
+//! names each resource once: requests for the same resource fold into the highest of their tokens.
+//! One task owns the order of events: it enters an answer in the
+//! [`EpochTable`](crate::fencing::epochs::EpochTable) before it sends the next statement. So every
+//! opening is in one of three states: unanswered (and known here as such), registered, or unused.
 //!
-//! What can go wrong stays with those it went wrong for: an error answers exactly the requests whose
-//! statement it was; a batch that runs into a row lock is taken apart and each resource asked in a
-//! statement of its own, beside the writer, so that one locked row stops nobody else.
+//! An error answers only the requests of the statement that failed. A batch that meets a row lock
+//! is split. Each of its resources is retried in a statement of its own, beside the writer, so that
+//! one locked row stops no other resource.
 
 mod answers;
-mod aside;
 mod batch;
-mod bounds;
 mod closes;
 mod command;
+mod context;
 mod enter;
 mod handle;
+mod isolated;
 mod judge;
-mod meters;
 mod own;
+mod queue;
 mod repairs;
 mod request;
-mod said;
+mod rereads;
+mod retry_alone;
 mod state;
 mod task;
 #[cfg(test)]
 mod tests;
+mod throttles;
 mod upkeep;
 mod waiter;
-mod wishes;
+mod walk_requests;
+mod write_back;
 
 pub use self::handle::WriterHandle;
-pub use self::meters::{Meters, Trouble};
-pub use self::request::{Answer, Caller, Want, WriterError};
+pub use self::request::{Caller, Want, WriterError};
 pub use self::state::{Writer, WriterSetup};

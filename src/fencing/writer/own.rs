@@ -1,16 +1,18 @@
-//! This instance's own rows, read back from the store: which of them newer marks supersede, which nobody
-//! here knows of, and which are missing.
+//! This instance's own rows, read back from the store: rows that newer marks supersede, rows that
+//! are unknown here, and rows that are missing.
 //!
-//! Another instance's newer mark is learned of by a notification, and those may be lost. An opening whose
-//! answer was lost is on record only. So the rows are walked through, in pages, by a task and on a connection
-//! of its own: their number is that of the open epochs, and nothing that grows with it may hold up
-//! requests. While every notification arrives, a slow walk suffices: whoever waits for an epoch of this instance
-//! tells it so, again and again, and then that one resource is looked at. While they may be lost, the walk is
-//! quick. A store that is not shared is not walked: only this instance raises its marks, and learns of each
-//! from the answer, or has lost the answer, and then knows which opening to delete.
+//! A notification tells of another instance's newer mark, and notifications may be lost. An opening
+//! whose answer was lost is known only to the store. So a task walks through the rows, in pages, on
+//! a connection of its own: there are as many rows as open epochs, and nothing that grows with them
+//! may delay requests. While every notification arrives, a slow walk suffices: an instance that
+//! waits for an epoch of this one notifies it repeatedly, and then that one resource is read. While
+//! notifications may be lost, the walk is quick. A store that is not shared is not walked: only
+//! this instance raises its marks. It learns of each from the answer, or knows which opening to
+//! delete if the answer was lost.
 //!
-//! What is read here is out of date when it is used. Nothing is concluded here but that a mark is durable; rows
-//! are judged by the writer, between two statements of its own ([`Writer::disown`], [`Writer::miss`]).
+//! A row is out of date by the time it is used. The only conclusion drawn here is that a mark is
+//! durable. The writer judges the rows, between two of its own statements (`Writer::disown`,
+//! `Writer::miss`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,28 +23,28 @@ use tokio::time::Instant;
 
 use super::closes::keys_of;
 use super::command::WriterCommand;
-use super::meters::Meters;
-use super::state::Writer;
-use super::wishes::Desk;
+use super::context::WriterContext;
+use super::walk_requests::WalkMailbox;
 use crate::fencing::epochs::EpochTable;
 use crate::fencing::lease::Lease;
+use crate::metrics::StoreMetrics;
 use crate::routing::{ResourceKey, stale_by};
 use crate::store::{Cursor, EpochRow, Era, MarkStore, OwnRow, StoreError};
 
 /// How many rows one page holds.
 const PAGE: u32 = 1024;
 /// The most resources that one statement asks about.
-const MOST_HINTS: usize = 1024;
-/// From one walk's begin to the next one's, while notifications may be lost.
+const MAX_HINTS: usize = 1024;
+/// From the beginning of a walk to the beginning of the next one, while notifications may be lost.
 const QUICK: Duration = Duration::from_secs(1);
 /// The same while they all arrive.
 const SLOW: Duration = Duration::from_secs(30);
-/// The least time between two walks, however often one is asked for.
+/// The shortest time between two walks, however often one is requested.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// The pause after a page is so many times what the page took: in a slow walk, and in any other.
+/// The pause after a page, as a multiple of what the page took: in a slow walk, and in any other.
 const PAUSES: (u32, u32) = (9, 1);
-/// After hints of which none proved true. Any login of the database can notify: a flood of forged ones costs a
-/// bounded number of reads.
+/// The pause after hints of which none proved true. Any login of the database can send
+/// notifications, so a flood of forged ones must cost a bounded number of reads.
 const AFTER_FALSE: Duration = Duration::from_millis(50);
 /// After a failed statement.
 const RETRY: Duration = Duration::from_millis(250);
@@ -52,9 +54,9 @@ pub(super) struct OwnRows {
     store: Arc<dyn MarkStore>,
     epoch_table: Arc<EpochTable>,
     lease: Arc<Lease>,
-    meters: Meters,
+    metrics: Arc<StoreMetrics>,
     tx: mpsc::WeakUnboundedSender<WriterCommand>,
-    desk: Arc<Desk>,
+    mailbox: Arc<WalkMailbox>,
     /// Hints are not looked into before this moment.
     hints_from: Instant,
     /// When the last walk began.
@@ -76,21 +78,21 @@ struct Check {
 /// A walk that is under way.
 struct Walk {
     after: Option<Cursor>,
-    /// Nothing of it is urgent.
+    /// The walk is slow, because nothing in it is urgent.
     slow: bool,
     /// When its next page is read.
     next: Instant,
 }
 
 impl OwnRows {
-    pub(super) fn new(writer: &Writer) -> Self {
+    pub(super) fn new(context: &WriterContext, mailbox: Arc<WalkMailbox>) -> Self {
         Self {
-            store: Arc::clone(&writer.store),
-            epoch_table: Arc::clone(&writer.epoch_table),
-            lease: Arc::clone(&writer.lease),
-            meters: writer.meters.clone(),
-            tx: writer.tx.clone(),
-            desk: Arc::clone(&writer.own.0),
+            store: Arc::clone(&context.store),
+            epoch_table: Arc::clone(&context.epoch_table),
+            lease: Arc::clone(&context.lease),
+            metrics: Arc::clone(&context.metrics),
+            tx: context.tx.clone(),
+            mailbox,
             hints_from: Instant::now(),
             began: Instant::now(),
             walk: None,
@@ -123,7 +125,7 @@ impl OwnRows {
             match done {
                 Ok(()) => {}
                 Err(Left::Store(error)) => {
-                    self.meters.failed(&error);
+                    self.metrics.failed(&error);
                     tracing::debug!(%error, "own rows could not be read yet");
                     tokio::time::sleep(RETRY).await;
                 }
@@ -135,13 +137,13 @@ impl OwnRows {
     /// Waits for the next wish, or until `at`.
     async fn wait(&self, at: Option<Instant>) {
         let (hints, check) = {
-            let wishes = self.desk.lock();
-            let hints = (!wishes.hints.is_empty()).then_some(self.hints_from);
-            (hints, wishes.check.then_some(self.checks_from))
+            let requests = self.mailbox.lock();
+            let hints = (!requests.hints.is_empty()).then_some(self.hints_from);
+            (hints, requests.check.then_some(self.checks_from))
         };
         let at = at.into_iter().chain(hints).chain(check).min();
         tokio::select! {
-            () = self.desk.bell.notified() => {}
+            () = self.mailbox.bell.notified() => {}
             () = tokio::time::sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
         }
     }
@@ -150,43 +152,45 @@ impl OwnRows {
         if self.hints_from > Instant::now() {
             return Vec::new();
         }
-        let mut wishes = self.desk.lock();
-        let next: Vec<ResourceKey> = wishes.hints.iter().take(MOST_HINTS).cloned().collect();
+        let mut requests = self.mailbox.lock();
+        let next: Vec<ResourceKey> = requests.hints.iter().take(MAX_HINTS).cloned().collect();
         for key in &next {
-            wishes.hints.remove(key);
+            requests.hints.remove(key);
         }
         next
     }
 
     fn next_shard(&mut self) -> Option<usize> {
         if let Some(check) = &self.check {
-            // What is wished for meanwhile takes another one: this one has been at the first of them already.
+            // A check that is asked for meanwhile is another one: this one has passed the first
+            // shards already.
             return Some(check.shard);
         }
-        let mut wishes = self.desk.lock();
+        let mut requests = self.mailbox.lock();
         let began = Instant::now();
-        if !wishes.check || self.checks_from > began {
+        if !requests.check || self.checks_from > began {
             return None;
         }
-        wishes.check = false;
+        requests.check = false;
         self.check = Some(Check { shard: 0, began });
         Some(0)
     }
 
     fn next_page(&mut self) -> NextPage {
-        let mut wishes = self.desk.lock();
+        let mut requests = self.mailbox.lock();
         if let Some(walk) = &mut self.walk {
-            // Whatever made it urgent began before, and may need rows that lie behind the walk: another one follows.
-            walk.slow &= !wishes.walk && wishes.whole != Some(false);
+            // The reason for the haste may be a row that the walk has passed already: another walk
+            // follows.
+            walk.slow &= !requests.walk && requests.whole != Some(false);
             if !walk.slow {
                 walk.next = walk.next.min(Instant::now() + RETRY);
             }
             return NextPage::of(walk.next);
         }
-        let due = if wishes.walk {
+        let due = if requests.walk {
             self.began + BETWEEN
         } else {
-            match wishes.whole {
+            match requests.whole {
                 Some(true) => self.began + SLOW,
                 Some(false) => self.began + QUICK,
                 None => return NextPage::Never,
@@ -196,29 +200,29 @@ impl OwnRows {
             return NextPage::At(at);
         }
         self.began = Instant::now();
-        let asked = std::mem::take(&mut wishes.walk);
+        let asked = std::mem::take(&mut requests.walk);
         self.walk = Some(Walk {
             after: None,
-            slow: !asked && wishes.whole == Some(true),
+            slow: !asked && requests.whole == Some(true),
             next: self.began,
         });
         NextPage::Now
     }
 
-    /// Somebody says that newer tokens wait for these resources.
+    /// Notifications say that newer tokens wait for these resources.
     async fn hinted(&mut self, keys: Vec<ResourceKey>) -> Result<(), Left> {
         let (by, era) = (self.lease.identity(), self.epoch_table.era());
         match self.store.own_of(&by.instance, &keys).await {
             Ok(rows) => {
-                self.meters.answered();
+                self.metrics.answered();
                 if !self.taken(rows, era).await? {
                     self.hints_from = Instant::now() + AFTER_FALSE;
                 }
                 Ok(())
             }
             Err(error) => {
-                // Not again: what still waits is told again.
-                self.desk.lock().walk = true;
+                // Not tried again: a request that still waits notifies again.
+                self.mailbox.lock().walk = true;
                 Err(Left::Store(error))
             }
         }
@@ -233,7 +237,7 @@ impl OwnRows {
         let began = Instant::now();
         let page = self.store.own(&by.instance, walk.after.as_ref(), PAGE);
         let rows = page.await.map_err(Left::Store)?;
-        self.meters.answered();
+        self.metrics.answered();
         let pause = if walk.slow { PAUSES.0 } else { PAUSES.1 };
         walk.next = Instant::now() + began.elapsed() * pause;
         let last = rows
@@ -247,7 +251,8 @@ impl OwnRows {
         self.taken(rows, era).await
     }
 
-    /// These rows are on record, or were a moment ago. Returns whether any of them is to go.
+    /// Handles rows that are in the store, or were a moment ago. Returns whether any of them must
+    /// be deleted.
     async fn taken(&self, rows: Vec<OwnRow>, era: Era) -> Result<bool, Left> {
         let (mut unclaimed, mut any) = (Vec::new(), false);
         for (row, mark) in rows {
@@ -266,14 +271,16 @@ impl OwnRows {
         Ok(true)
     }
 
-    /// What is open here and not there was lost with the marks (a failover to a replica that was behind, an old
-    /// backup): it is what holds the others back. (What is there and not here, the walk finds. It has come
-    /// back, its deletion lost in the same way, or has come late; nobody else would ever delete it.)
+    /// Checks that the epochs of one shard are in the store. An epoch that is missing was lost with
+    /// the marks (a failover to a replica that was behind, an old backup), and then it no longer
+    /// holds other instances back. (The walk finds the opposite, rows in the store that are not
+    /// open here. The deletion of such a row was lost in the same way, or the row came late. Only
+    /// this instance deletes it.)
     async fn check(&mut self, shard: usize) -> Result<(), Left> {
         let by = self.lease.identity();
-        // Before the read: what is registered by now has been committed before.
-        let open = self.epoch_table.open_rows(shard, by.generation);
-        for rows in open.chunks(MOST_HINTS) {
+        // Before the read: an epoch that is registered by now has been committed before.
+        let open = self.epoch_table.open_rows(shard, by.incarnation);
+        for rows in open.chunks(MAX_HINTS) {
             let keys: Vec<ResourceKey> = keys_of(rows);
             let found = self.store.own_of(&by.instance, &keys).await;
             let found: HashSet<EpochRow> = found
@@ -281,12 +288,12 @@ impl OwnRows {
                 .into_iter()
                 .map(|(row, _)| row)
                 .collect();
-            self.meters.answered();
+            self.metrics.answered();
             let missing = rows.iter().filter(|row| !found.contains(row));
             let missing: Vec<EpochRow> = missing.cloned().collect();
             if !missing.is_empty() {
-                let generation = by.generation;
-                self.judge(|judged| WriterCommand::Missing(missing, generation, judged))
+                let incarnation = by.incarnation;
+                self.judge(|judged| WriterCommand::Missing(missing, incarnation, judged))
                     .await?;
             }
         }
@@ -300,7 +307,8 @@ impl OwnRows {
         Ok(())
     }
 
-    /// Has rows judged by the writer, and waits for that: no more is read than it keeps up with.
+    /// Has the writer judge rows, and waits for it, so that no more is read than the writer can
+    /// handle.
     async fn judge(
         &self,
         command: impl FnOnce(oneshot::Sender<()>) -> WriterCommand,
@@ -313,14 +321,14 @@ impl OwnRows {
     }
 }
 
-/// Why something was left half done.
+/// Why a step was not completed.
 enum Left {
     Store(StoreError),
     /// The writer has ended.
     Writer,
 }
 
-/// When something is to be done.
+/// When the next page is read.
 enum NextPage {
     Now,
     At(Instant),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fencing::growth::{Full, Origin};
-use crate::routing::{Needs, Token};
+use crate::fencing::growth::Origin;
+use crate::routing::Needs;
 use crate::store::StoreError;
 
 /// The change that a request wants in the store.
@@ -17,32 +17,17 @@ pub enum Want {
     Spend(String),
 }
 
-/// The durable result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The mark is at the token (and the epoch open, if that was wanted). `advanced`: this request raised it.
-    Granted { advanced: bool },
-    /// The mark is above the token.
-    Stale { mark: Token },
-    /// The token was spent by somebody else.
-    Spent,
-    /// The token is not believed at this mark; `None`: there is none.
-    Implausible { mark: Option<Token> },
-    /// The resource has no mark, and there is no room for new ones now.
-    Full(Full),
-}
-
-/// Somebody who cannot do what an operator can: the bounds that hold for what it asks.
+/// The bounds that hold for a request. Operators have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// What the mark has to be for its token to be believed.
+    /// The mark that is needed for its token to be believed.
     pub needs: Needs,
-    /// Where it comes from; `None`: nobody can tell.
+    /// Where it comes from; `None`: unknown.
     pub origin: Option<Origin>,
 }
 
-/// Why the writer cannot say. The statement may still commit: conclude nothing.
-#[derive(Clone, Debug, thiserror::Error)]
+/// Why the writer has no answer. The statement may still commit: conclude nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct WriterError {
     pub kind: &'static str,

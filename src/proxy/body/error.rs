@@ -17,8 +17,8 @@ pub(crate) enum UploadError {
     Paused(Duration),
     #[error("on average less than {0} bytes of the body arrived in a second")]
     TooLow(u64),
-    /// All places are taken, and this request's waits for its client.
-    #[error("places were needed, and the client was behind with its body")]
+    /// In-flight permits were needed, and this request waits for its client.
+    #[error("in-flight permits were needed, and the client was behind with its body")]
     Crowded,
     #[error("there is no room for the body")]
     NoRoom,

@@ -1,16 +1,18 @@
 //! The limits of one request's body.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 
+use super::deadlines::UploadDeadlines;
 use super::error::UploadError;
+use super::memory::BodyMemory;
+use super::received::Received;
 use crate::config::BodySettings;
 use crate::metrics::Limit;
-use crate::proxy::memory::Memory;
-use crate::proxy::rate::LeastRate;
-use crate::proxy::received::Received;
+use crate::proxy::limits::body_rate::LeastRate;
 use crate::wire;
 use crate::wire::head::{HeadError, HeadLimits};
 
@@ -18,7 +20,7 @@ use crate::wire::head::{HeadError, HeadLimits};
 #[derive(Clone)]
 pub(crate) struct BodyRules {
     pub settings: BodySettings,
-    pub memory: Arc<Memory>,
+    pub memory: Arc<BodyMemory>,
     /// Of a trailer section.
     pub trailers: HeadLimits,
     /// `limits.body_rate`, where it holds.
@@ -41,6 +43,11 @@ impl BodyRules {
             UploadError::NoRoom | UploadError::Broken(_) | UploadError::Cut => return,
         };
         self.memory.metrics.limit(limit);
+    }
+
+    /// The deadlines of an upload that begins now. `whole`: for all of it.
+    pub(super) fn deadlines(&self, whole: Option<Duration>) -> UploadDeadlines {
+        UploadDeadlines::new(whole, self.settings.progress_timeout, self.least.as_ref())
     }
 
     /// Refuses trailers that are over a limit.

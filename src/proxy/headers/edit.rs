@@ -3,14 +3,15 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::names::same_name;
-use crate::proxy::spare;
+use crate::proxy::buffer_pool;
 
-/// Takes fields off and leaves the others in their order: `HeaderMap::remove` puts the last one in the gap.
+/// Removes fields and keeps the others in their order: `HeaderMap::remove` moves the last one into
+/// the gap.
 pub(super) fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
     if !headers.keys().any(&unwanted) {
         return;
     }
-    let mut kept = spare::map();
+    let mut kept = buffer_pool::map();
     kept.reserve(headers.capacity());
     let mut current = None;
     for (name, value) in headers.drain() {
@@ -20,10 +21,11 @@ pub(super) fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderNam
             kept.append(name, value);
         }
     }
-    spare::keep_map(std::mem::replace(headers, kept));
+    buffer_pool::keep_map(std::mem::replace(headers, kept));
 }
 
-/// Sets a field to one value, and takes off what other servers may know by its name.
+/// Sets a field to one value, and removes the fields whose names other servers may treat as the
+/// same.
 pub(super) fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     remove_where(headers, |known| same_name(known, name.as_str()));
     headers.insert(name, value);
@@ -44,6 +46,6 @@ pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, member: HeaderVa
         }
     }
     line.extend_from_slice(member.as_bytes());
-    // Joined of valid values, so it is valid; if not, ours alone is.
+    // It is joined from valid values, so it is valid. Otherwise only ours is set.
     headers.insert(name, HeaderValue::try_from(line).unwrap_or(member));
 }

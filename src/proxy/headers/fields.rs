@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::connection::connection_options;
 use super::names::same_name;
+use http::header::CONNECTION;
 
 /// Why a field whose one value matters has none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,9 +29,21 @@ pub enum FieldError {
     #[error("{name} is not {wanted}")]
     Malformed {
         name: HeaderName,
-        /// What it must be.
+        /// The kind that it must be.
         wanted: &'static str,
     },
+}
+
+/// The members of a list field, over all its lines.
+pub fn members<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let lines = headers.get_all(name).iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|member| !member.is_empty())
 }
 
 /// The only value of a field; `None` if it is absent.
@@ -62,9 +74,8 @@ pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a 
     let Some(value) = single(headers, name)? else {
         return Ok(None);
     };
-    if connection_options(headers)
-        .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
-    {
+    let mut options = members(headers, &CONNECTION);
+    if options.any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes())) {
         return Err(FieldError::Dropped(name.clone()));
     }
     let text = std::str::from_utf8(value.as_bytes());
@@ -72,7 +83,7 @@ pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a 
         .map_err(|_| FieldError::NotText(name.clone()))
 }
 
-/// Whether there is no second line of a field, in any spelling of its name.
+/// Refuses a second line of a field, in any spelling of its name.
 pub fn at_most_one(headers: &HeaderMap, name: &str) -> Result<(), FieldError> {
     let mut lines = headers.iter().filter(|(known, _)| same_name(known, name));
     match (lines.next(), lines.next()) {

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::fields::{FieldError, single};
 
-/// How often the request may still be forwarded; `None`: as often as it takes.
+/// The number of times that the request may still be forwarded; `None`: no limit.
 pub fn left(headers: &HeaderMap) -> Result<Option<u32>, FieldError> {
     let Some(line) = single(headers, &MAX_FORWARDS)? else {
         return Ok(None);

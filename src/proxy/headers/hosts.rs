@@ -1,5 +1,5 @@
 //! The hosts that proxies before this one name: `X-Forwarded-Host`, and `host=` in `Forwarded` (RFC
-//! 7239, 5.3). An upstream that goes by them must not see another host than the key was made of.
+//! 7239, 5.3). An upstream that uses them must not see another host than the one in the key.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -8,8 +8,8 @@ use super::names::FORWARDED_HOST;
 use super::pairs::pair;
 use crate::routing::host_name;
 
-/// Whether every host that the header names besides its own is `host`, as keys have it: without case,
-/// port and final dot.
+/// Checks that every host in these fields is `host`, compared as in keys: without case, port and
+/// final dot.
 pub fn are_all(headers: &HeaderMap, host: &str) -> Result<(), FieldError> {
     let own = host_name(host).ok();
     let differs = |name: &HeaderName| FieldError::Malformed {
@@ -108,7 +108,7 @@ mod tests {
             ("forwarded", &["host=app.test;host=other.test"]),
             ("forwarded", &[r#"for="a;b";host="other.test""#]),
             ("forwarded", &[r#"host="""#]),
-            // What one reader may take for a host, another not.
+            // Text that only some readers take for a host.
             ("forwarded", &[r#"for="a;host=app.test"#]),
             ("forwarded", &["host = app.test"]),
             ("forwarded", &["host"]),

@@ -1,12 +1,13 @@
-//! Fields that say who a client is by its certificate. The server that ends TLS for a service sets them, and
-//! the service believes them. Where clients show their certificates to this proxy, nobody before it has
-//! verified any: so these fields are taken off requests, and `X-Forwarded-Client-Cert` says what was
-//! verified here. Without client certificates they are left as they are: an edge before the proxy may
-//! have set them.
+//! Fields that name a client by its certificate. The server that terminates TLS sets them, and the
+//! upstream believes them. If clients show their certificates to this proxy, no server before it
+//! has verified any. So the proxy removes these fields from requests, and
+//! `X-Forwarded-Client-Cert` says what it has verified itself. Without client certificates, the
+//! fields stay as they are: an edge before the proxy may have set them.
 //!
-//! The value is one element of Envoy's format: `Hash=…;URI=…;DNS=…`, with a `URI` and a `DNS` for each
-//! name. The hash is the SHA-256 of the certificate in DER, in lower-case hexadecimal digits. The names
-//! are those that `require_client` goes by. The subject is left out: its text can be read in two ways.
+//! The value is one element of Envoy's format: `Hash=…;URI=…;DNS=…`, with a `URI` and a `DNS` for
+//! each name. The hash is the SHA-256 of the certificate in DER, in lower-case hexadecimal digits.
+//! The names are those that `require_client` goes by. The subject is left out: its text can be read
+//! in two ways.
 //! (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers>)
 
 use std::fmt::Write as _;
@@ -20,12 +21,12 @@ use crate::routing::names_a_peer;
 
 pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
-/// Takes off the fields that say who the client is by its certificate.
+/// Removes the fields that name the client by its certificate.
 pub fn strip(headers: &mut HeaderMap) {
     remove_where(headers, is_identity);
 }
 
-/// Whether a service may take this field for the word of the server that has ended TLS.
+/// Whether an upstream may believe that the server that terminated TLS has set this field.
 pub(super) fn is_identity(name: &HeaderName) -> bool {
     names_a_peer(name.as_str())
 }

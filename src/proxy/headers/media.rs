@@ -1,9 +1,9 @@
-//! Recognises content that is JSON to every reader: declared once, in UTF-8, not encoded. A reader
-//! that takes `text/plain` for a form, or inflates deflated content, finds other members than those
-//! that the key was made of.
+//! The media types that decide something: gRPC calls, and content that is JSON to every reader,
+//! that is declared once, in UTF-8, not encoded. A reader that takes `text/plain` for a form, or
+//! inflates deflated content, finds other members than those that the key was made of.
 
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 
 use super::fields::{FieldError, single};
 use super::pairs::pair;
@@ -12,7 +12,7 @@ use crate::wire::head::is_token;
 const WANTED: &str = "application/json or a type that ends in +json, in UTF-8; the resource key of \
                       this route is taken from the body";
 
-/// Whether the header announces plain JSON.
+/// Refuses a header that does not announce plain JSON.
 pub fn json(headers: &HeaderMap) -> Result<(), FieldError> {
     if single(headers, &CONTENT_ENCODING)?.is_some() {
         return Err(FieldError::Malformed {
@@ -33,6 +33,15 @@ pub fn json(headers: &HeaderMap) -> Result<(), FieldError> {
     })
 }
 
+/// Says if a message is one of a gRPC call. gRPC-Web does not count: its trailers are in the body.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    let content = headers.get(CONTENT_TYPE);
+    let content = content.map_or(&b""[..], HeaderValue::as_bytes);
+    let (start, rest) = content.split_at(TYPE.len().min(content.len()));
+    start.eq_ignore_ascii_case(TYPE) && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
+}
+
 fn is_json(line: &str) -> bool {
     let (kind, parameters) = line.split_at(line.find(';').unwrap_or(line.len()));
     let Some((kind, subtype)) = kind.trim_matches(BLANK).split_once('/') else {
@@ -48,7 +57,7 @@ fn is_json(line: &str) -> bool {
     (plain || suffixed) && is_utf_8(parameters)
 }
 
-/// Whether parameters name no other charset than UTF-8 (RFC 8259, 8.1), and can be read at all.
+/// Says if parameters name no other charset than UTF-8 (RFC 8259, 8.1), and can be read at all.
 fn is_utf_8(parameters: &str) -> bool {
     let mut charsets = 0;
     let mut rest = parameters;
@@ -76,7 +85,7 @@ const BLANK: [char; 2] = [' ', '\t'];
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderName;
 
     use super::*;
 

@@ -18,9 +18,10 @@ pub(super) const METHOD_OVERRIDES: [&str; 4] = [
     "x-method",
 ];
 
-/// Fields by which frameworks route in place of the request's own target (Symfony, Zend, IIS). Others
-/// that carry a path (`X-Original-URI`, `X-Forwarded-Uri`, `X-Forwarded-Prefix`,
-/// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed by.
+/// Fields by which frameworks route in place of the request's own target (Symfony, Zend, IIS).
+/// Others that carry a path (`X-Original-URI`, `X-Forwarded-Uri`, `X-Forwarded-Prefix`,
+/// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed
+/// by.
 pub(super) const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
 /// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
@@ -37,8 +38,8 @@ pub(super) static HOP_BY_HOP: [HeaderName; 10] = [
     HeaderName::from_static("http2-settings"),
 ];
 
-/// Whether a server that turns headers into variables, as CGI has it (RFC 3875, 4.1.18), knows both
-/// by one name: letters without case, and every sign taken for `-`.
+/// Whether a server that turns headers into variables, as in CGI (RFC 3875, 4.1.18), treats both
+/// names as one: letters without case, and every sign read as `-`.
 #[must_use]
 pub fn same_name(name: &HeaderName, dashed: &str) -> bool {
     let name = name.as_str().as_bytes();
@@ -58,7 +59,7 @@ pub(super) fn plain(byte: u8) -> u8 {
     }
 }
 
-/// Whether a method that looks safe may be another one to the upstream.
+/// Whether a method that looks safe may be another one for the upstream.
 #[must_use]
 pub fn method_override(headers: &HeaderMap) -> bool {
     headers
@@ -76,7 +77,7 @@ pub(super) fn is_path_override(name: &HeaderName) -> bool {
     PATH_OVERRIDES.iter().any(|known| same_name(name, known))
 }
 
-/// Fields that a sender has no business to list in `Connection`: an upstream frames, routes,
+/// Fields that a sender must not list in `Connection`, because an upstream frames, routes,
 /// authenticates or decides by them.
 pub(super) fn end_to_end(name: &str) -> bool {
     const PREFIXES: [&str; 7] = [

@@ -1,5 +1,5 @@
-//! `name=value` with the value a token or a quoted string (RFC 9110, 5.6.6): the parameters of a media
-//! type, and what `Forwarded` is made of.
+//! `name=value` with the value a token or a quoted string (RFC 9110, 5.6.6): the parameters of a
+//! media type, and what `Forwarded` is made of.
 
 use crate::wire::head::is_token;
 

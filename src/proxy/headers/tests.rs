@@ -28,12 +28,12 @@ fn lines(headers: &HeaderMap) -> Vec<String> {
 
 fn add<'a>() -> ForUpstream<'a> {
     static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(10));
-    static PEER: LazyLock<HeaderValue> = LazyLock::new(|| HeaderValue::from_static("192.0.2.7"));
+    static CLIENT: LazyLock<HeaderValue> = LazyLock::new(|| HeaderValue::from_static("192.0.2.7"));
     static RULES: LazyLock<TrailerRules> = LazyLock::new(TrailerRules::default);
     ForUpstream {
         fenced: None,
         idempotency: None,
-        peer: Some(&PEER),
+        client: Some(&CLIENT),
         identity: None,
         scheme: "http",
         host: Some(HeaderValue::from_static("app.example:7080")),
@@ -350,12 +350,12 @@ fn a_bare_request() {
         (Some(mapped.into()), Some("192.0.2.8")),
         (Some(Ipv6Addr::LOCALHOST.into()), Some("::1")),
     ] {
-        let peer = ip.and_then(forwarded_for);
+        let client = ip.and_then(forwarded_for);
         let mut headers = HeaderMap::new();
         request_for_upstream(
             &mut headers,
             ForUpstream {
-                peer: peer.as_ref(),
+                client: client.as_ref(),
                 host: None,
                 ..add()
             },

@@ -1,5 +1,5 @@
-//! W3C Trace Context (Recommendation of 2021, level 1). A context goes on as it came, and without one
-//! nothing is invented: the proxy takes no part in a trace.
+//! W3C Trace Context (Recommendation of 2021, level 1). A context goes on as it came, and without
+//! one nothing is invented: the proxy takes no part in a trace.
 
 use http::{HeaderMap, HeaderName};
 

@@ -1,28 +1,30 @@
-//! Trailers: what may stand there, and what `Trailer` may announce.
+//! Trailers: which fields may be there, and which `Trailer` may announce.
 //!
-//! A server may merge trailers into the header it has acted on already, or acts on later. So what may only
-//! stand in a header is taken out (RFC 9110, 6.5.1), and what this one message's `Connection` names or its
-//! key is made of as well; and `Trailer` never promises a field that is taken out.
+//! A server may merge trailers into the header, before or after it has acted on it. So fields that
+//! are allowed only in a header are removed (RFC 9110, 6.5.1), and so are those that the message's
+//! `Connection` names or its key uses. `Trailer` never announces a field that is removed.
 
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::connection::connection_named;
 use super::edit::remove_where;
+use super::fields::members;
 use super::identity;
 use super::names::{
     HOP_BY_HOP, METHOD_OVERRIDES, end_to_end, is_fencing, is_path_override, plain, same_name,
 };
 
-/// What may not stand in one message's trailers.
+/// The fields that are not allowed in one message's trailers.
 #[derive(Clone, Debug, Default)]
 pub struct TrailerRules {
-    /// Besides what never may.
+    /// The fields besides those that are never allowed.
     barred: Vec<HeaderName>,
 }
 
 impl TrailerRules {
-    /// Of a message with this header, as it came: `Connection` names trailers too (RFC 9110, 7.6.1).
+    /// Of a message with this header, as it came: `Connection` names trailers too (RFC 9110,
+    /// 7.6.1).
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Self {
         Self {
@@ -30,7 +32,7 @@ impl TrailerRules {
         }
     }
 
-    /// Takes out this one as well.
+    /// Forbids this field too.
     pub fn bar(&mut self, name: HeaderName) {
         self.barred.push(name);
     }
@@ -43,21 +45,14 @@ impl TrailerRules {
                 .any(|barred| same_name(name, barred.as_str()))
     }
 
-    /// Takes out of a message's trailers what may not stand there.
+    /// Removes the forbidden fields from a message's trailers.
     pub fn strip(&self, trailers: &mut HeaderMap) {
         remove_where(trailers, |name| self.forbids(name));
     }
 
-    /// Takes out of `Trailer` what [`Self::strip`] will take out of the trailers.
+    /// Removes from `Trailer` the fields that [`Self::strip`] will remove from the trailers.
     pub fn announce(&self, headers: &mut HeaderMap) {
-        let members = || {
-            headers
-                .get_all(TRAILER)
-                .iter()
-                .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-                .map(<[u8]>::trim_ascii)
-                .filter(|member| !member.is_empty())
-        };
+        let members = || members(headers, &TRAILER);
         let stays =
             |member: &&[u8]| HeaderName::from_bytes(member).is_ok_and(|name| !self.forbids(&name));
         if members().all(|member| stays(&member)) {
@@ -72,10 +67,10 @@ impl TrailerRules {
     }
 }
 
-/// What may only stand in a header (RFC 9110, 6.5.1): framing, routing, authentication, modifiers of the
-/// request, controls of the response, and the format of the content; and whatever this proxy decides by
-/// or adds. Digests are what trailers are for (RFC 9530), and stay, as do `ETag` (RFC 9110, 8.8.3) and
-/// gRPC's status.
+/// Fields that may only stand in a header (RFC 9110, 6.5.1): framing, routing, authentication,
+/// modifiers of the request, controls of the response, and the format of the content; and whatever
+/// this proxy decides by or adds. Digests are what trailers are for (RFC 9530), and stay, as do
+/// `ETag` (RFC 9110, 8.8.3) and gRPC's status.
 fn forbidden(name: &HeaderName) -> bool {
     if ["content-digest", "etag"].contains(&name.as_str()) {
         return false;
@@ -127,7 +122,7 @@ mod tests {
             ]),
             ["a, b"]
         );
-        // What is in order stays as it was written.
+        // A correct list stays as it was written.
         assert_eq!(
             announced(&[("trailer", "X-A,,x-b"), ("trailer", " ETag")]),
             ["X-A,,x-b", " ETag"]

@@ -1,17 +1,17 @@
-//! `Via`: what this process calls itself there, and the loops which that gives away (RFC 9110, 7.6.3).
+//! `Via`: the name of this process there, and the loops that it reveals (RFC 9110, 7.6.3).
 //!
-//! The name is a pseudonym of this one process, `fencepost-` and eight hexadecimal digits, so that two
-//! fenceposts may stand in a row, and a request that comes back to the first is known all the same. In
-//! a loop every round would wait at the barrier for the round before, or pass with an equal token for
-//! ever: so what carries our name is refused before anything else is looked at.
+//! The name is a pseudonym of this one process: `fencepost-` and eight hexadecimal digits. So one
+//! fencepost may be behind another, and each recognizes a request that comes back. In a loop, every
+//! round would wait at the barrier for the previous round, or pass with an equal token for ever. So
+//! a request with our name is refused before anything else is checked.
 
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
 use super::edit::append;
 
-/// How many intermediaries a request may have passed. A loop through several proxies that each have a
-/// new name on every round (restarts, replicas behind one balancer) ends here.
+/// The number of intermediaries that a request may have passed. A loop through several proxies that
+/// each have a new name on every round (restarts, replicas behind one balancer) ends here.
 const MOST_MEMBERS: usize = 32;
 
 /// This process's name, and the members that carry it. They live as long as the process.
@@ -23,7 +23,7 @@ pub struct Via {
     http_2: &'static str,
 }
 
-/// Why a request is taken for one that goes round.
+/// Why a request is considered to be in a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loop {
     #[error("Via names this proxy: the request has passed it before")]
@@ -46,12 +46,12 @@ impl Via {
         }
     }
 
-    /// Looks for this process in what a request has passed. The name is looked for anywhere, in either
-    /// case: whatever an intermediary does to the members, nobody else has it.
+    /// Searches for this process among those that a request has passed. The name may be anywhere,
+    /// in either case: no other process has it, even if an intermediary changes the members.
     ///
     /// # Errors
     ///
-    /// [`Loop`] where the request goes round.
+    /// [`Loop`] if the request is in a loop.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Loop> {
         let mut members = 0;
         for line in headers.get_all(VIA) {
@@ -71,7 +71,8 @@ impl Via {
         Ok(())
     }
 
-    /// Adds this process to what a message has passed. `version`: of the message as it came here.
+    /// Adds this process to those that a message has passed. `version`: of the message as it was
+    /// received.
     pub(super) fn append(&self, headers: &mut HeaderMap, version: Version) {
         let member = match version {
             Version::HTTP_10 => self.http_10,
@@ -138,7 +139,7 @@ mod tests {
         let line = vec!["1.1 a (b, c)"; 16].join(", ");
         assert_eq!(checked(&[&line, ", ,", &line]), Ok(()));
         assert_eq!(checked(&[&line, &line, "1.1 d"]), Err(Loop::TooLong));
-        // A parenthesis that never closes is no hiding place for our name.
+        // An unclosed parenthesis does not hide our name.
         assert_eq!(
             checked(&["1.1 a (", "1.1 fencepost-1a2b3c4d"]),
             Err(Loop::Own)

@@ -4,20 +4,21 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
-use super::socket::{LeaseGuard, ResetSwitch, UpstreamSocket, UpstreamSocketIo};
+use super::socket::{LeaseGuard, UpstreamSocket};
 use crate::proxy::body::BoxError;
-use crate::proxy::tunnel;
+use crate::socket;
 
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
@@ -88,11 +89,11 @@ impl Tls {
             }
             stream => stream?,
         };
-        // One that knows no ALPN has let the handshake pass.
+        // An upstream without ALPN lets the handshake pass.
         if self.h2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NO_H2.into());
         }
-        Ok(UpstreamIo::Tls(Box::new(stream)))
+        Ok(Either::Right(Box::new(stream)))
     }
 }
 
@@ -115,7 +116,7 @@ impl Connecting {
         let connect = async {
             let socket = self.socket().await?;
             match &self.tls {
-                None => Ok(UpstreamIo::Plain(socket)),
+                None => Ok(Either::Left(socket)),
                 Some(tls) => tls.handshake(socket).await,
             }
         };
@@ -133,17 +134,17 @@ impl Connecting {
         let (host, port) = match &self.address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                return Ok(UpstreamSocket::new(UpstreamSocketIo::Unix(stream), guard));
+                return Ok(UpstreamSocket::new(Either::Right(stream), guard));
             }
             Address::Tcp(host, port) => (&**host, *port),
         };
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
-        tunnel::keep_alive(&stream);
+        socket::keep_alive(&stream);
         if let Some(guard) = &guard {
             guard.prepare(&stream)?;
         }
-        Ok(UpstreamSocket::new(UpstreamSocketIo::Tcp(stream), guard))
+        Ok(UpstreamSocket::new(Either::Left(stream), guard))
     }
 }
 
@@ -157,99 +158,21 @@ fn agrees_on_nothing(error: &io::Error) -> bool {
     matches!(tls, Some(rustls::Error::AlertReceived(alert)) if *alert == nothing)
 }
 
-/// A connection to the upstream, with TLS or without.
-pub(crate) enum UpstreamIo {
-    Plain(UpstreamSocket),
-    Tls(Box<TlsStream<UpstreamSocket>>),
-}
+/// A connection to the upstream, without TLS or with it.
+pub(crate) type UpstreamIo = Either<UpstreamSocket, Box<TlsStream<UpstreamSocket>>>;
 
-impl UpstreamIo {
-    fn socket(&self) -> &UpstreamSocket {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(stream) => stream.get_ref().0,
-        }
-    }
-
-    pub(super) fn switch(&self) -> &ResetSwitch {
-        self.socket().switch()
-    }
-
-    /// Has the current runtime wait for the socket from now on.
-    pub(super) fn move_here(&self) -> io::Result<()> {
-        self.socket().move_here()
-    }
-
-    /// How many bytes the kernel has taken, those of TLS included.
-    pub(super) fn written(&self) -> u64 {
-        self.socket().written()
-    }
-
-    /// Whether what it has taken may still have to be flushed.
-    pub(super) const fn buffers(&self) -> bool {
-        matches!(self, Self::Tls(_))
-    }
-
-    /// Says goodbye where TLS has a word for it, if the socket takes it at once.
-    pub(super) fn say_goodbye(&mut self) {
-        if let Self::Tls(stream) = self {
-            let mut cx = Context::from_waker(Waker::noop());
-            let _ = Pin::new(stream).poll_shutdown(&mut cx);
-        }
+/// The socket below TLS.
+pub(super) fn socket_of(io: &UpstreamIo) -> &UpstreamSocket {
+    match io {
+        Either::Left(socket) => socket,
+        Either::Right(stream) => stream.get_ref().0,
     }
 }
 
-impl AsyncRead for UpstreamIo {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for UpstreamIo {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+/// Sends TLS's `close_notify`, where there is TLS and the socket takes it at once.
+pub(super) fn notify_close(io: &mut UpstreamIo) {
+    if let Either::Right(stream) = io {
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = Pin::new(stream).poll_shutdown(&mut cx);
     }
 }

@@ -20,8 +20,7 @@ pub(crate) enum ReserveError {
     Unreachable(String),
     #[error("the lease under which this request was admitted has ended")]
     Ended,
-    /// All streams of all connections that may be opened were in use for as long as the request may
-    /// wait.
+    /// No stream was free before the end of the wait, on any connection that may be open.
     #[error("no HTTP/2 stream was free in time")]
     Full,
     /// The configuration was read again while the request waited.

@@ -1,19 +1,20 @@
-//! The way to the upstream: [sockets](socket) that look at the lease before every write, and the
+//! The way to the upstream: [sockets](socket) that check the lease before every write, and the
 //! connections over them.
 //!
-//! There are two sets of connections. The *fenced* one writes only under the lease of the generation
-//! its connection was opened in: an instance that was stopped in the middle of a body, and wakes up
-//! after its peers have declared it dead, finds the lease lapsed at the very next write, and the
-//! connection is reset instead. The *plain* one carries what nobody fences, and works without a lease.
+//! There are two sets of connections. The *fenced* one writes only under the lease of the
+//! incarnation in which its connection was opened. An instance may stop in the middle of a body,
+//! and wake up after others have declared it dead. Its next write then finds the lease lapsed, and
+//! the connection is reset. The *plain* one carries requests that are not fenced, and needs no
+//! lease.
 //!
-//! A request is sent in two steps. [`Upstream::reserve`] waits until the request can go at once; over
-//! HTTP/2 that takes a free stream. Only then its permit begins, and [`Reserved::send`] hands the
-//! request over. So no fenced request waits in a queue that outlives its permit.
+//! A request is sent in two steps. [`Upstream::reserve`] waits until the request can go at once.
+//! Over HTTP/2 that takes a free stream. Only then its permit begins, and [`Reserved::send`] hands
+//! the request over. So no fenced request waits in a queue that outlives its permit.
 //!
-//! Over [HTTP/1](http1), a request of which the kernel has taken no byte goes over another connection
-//! (a kept-alive one that the upstream closed in the meantime). That is the one retry there is, and it
-//! happens under the same permit. A request of which a byte may have been written is never sent again
-//! (G5).
+//! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
+//! of it. That happens when the upstream has closed an idle connection. It is the only retry, and
+//! happens under the same permit. A request of which a byte may have been written is never sent
+//! again (G5).
 
 mod connect;
 mod errors;
@@ -34,7 +35,7 @@ pub(crate) use self::errors::{RequestFate, ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
 use self::http1::{Http1Pending, Http1Pool, Http1PoolSettings};
 use self::http2::{Http2Pool, Http2PoolSettings, Reservation};
-pub(crate) use self::response::{ExchangeHold, PendingResponse, ResponseBody};
+pub(crate) use self::response::{ExchangeHold, PendingResponse, ResponseBody, into_upgraded};
 use self::socket::LeaseGuard;
 use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
@@ -73,8 +74,8 @@ pub(crate) enum Reserved {
 }
 
 impl Reserved {
-    /// Hands the request over. [`PendingResponse`] is to be polled for the response; [`ExchangeHold`] says
-    /// what becomes of the connection.
+    /// Hands the request over. [`PendingResponse`] is to be polled for the response;
+    /// [`ExchangeHold`] says what becomes of the connection.
     pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, ExchangeHold) {
         match self {
             Self::Http1(pool) => {
@@ -97,59 +98,57 @@ impl Reserved {
 pub(crate) struct Upstream {
     scheme: Scheme,
     authority: Authority,
-    /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of Host.
+    /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of
+    /// Host.
     pub h2: bool,
-    host: HostPolicy,
     setup: Setup,
     lease: Arc<Lease>,
-    /// For requests with a permit: of the generation beside it. Short sections, never across an await.
+    /// For requests with a permit: of the incarnation beside it. Short sections, never across an
+    /// await.
     fenced: Mutex<(u64, UpstreamConnections)>,
     /// Each worker's copy of them.
     own: PerWorker<(u64, UpstreamConnections)>,
-    /// For what is not fenced.
+    /// For requests that are not fenced.
     plain: UpstreamConnections,
 }
 
-/// What connections are made of.
+/// The settings of all connections.
 struct Setup {
+    settings: UpstreamSettings,
     /// `None`: no TLS.
     tls: Option<Tls>,
     h2: bool,
     address: Address,
-    connect_timeout: Duration,
-    idle_timeout: Duration,
-    undelivered: Duration,
-    /// Of the response to a whole request.
-    timeout: Duration,
-    http2_connections: usize,
     metrics: Arc<Metrics>,
 }
 
 impl Setup {
-    /// `fence`: the lease, and the generation of the permits that these connections are for.
+    /// `fence`: the lease, and the incarnation of the permits that these connections are for.
     fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> UpstreamConnections {
         let fenced = fence.is_some();
+        let settings = &self.settings;
+        let undelivered = settings.undelivered;
         let guard =
-            fence.map(|(lease, generation)| LeaseGuard::new(lease, generation, self.undelivered));
+            fence.map(|(lease, incarnation)| LeaseGuard::new(lease, incarnation, undelivered));
         let (address, tls) = (self.address.clone(), self.tls.clone());
-        let connecting = Connecting::new(address, tls, guard, self.connect_timeout);
-        let overtime = (!fenced).then_some(self.timeout);
+        let connecting = Connecting::new(address, tls, guard, settings.connect_timeout);
+        let upload_timeout = (!fenced).then_some(settings.timeout);
         if self.h2 {
             return UpstreamConnections::Http2(Http2Pool::new(Http2PoolSettings {
                 connecting,
                 fenced,
-                overtime,
-                connections: self.http2_connections,
-                connect_timeout: self.connect_timeout,
-                idle_timeout: self.idle_timeout,
+                upload_timeout,
+                connections: settings.http2_connections,
+                connect_timeout: settings.connect_timeout,
+                idle_timeout: settings.idle_timeout,
                 metrics: Arc::clone(&self.metrics),
             }));
         }
         UpstreamConnections::Http1(Arc::new(Http1Pool::new(Http1PoolSettings {
             connecting,
             fenced,
-            idle_timeout: self.idle_timeout,
-            overtime,
+            idle_timeout: settings.idle_timeout,
+            upload_timeout,
         })))
     }
 }
@@ -184,75 +183,70 @@ impl Upstream {
             None => Address::tcp(&authority, tls.is_some()),
         };
         let setup = Setup {
+            settings: settings.clone(),
             tls,
             h2,
             address,
-            connect_timeout: settings.connect_timeout,
-            idle_timeout: settings.idle_timeout,
-            undelivered: settings.undelivered,
-            timeout: settings.timeout,
-            http2_connections: settings.http2_connections,
             metrics: Arc::clone(metrics),
         };
-        let generation = lease.generation();
-        let fenced = setup.connections(Some((lease, generation)));
+        let incarnation = lease.incarnation();
+        let fenced = setup.connections(Some((lease, incarnation)));
         let plain = setup.connections(None);
         Ok(Self {
             scheme,
             authority,
             h2,
-            host: settings.host.clone(),
             setup,
             lease: Arc::clone(lease),
-            own: PerWorker::new(|| (generation, fenced.clone())),
-            fenced: Mutex::new((generation, fenced)),
+            own: PerWorker::new(|| (incarnation, fenced.clone())),
+            fenced: Mutex::new((incarnation, fenced)),
             plain,
         })
     }
 
-    /// Waits, at most `within`, until a request with a permit of `generation` can be sent.
+    /// Waits, at most `within`, until a request with a permit of `incarnation` can be sent.
     pub(crate) async fn reserve(
         &self,
-        generation: u64,
+        incarnation: u64,
         within: Duration,
     ) -> Result<Reserved, ReserveError> {
-        let fenced = self.fenced(generation)?;
+        let fenced = self.fenced(incarnation)?;
         fenced.reserve(within).await
     }
 
-    /// As [`Self::reserve`], for a request that nobody fences.
+    /// As [`Self::reserve`], for a request that is not fenced.
     pub(crate) async fn reserve_plain(&self, within: Duration) -> Result<Reserved, ReserveError> {
         self.plain.reserve(within).await
     }
 
-    /// The connections for permits of `generation`. After a rejoin those of the generation before can
-    /// carry nothing new, so there are new ones; and a permit of the generation before gets none at
-    /// all, since the sockets of the new one would let it write.
-    fn fenced(&self, generation: u64) -> Result<UpstreamConnections, ReserveError> {
+    /// The connections for permits of `incarnation`. After a rejoin, those of the previous
+    /// incarnation can carry nothing new, so new ones are made. A permit of the previous
+    /// incarnation gets none at all, since the sockets of the new one would let it write.
+    fn fenced(&self, incarnation: u64) -> Result<UpstreamConnections, ReserveError> {
         {
             let own = self.own.own();
-            // A permit of the generation before finds out below.
-            if own.0 == generation && self.lease.generation() == generation {
+            // A permit of the previous incarnation is refused below.
+            if own.0 == incarnation && self.lease.incarnation() == incarnation {
                 return Ok(own.1.clone());
             }
         }
         let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
-        if fenced.0 > generation {
+        if fenced.0 > incarnation {
             return Err(ReserveError::Ended);
         }
-        if fenced.0 < generation {
-            let connections = self.setup.connections(Some((&self.lease, generation)));
+        if fenced.0 < incarnation {
+            let connections = self.setup.connections(Some((&self.lease, incarnation)));
             self.own
-                .change(|own| *own = (generation, connections.clone()));
-            let old = std::mem::replace(&mut *fenced, (generation, connections));
+                .change(|own| *own = (incarnation, connections.clone()));
+            let old = std::mem::replace(&mut *fenced, (incarnation, connections));
             old.1.retire();
         }
         Ok(fenced.1.clone())
     }
 
-    /// Other settings have taken the place of these. Requests that wait for a stream are refused, idle
-    /// connections are closed, and what was sent comes to its end. A request that was judged under
-    /// these settings may still be sent.
+    /// Other settings have taken the place of these. Requests that wait for a stream are refused,
+    /// idle connections are closed, and what was sent comes to its end. A request that was judged
+    /// under these settings may still be sent.
     pub(crate) fn retire(&self) {
         let fenced = {
             let fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +256,8 @@ impl Upstream {
         self.plain.retire();
     }
 
-    /// The URI of a request whose target is `target`, byte for byte. Over HTTP/2 it has an authority.
+    /// The URI of a request whose target is `target`, byte for byte. Over HTTP/2 it has an
+    /// authority.
     pub(crate) fn uri(&self, target: PathAndQuery) -> Uri {
         if !self.h2 {
             return Uri::from(target);
@@ -277,7 +272,7 @@ impl Upstream {
     /// The Host that the upstream sees, given the client's.
     pub(crate) fn host(&self, client: Option<&HeaderValue>) -> Option<HeaderValue> {
         let rewritten = || HeaderValue::from_str(self.authority.as_str()).ok();
-        match &self.host {
+        match &self.setup.settings.host {
             HostPolicy::Preserve => client.cloned().or_else(rewritten),
             HostPolicy::Rewrite => rewritten(),
             HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),

@@ -1,22 +1,17 @@
-//! A request that has been handed over: its response, over either version of HTTP, and what becomes
-//! of its connection.
+//! A request that has been handed over: its response over either version of HTTP, and the fate of
+//! its connection.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
 use http::Response;
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 
 use super::errors::{RequestFate, SendError};
 use super::http1::{Http1Body, Http1Pending, Occupied, Upgraded};
 use super::http2::{Http2Body, Http2Exchange, Http2Response};
-use crate::proxy::body::BoxError;
 
-/// The response to come. Dropped, nothing more of the request is handed over.
+/// The response to come. After a drop, nothing more of the request is handed over.
 #[must_use = "a request is sent as its response is waited for"]
 pub(crate) enum PendingResponse {
-    /// Apart, so that the futures around it are not moved with all that it has.
+    /// Boxed, so that the futures around it stay small.
     Http1(Box<Http1Pending>),
     Http2(Result<Http2Response, SendError>),
 }
@@ -27,18 +22,17 @@ impl PendingResponse {
         match self {
             Self::Http1(pending) => {
                 let response = pending.response().await?;
-                Ok(response.map(ResponseBody::Http1))
+                Ok(response.map(Either::Left))
             }
             Self::Http2(pending) => {
                 let response = pending?.response().await?;
-                Ok(response.map(ResponseBody::Http2))
+                Ok(response.map(Either::Right))
             }
         }
     }
 }
 
-/// The connection that a request goes over, as far as it concerns the request. Dropped, it resets
-/// the connection of a fenced request.
+/// The hold of a request on its connection. Dropping it resets the connection of a fenced request.
 #[must_use = "dropped, it resets the connection"]
 pub(crate) struct ExchangeHold(Option<Carrier>);
 
@@ -48,7 +42,7 @@ enum Carrier {
 }
 
 impl ExchangeHold {
-    /// `None`: nobody fences the request.
+    /// `None`: the request is not fenced.
     pub(super) fn http1(connection: Option<&Occupied>) -> Self {
         Self(connection.cloned().map(Carrier::Http1))
     }
@@ -58,17 +52,17 @@ impl ExchangeHold {
         Self(exchange.map(Carrier::Http2))
     }
 
-    /// The exchange is over. What the connection is still good for is not decided here.
+    /// The exchange is over, and the connection is not reset.
     pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
 
     /// Makes sure that nothing more of the request arrives. Its response must have been dropped.
     ///
-    /// Over HTTP/1 the connection is reset. Over HTTP/2 others share it: the stream is reset, and the
-    /// connection too, unless the upstream confirms that it has read all that was sent.
+    /// Over HTTP/1 the connection is reset. Over HTTP/2 others share it: the stream is reset, and
+    /// the connection too, unless the upstream confirms that it has read all that was sent.
     pub(crate) async fn give_up(mut self) -> RequestFate {
-        // Armed until it is done: this future may be dropped.
+        // Armed until the end, since this future may be dropped.
         let fate = match &mut self.0 {
             None | Some(Carrier::Http1(_)) => return RequestFate::Unknown,
             Some(Carrier::Http2(exchange)) => exchange.give_up().await,
@@ -90,47 +84,13 @@ impl Drop for ExchangeHold {
     }
 }
 
-/// The body of a response.
-pub(crate) enum ResponseBody {
-    Http1(Http1Body),
-    Http2(Http2Body),
-}
+/// The body of a response, over HTTP/1 or HTTP/2.
+pub(crate) type ResponseBody = Either<Http1Body, Http2Body>;
 
-impl ResponseBody {
-    /// The tunnel that follows a 101.
-    pub(crate) fn into_upgraded(self) -> Option<Upgraded> {
-        match self {
-            Self::Http1(body) => body.into_upgraded(),
-            Self::Http2(_) => None,
-        }
-    }
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.get_mut() {
-            Self::Http1(body) => Pin::new(body).poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Http1(body) => body.is_end_stream(),
-            Self::Http2(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Http1(body) => body.size_hint(),
-            Self::Http2(body) => body.size_hint(),
-        }
+/// The tunnel that follows a 101.
+pub(crate) fn into_upgraded(body: ResponseBody) -> Option<Upgraded> {
+    match body {
+        Either::Left(body) => body.into_upgraded(),
+        Either::Right(_) => None,
     }
 }

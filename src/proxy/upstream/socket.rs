@@ -1,12 +1,12 @@
 //! Sockets to the upstream, and how one is reset in the middle of a fenced request.
 //!
-//! An unknown outcome settles from the moment at which nothing more can arrive. To drop a request's
-//! future is not enough for that: the kernel goes on sending what it has taken, long after an
-//! ordinary close. An upstream that was out of reach for
-//! longer than `barrier.settle` would get the old request beside the new one. So three things hold
-//! for the sockets of fenced requests:
+//! An unknown outcome settles from the moment at which nothing more can arrive. Dropping a
+//! request's future is not enough for that: the kernel goes on sending what it has taken, long
+//! after an ordinary close. An upstream that was out of reach for longer than `barrier.settle`
+//! would get the old request beside the new one. So three things hold for the sockets of fenced
+//! requests:
 //!
-//! - Each write looks at the lease first.
+//! - Each write checks the lease first.
 //! - [`ResetSwitch::throw`] resets the connection before it returns. The kernel drops what it held,
 //!   and no write is under way or follows.
 //! - The close of a socket is a reset, unless its owner comes to an orderly end without an exchange
@@ -24,37 +24,39 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
+use tokio_util::either::Either;
 
 use crate::fencing::lease::Lease;
+use crate::socket::{self, Socket};
 
-/// How many bytes of fenced requests the kernel takes beyond those that it has sent. Without a bound
-/// it takes megabytes, and delivers them for as long as an upstream reads slowly, whether or not the
-/// proxy runs: each byte that is taken starts the user timeout again.
-const UNSENT: u32 = 128 << 10;
+/// How many unsent bytes of fenced requests the kernel may hold. Without a bound it takes
+/// megabytes, and delivers them to a slow upstream even after the proxy has ended: each byte that
+/// the upstream takes starts the user timeout again.
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
 
-/// How many keep-alive probes go out before the user timeout of a connection on which nothing is said.
+/// How many keep-alive probes go out before the user timeout of a silent connection.
 const PROBES: u32 = 4;
 
 /// The kind of the error of a write under a lease that has lapsed.
 pub(super) const LAPSED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 
-/// What a fenced socket looks at before every write.
+/// The lease that a fenced socket checks before every write.
 #[derive(Clone)]
 pub(super) struct LeaseGuard {
     lease: Arc<Lease>,
-    /// That of the permits whose connections these are, not the one of the moment of the connect:
-    /// a permit of an earlier generation must not get a socket of a later one.
-    generation: u64,
+    /// The incarnation of the permits that the connection is for, and not the one at the connect: a
+    /// permit of an earlier incarnation must not get a socket of a later one.
+    incarnation: u64,
     /// How long the kernel may try to deliver what was written.
     undelivered: Duration,
 }
 
 impl LeaseGuard {
-    pub(super) fn new(lease: &Arc<Lease>, generation: u64, undelivered: Duration) -> Self {
+    pub(super) fn new(lease: &Arc<Lease>, incarnation: u64, undelivered: Duration) -> Self {
         Self {
             lease: Arc::clone(lease),
-            generation,
+            incarnation,
             undelivered,
         }
     }
@@ -63,69 +65,55 @@ impl LeaseGuard {
     ///
     /// # Errors
     ///
-    /// Where the kernel does not know an option: without it the guarantee does not hold.
+    /// The kernel does not know an option, without which the guarantee does not hold.
     pub(super) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         let socket = SockRef::from(stream);
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_user_timeout(Some(self.undelivered))?;
-        // The user timeout counts for probes as well: the kernel gives up on the second look after one
-        // that was not answered, if nothing has come for so long. Several fit in, so that one may be lost.
+        // The user timeout counts for probes as well: the kernel gives up at the second probe after
+        // an unanswered one, if nothing has come for that long. Several probes fit in, so that one
+        // may be lost.
         let every = (self.undelivered / PROBES).max(Duration::from_secs(1));
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(every).with_interval(every))?;
-        socket.set_tcp_notsent_lowat(UNSENT)
+        socket.set_tcp_notsent_lowat(MAX_UNSENT_BYTES)
     }
 }
 
-/// The socket itself.
-pub(super) enum UpstreamSocketIo {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl UpstreamSocketIo {
-    /// The same socket, registered with the current runtime in place of the one that opened it.
-    fn move_here(self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Tcp(stream) => Self::Tcp(TcpStream::from_std(stream.into_std()?)?),
-            Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
-        })
-    }
-
-    /// Ends the connection now, and drops what has not been sent.
-    fn reset(&self) {
-        let reset = match self {
-            // A close would take the last holder of the descriptor. Disconnecting takes none, and
-            // does the same: it empties the kernel's buffer and sends a reset.
-            Self::Tcp(stream) => rustix::net::connect_unspec(stream).map_err(io::Error::from),
-            Self::Unix(stream) => SockRef::from(stream).shutdown(Shutdown::Both),
-        };
-        if let Err(error) = reset {
-            // The close that follows resets it, since SO_LINGER is 0.
-            tracing::debug!(%error, "a connection to the upstream is reset by its close");
-        }
+/// Ends a connection now, and drops what has not been sent.
+fn reset(socket: &Socket) {
+    let reset = match socket {
+        // A close needs the last owner of the descriptor. A disconnect does not, and has the same
+        // effect: it empties the kernel's buffer and sends a reset.
+        Either::Left(tcp) => rustix::net::connect_unspec(tcp).map_err(io::Error::from),
+        Either::Right(unix) => SockRef::from(unix).shutdown(Shutdown::Both),
+    };
+    if let Err(error) = reset {
+        // The close that follows resets it, since SO_LINGER is 0.
+        tracing::debug!(%error, "a connection to the upstream is reset by its close");
     }
 }
 
-/// Has a fenced connection reset. Every socket has one.
+/// The switch that resets a fenced connection. Every socket has one.
 #[derive(Clone)]
 pub(crate) struct ResetSwitch(Arc<Mutex<OpenSocket>>);
 
-/// The socket, between its owner and its switch. The lock is held over each read and write, which do
-/// not block, so that none is under way when [`ResetSwitch::throw`] returns. Never across an await.
+/// The socket that its owner and its switch share. The lock is held over each read and write, which
+/// do not block, so that none is running when [`ResetSwitch::throw`] returns. Never across an
+/// await.
 struct OpenSocket {
     /// `None`: closed.
-    io: Option<UpstreamSocketIo>,
-    /// What nobody fences may arrive at any time, and is not reset.
+    io: Option<Socket>,
+    /// `false`: its requests may arrive at any time, so it is never reset.
     fenced: bool,
     thrown: bool,
-    /// Who waits for something to read, or for room to write.
+    /// The tasks that wait to read and to write.
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
 impl ResetSwitch {
     /// Resets the connection. When this returns, nothing more is sent over it. `false`: it has been
-    /// reset before, or nobody fences it.
+    /// reset before, or is not fenced.
     pub(crate) fn throw(&self) -> bool {
         let waiting = {
             let mut open = self.lock();
@@ -134,7 +122,7 @@ impl ResetSwitch {
             }
             open.thrown = true;
             if let Some(io) = &open.io {
-                io.reset();
+                reset(io);
             }
             [open.reader.take(), open.writer.take()]
         };
@@ -158,7 +146,7 @@ pub(crate) struct UpstreamSocket {
 }
 
 impl UpstreamSocket {
-    pub(super) fn new(io: UpstreamSocketIo, guard: Option<LeaseGuard>) -> Self {
+    pub(super) fn new(io: Socket, guard: Option<LeaseGuard>) -> Self {
         let open = OpenSocket {
             io: Some(io),
             fenced: guard.is_some(),
@@ -181,11 +169,11 @@ impl UpstreamSocket {
     ///
     /// # Errors
     ///
-    /// The socket is closed: it was before, or the runtime takes no more.
+    /// The socket was closed before, or the runtime has stopped.
     pub(super) fn move_here(&self) -> io::Result<()> {
         let mut open = self.switch.lock();
         let io = open.io.take().ok_or_else(given_up)?;
-        open.io = Some(io.move_here()?);
+        open.io = Some(socket::attach(socket::detach(io)?)?);
         Ok(())
     }
 
@@ -199,7 +187,7 @@ impl UpstreamSocket {
     fn write(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(&mut UpstreamSocketIo, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let mut open = self.switch.lock();
         let open = &mut *open;
@@ -207,7 +195,7 @@ impl UpstreamSocket {
             return Poll::Ready(Err(given_up()));
         }
         if let Some(guard) = &self.guard
-            && !guard.lease.holds(guard.generation)
+            && !guard.lease.holds(guard.incarnation)
         {
             return Poll::Ready(Err(io::Error::new(
                 LAPSED,
@@ -217,7 +205,7 @@ impl UpstreamSocket {
         let Some(io) = &mut open.io else {
             return Poll::Ready(Err(given_up()));
         };
-        let written = write(io, cx);
+        let written = write(Pin::new(io), cx);
         match &written {
             Poll::Ready(Ok(count)) => self.written += *count as u64,
             Poll::Pending if open.fenced => remember(&mut open.writer, cx),
@@ -228,10 +216,10 @@ impl UpstreamSocket {
 
     fn rest(
         &self,
-        run: impl FnOnce(&mut UpstreamSocketIo) -> Poll<io::Result<()>>,
+        run: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
         match &mut self.switch.lock().io {
-            Some(io) => run(io),
+            Some(io) => run(Pin::new(io)),
             None => Poll::Ready(Err(given_up())),
         }
     }
@@ -255,11 +243,12 @@ impl Drop for UpstreamSocket {
     fn drop(&mut self) {
         let mut open = self.switch.lock();
         let thrown = open.thrown;
-        if let Some(UpstreamSocketIo::Tcp(stream)) = open.io.take()
+        if let Some(Either::Left(stream)) = open.io.take()
             && self.guard.is_some()
             && !thrown
         {
-            // Its owner has thrown the switch if an exchange was under way: an ordinary close.
+            // No exchange is in progress, or its owner would have thrown the switch: an ordinary
+            // close.
             let _ = SockRef::from(&stream).set_linger(None);
         }
     }
@@ -277,8 +266,7 @@ impl AsyncRead for UpstreamSocket {
             return Poll::Ready(Err(given_up()));
         }
         let read = match &mut open.io {
-            Some(UpstreamSocketIo::Tcp(io)) => Pin::new(io).poll_read(cx, buf),
-            Some(UpstreamSocketIo::Unix(io)) => Pin::new(io).poll_read(cx, buf),
+            Some(io) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(given_up())),
         };
         if read.is_pending() && open.fenced {
@@ -294,24 +282,15 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, |io, cx| match io {
-            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_write(cx, buf),
-            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_write(cx, buf),
-        })
+        self.get_mut().write(cx, |io, cx| io.poll_write(cx, buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.rest(|io| match io {
-            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_flush(cx),
-            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_flush(cx),
-        })
+        self.rest(|io| io.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.rest(|io| match io {
-            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_shutdown(cx),
-            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_shutdown(cx),
-        })
+        self.rest(|io| io.poll_shutdown(cx))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -323,9 +302,7 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, |io, cx| match io {
-            UpstreamSocketIo::Tcp(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-            UpstreamSocketIo::Unix(io) => Pin::new(io).poll_write_vectored(cx, bufs),
-        })
+        let this = self.get_mut();
+        this.write(cx, |io, cx| io.poll_write_vectored(cx, bufs))
     }
 }

@@ -71,7 +71,7 @@ async fn several_probes_go_out_before_the_user_timeout() {
 }
 
 #[tokio::test]
-async fn a_permit_of_an_earlier_generation_gets_no_connection_of_a_later_one() {
+async fn a_permit_of_an_earlier_incarnation_gets_no_connection_of_a_later_one() {
     let lease = lease();
     let upstream = upstream("127.0.0.1:1", &lease);
     let within = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! [`KeyPart`]: what stands between the braces of a template, and which texts it stands for.
+//! [`KeyPart`]: one part of a template, between braces, and the texts that it can have.
 
 use crate::routing::key::Source;
 use crate::routing::normal::{fold_case, host_name, integer, plain};
@@ -19,13 +19,13 @@ pub(super) struct KeyPart {
 pub(super) enum Filter {
     Lower,
     Int,
-    /// Changes nothing, and refuses what is not plain ([`plain`]). It looks at the text as it came,
-    /// before all other filters.
+    /// Changes nothing, and refuses a text that is not plain ([`plain`]). It checks the text as
+    /// received, before all other filters.
     Plain,
 }
 
 impl Filter {
-    /// As it is written behind a `|`.
+    /// As written behind a `|`.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Lower => "lower",
@@ -36,7 +36,7 @@ impl Filter {
 }
 
 impl KeyPart {
-    /// Reads what stands between the braces.
+    /// Parses the text between the braces.
     pub(super) fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
         let mut words = text.split('|').map(str::trim);
         let name = words.next().unwrap_or_default();
@@ -77,7 +77,7 @@ impl KeyPart {
         })
     }
 
-    /// Whether keys have the part's text as it came.
+    /// True if keys have the part's text as received.
     pub(super) fn keeps_text(&self) -> bool {
         self.filters.iter().all(|filter| *filter == Filter::Plain)
     }
@@ -101,7 +101,7 @@ impl KeyPart {
         Ok(normal)
     }
 
-    /// Whether a request could have this text, already in its normal form, here.
+    /// True if a request could have this text, already in its normal form, here.
     pub(super) fn could_be(&self, text: &str) -> bool {
         let fits_source = match self.source {
             Source::Path(_) | Source::WholePath => !hides_dot_segment(text),

@@ -1,5 +1,5 @@
-//! Keys tell things apart, and say the same of the same thing: by tables, by trying every short text,
-//! and by chance.
+//! Keys tell things apart, and say the same of the same thing: by tables, by trying every short
+//! text, and by chance.
 
 use std::collections::HashMap;
 
@@ -291,7 +291,7 @@ fn plain_changes_no_key_and_refuses_the_rest() {
             assert!(error.contains("letters, digits, `-` and `_`"), "{error}");
         }
     }
-    // Each segment of a list by itself, and what is not in the path as well.
+    // Each segment of a list by itself, and sources outside the path as well.
     let route = Route::new("/{*rest}", "{rest|plain}");
     assert_eq!(route.key("/a/b", &[]), "a/b");
     assert!(route.render("/a/b.json", &[]).is_err() && route.render("/a.x/b", &[]).is_err());
@@ -529,7 +529,7 @@ proptest! {
         prop_assert_eq!(key(&one) == key(&two), one == two);
     }
 
-    /// What `could_yield` says yes to is a key of a request: the one whose parts it was taken from.
+    /// A key that `could_yield` accepts is a key of the request with the same parts.
     #[test]
     fn possible_keys_are_those_that_render_gives(key in "[ab:%325AF/]{1,9}") {
         let route = Route::new("/", "{query.a}:{query.b}");

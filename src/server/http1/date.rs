@@ -60,8 +60,8 @@ fn digit(number: u64) -> u8 {
     b'0' + u8::try_from(number % 10).unwrap_or(0)
 }
 
-/// Year, month and day of a day after 1970-01-01. Years begin in March here, so that the day that
-/// some of them have more is their last one.
+/// Year, month and day of a day after 1970-01-01. Years begin in March here, so that a leap day is
+/// the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     const FOUR_CENTURIES: u64 = 146_097;
     /// From 0000-03-01.

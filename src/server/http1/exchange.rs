@@ -6,28 +6,27 @@ use std::task::{Context, Poll, ready};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 
-use super::answer::{AnsweredRequest, Last, WrittenContent};
 use super::input::Fed;
-use super::{Http1Connection, Site, Then, head};
+use super::response_head::{Last, ResponseConstraints, ResponseContent};
+use super::{AfterAnswer, Http1Connection, Site, request_head};
 use crate::proxy::headers::OUTCOME;
-use crate::proxy::{BoxError, ClientBody, Handover, handover, limit_of, spare};
-use crate::server::activity::Signal;
-use crate::server::tls::TlsIo;
+use crate::proxy::{BoxError, ClientBody, Handover, buffer_pool, handover, limit_of};
+use crate::server::signals::Signal;
 use crate::wire::request::{RequestError, RequestHead};
 
-impl<S: TlsIo + 'static> Http1Connection<S> {
+impl Http1Connection {
     /// One request, and its answer.
-    pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> Then {
+    pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> AfterAnswer {
         let presence = site.presence;
-        if presence.activity.is(Signal::MakeRoom) {
-            presence.stays();
+        if presence.state.is(Signal::MakeRoom) {
+            presence.withdraw_make_room();
         }
         let bytes = self.input.take_head(head);
         let reader = self.input.reader();
         let keeps = reader.keeps();
-        let (mut parts, asked) = match head::parts(reader, &bytes) {
+        let (mut parts, asked) = match request_head::parts(reader, &bytes) {
             Ok(parts) => {
-                let asked = AnsweredRequest {
+                let asked = ResponseConstraints {
                     head: parts.method == Method::HEAD,
                     http_11: parts.version == Version::HTTP_11,
                     trailers: reader.takes_trailers(),
@@ -48,17 +47,17 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
             let mut service = pin!(site.proxy.handle(request, site.peer));
             std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
         } else {
-            // Nobody reads its body.
+            // The body is not read.
             drop(request);
             Some(site.proxy.refuse(RequestError::Version, site.peer))
         };
         match response {
             Some(response) => self.answer(response, (asked, keeps, switch), site).await,
-            None => Then::Drop,
+            None => AfterAnswer::Drop,
         }
     }
 
-    /// Polls the handler, and reads what it wants. `None`: the client has left.
+    /// Polls the handler, and reads what it asks for. `None`: the client has left.
     fn poll_service(
         &mut self,
         mut service: Pin<&mut impl Future<Output = Response<ClientBody>>>,
@@ -83,56 +82,56 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
     async fn answer(
         &mut self,
         response: Response<ClientBody>,
-        (asked, keeps, switch): (AnsweredRequest, bool, Option<Handover>),
+        (asked, keeps, switch): (ResponseConstraints, bool, Option<Handover>),
         site: &Site<'_>,
-    ) -> Then {
+    ) -> AfterAnswer {
         let (parts, body) = response.into_parts();
-        // There is no going on behind an answer.
+        // After the answer no `100 Continue` is sent.
         let _ = self.input.takes_expectation();
         if !self.input.is_whole() && self.input.is_unwanted() {
             self.drain().await;
         }
         let unread = parts.headers.contains_key(OUTCOME) && !self.input.is_whole();
-        let activity = &site.presence.activity;
-        let leaves = activity.is(Signal::Announced) || activity.is(Signal::Leave);
+        let state = &site.presence.state;
+        let leaves = state.is(Signal::Announced) || state.is(Signal::Leave);
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let last = if switches {
             Last::No
         } else if leaves || unread {
-            Last::Said
+            Last::Announced
         } else if !keeps || self.input.is_closed() {
             Last::Yes
         } else {
             Last::No
         };
         let content = if body.is_end_stream() {
-            WrittenContent::None
+            ResponseContent::None
         } else {
             let length = body.size_hint().exact();
-            length.map_or(WrittenContent::Unknown, WrittenContent::Length)
+            length.map_or(ResponseContent::Unknown, ResponseContent::Length)
         };
         self.output.head(&parts, asked, content, last);
-        spare::keep_map(parts.headers);
+        buffer_pool::keep_map(parts.headers);
         let to_end = self.output.is_to_end();
         let mut body = Some(body);
         if !std::future::poll_fn(|cx| self.poll_answer(&mut body, cx)).await {
-            return Then::Drop;
+            return AfterAnswer::Drop;
         }
         if switches {
-            return switch.map_or(Then::Drop, Then::Switch);
+            return switch.map_or(AfterAnswer::Drop, AfterAnswer::Switch);
         }
         if !std::future::poll_fn(|cx| self.poll_upload(cx)).await {
-            return Then::Drop;
+            return AfterAnswer::Drop;
         }
         let whole = self.input.is_whole();
         if last == Last::No && whole && !to_end {
-            Then::Next
+            AfterAnswer::Next
         } else {
-            Then::Close
+            AfterAnswer::Close
         }
     }
 
-    /// Writes an answer; `false`: it cannot be whole any more.
+    /// Writes an answer. `false`: it has broken off.
     fn poll_answer(&mut self, body: &mut Option<ClientBody>, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             let waits = match self.fill(body, cx) {
@@ -154,15 +153,15 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
                 Poll::Ready(Fed::Progress) => continue,
                 Poll::Pending => {}
             }
-            // Written, and the content has not been asked for more since: there may be some.
+            // All is written, and the content has not been polled since: there may be more.
             if waits || written.is_pending() {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Takes what there is of an answer's content; `true`: more is waited for. One that is whole, or that the
-    /// client is not to have, is dropped, and with it what it holds.
+    /// Takes the available content of an answer. `true`: waits for more. A body that is whole, or
+    /// that the client must not get, is dropped with everything it holds.
     fn fill(
         &mut self,
         body: &mut Option<ClientBody>,
@@ -194,7 +193,7 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
         Ok(false)
     }
 
-    /// Behind an answer: the upload may go on. `false`: the client has left.
+    /// Reads the rest of an upload behind its answer. `false`: the client has left.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while !self.input.is_whole() && !self.input.is_closed() {
             match self.input.poll_feed(&mut self.io, cx, || {}) {
@@ -215,13 +214,13 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
         .await;
     }
 
-    /// Answers a head that is not taken. Nothing behind it is read.
-    pub(super) async fn refuse(&mut self, error: RequestError, site: &Site<'_>) -> Then {
+    /// Answers a refused head. Nothing behind it is read.
+    pub(super) async fn refuse(&mut self, error: RequestError, site: &Site<'_>) -> AfterAnswer {
         if let Some(limit) = limit_of(error) {
             site.metrics.limit(limit);
         }
         self.input.close();
-        let asked = AnsweredRequest {
+        let asked = ResponseConstraints {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
             head: self.input.begins(b"HEAD "),
             http_11: true,
@@ -229,7 +228,7 @@ impl<S: TlsIo + 'static> Http1Connection<S> {
         };
         let response = site.proxy.refuse(error, site.peer);
         match self.answer(response, (asked, false, None), site).await {
-            Then::Next | Then::Close => Then::Close,
+            AfterAnswer::Next | AfterAnswer::Close => AfterAnswer::Close,
             then => then,
         }
     }

@@ -1,24 +1,24 @@
-//! One turn of the writer in one message: the advance and the deletion of what has drained in one
-//! transaction, its commit, and the second read behind it. One round trip, one commit.
+//! One turn of the writer in one message: a transaction with the advance and the deletion of
+//! drained epochs, its commit, and the second read behind it. One round trip, one commit.
 //!
-//! The second read also tells the owners of the older epochs that it finds. They look at the mark then, and
-//! find it, since the advance has committed before. A full queue of notifications must fail no batch:
-//! nobody is told then, and the others poll.
+//! The second read also notifies the owners of the older epochs that it finds. They then read the
+//! mark, and find it, since the advance has committed before. A full queue of notifications must
+//! fail no batch: then no instance is notified, and the others poll.
 //!
-//! The driver does not pipeline, but a message of the simple protocol may have several statements. Its
-//! literals are numbers, text of bytes that mean nothing to SQL ([`is_plain`]), and any other text as the
-//! hex digits of its bytes: nothing that comes from a request is ever SQL. The statements are prepared
-//! once per connection ([`prepare`]), and each execution names them: the server plans nothing. There are
-//! two of each: for any number of rows, and for one.
+//! The driver does not pipeline, but a message of the simple protocol may have several statements.
+//! Its literals are numbers, text of bytes that mean nothing to SQL ([`is_plain`]), and any other
+//! text as the hex digits of its bytes. So nothing that comes from a request is ever SQL. The
+//! statements are prepared once per connection ([`prepare`]), and each execution names them, so the
+//! server plans nothing. There are two of each: for any number of rows, and for one.
 //!
-//! Each statement in READ COMMITTED has a snapshot of its own, and that of the second read is taken
-//! after the commit. Were it taken before, or by the advance itself, an epoch that was opened while the
-//! advance waited for a row's lock would be missed.
+//! Each statement in READ COMMITTED has its own snapshot, and that of the second read is taken
+//! after the commit. A snapshot from before the commit, or the advance's own, would miss an epoch
+//! that was opened while the advance waited for a row's lock.
 //!
-//! A COMMIT that finds its transaction failed answers ROLLBACK, which is no error, and the driver keeps
-//! the answer's tag to itself. So the advance leaves a number in a setting of the session, which goes
-//! with a transaction that is rolled back, and the second read brings it along. Only the number of this
-//! very batch proves the commit.
+//! A COMMIT that finds its transaction failed answers ROLLBACK, which is no error, and the driver
+//! does not pass the answer's tag on. So the advance leaves a number in a setting of the session,
+//! and the second read returns it. A rollback undoes the setting. Only the number of this very
+//! batch proves the commit.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -27,12 +27,12 @@ use futures_util::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection, Row as _};
 
-use super::statements::{ADVANCE, ADVANCE_ONE};
+use super::advance::{ADVANCE, ADVANCE_ONE};
 use crate::routing::ResourceKey;
 use crate::store::rows::{self, Failure};
 use crate::store::{Ask, Batch, Batched, EpochRow, Found, InstanceId, StoreError};
 
-/// Keys have no control characters, so one of these parts them.
+/// Separates keys, which have no control characters.
 const BREAK: char = '\n';
 
 /// The types of [`ADVANCE`]'s arguments.
@@ -46,8 +46,8 @@ const SECOND_READ_TYPES: &str = "text, text, text, text, bigint[], bigint[], tex
 /// The types of [`SECOND_READ_ONE`]'s.
 const SECOND_READ_ONE_TYPES: &str = "text, text, text, bigint, text, bigint";
 
-/// What the second read answers, with the arguments that have the ask's token, the channel and the era. It
-/// tells an owner that lives, if the ask has raised the mark or found it at its token.
+/// The columns of the second read. The arguments are the ask's token, the channel and the era. It
+/// notifies an owner that lives, if the ask has raised the mark or found it at its token.
 macro_rules! read {
     ($newer:literal, $channel:literal, $era:literal) => {
         concat!(
@@ -75,12 +75,15 @@ SELECT current_setting('fencepost.batch', true),
     };
 }
 
-/// The rows of other instances, by leaps over this one's own: those are most, and are known. Of the
-/// resources that are looked at, all rows. Each key is looked up by itself, so that the plan, which is
-/// kept, suits any number of keys and of open epochs. The bound on the instance names the resource
-/// too: only the index that begins with the resource can be searched by both. The other one begins with
-/// the instance, and the planner may take it for as good while nothing is open. It then reads all that
-/// other instances have open. Each scan begins at an end of the resource's rows and stops at the own ones.
+/// Reads the rows of other instances, and leaps over this one's own, which are most and are known.
+/// Of the resources in `looks` it reads all rows.
+///
+/// Each key is looked up by itself, so that the plan, which is kept, suits any number of keys and
+/// of open epochs. The bound on the instance names the resource too: only the index that begins
+/// with the resource can be searched by both. The other index begins with the instance. While
+/// nothing is open, the planner may think it as good, and would later read everything that other
+/// instances have open. Each scan begins at an end of the resource's rows and stops at the own
+/// ones.
 const SECOND_READ: &str = concat!(
     read!("o.newer", "$7", "$8"),
     "
@@ -103,7 +106,7 @@ FROM (
 ) AS o"
 );
 
-/// The same for one key, where none is looked at.
+/// The same for one key, with no `looks`.
 const SECOND_READ_ONE: &str = concat!(
     read!("$4", "$5", "$6"),
     "
@@ -119,12 +122,12 @@ FROM (
 ) AS o"
 );
 
-/// Lets the server keep the plans of this connection's statements: each of them finds its rows by their
-/// keys whatever the table's size is thought to be. Only speed rests on it.
+/// Lets the server keep the plans of this connection's statements. Each finds its rows by their
+/// keys, whatever the table's estimated size. Only speed rests on it.
 const KEEP_PLANS: &str = "SELECT set_config('plan_cache_mode', 'force_generic_plan', false) \
     FROM pg_settings WHERE name = 'plan_cache_mode'";
 
-/// Readies a new connection of the writer's.
+/// Prepares the statements on a new connection of the writer.
 pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     match sqlx::raw_sql(KEEP_PLANS).execute(&mut *connection).await {
         Err(sqlx::Error::Database(error)) => {
@@ -142,7 +145,7 @@ pub(super) async fn prepare(connection: &mut PgConnection) -> Result<(), sqlx::E
     prepared.execute(connection).await.map(drop)
 }
 
-/// `number` is that of no other batch over this connection.
+/// `number` is used by no other batch over this connection.
 pub(super) async fn run(
     connection: &mut PgConnection,
     (namespace, channel): (&str, &str),
@@ -173,10 +176,10 @@ pub(super) async fn run(
     }
     // BEGIN, the advance, COMMIT, the second read, and nothing behind it.
     let [_, advanced, _, read, _] = results.as_slice() else {
-        return Err(odd("so many answers", &results.len()).into());
+        return Err(odd("this number of results", &results.len()).into());
     };
     let [read] = read.as_slice() else {
-        return Err(odd("so many rows of the second read", &read.len()).into());
+        return Err(odd("this number of rows of the second read", &read.len()).into());
     };
     let proof: Option<&str> = read.try_get(0)?;
     if proof != Some(number.to_string().as_str()) {
@@ -194,10 +197,10 @@ fn odd(what: &str, value: &dyn std::fmt::Debug) -> StoreError {
     StoreError::Statement(format!("a batch was answered with {what}: {value:?}"))
 }
 
-/// For people who look at the server's activity.
+/// Shows operators who look at the server's activity what runs.
 const FIRST_WORDS: &str = "/* INSERT INTO marks AS m */ ";
 
-/// `batch` has this ask, at most one epoch to close, and nothing to look at.
+/// `batch` has this ask, at most one epoch to close, and no `looks`.
 fn message_of_one(
     namespace: &str,
     channel: &str,
@@ -373,7 +376,7 @@ impl Message {
     }
 }
 
-/// Whether every byte stands for itself within quotes, whatever the server's settings: no quote, no
+/// True if every byte is literal within quotes, whatever the server's settings: no quote, no
 /// backslash, nothing beyond ASCII.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b":/._-%".contains(&byte);

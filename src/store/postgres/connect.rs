@@ -1,16 +1,36 @@
-//! [`Connector`]: connections that are fit to hold marks, or none.
+//! [`Connector`]: opens connections that are fit to hold marks, and no others.
 //!
-//! Every connection, first or hundredth, is proven before it is used: the session's settings have
-//! reached the server itself (which a pooler that changes servers between transactions does not
-//! let them), commits are flushed and wait for synchronous standbys, the server can be written to, and
-//! its warnings are heard ([`super::warnings`]). `synchronous_commit` is set by statement, which outranks
-//! a later reload of the server's configuration; `remote_apply`, which is stronger than `on`, is left.
+//! # What is proven
 //!
-//! The planner is told to use the indexes ([`PLANNER`]). Every statement names its rows by their keys.
-//! For a few hundred keys at once it would otherwise read the whole table, which takes the longer the
-//! more epochs are open. A session keeps these settings as long as it lives; any role may set them.
+//! Every connection is proven before it is used, the hundredth like the first:
 //!
-//! `statement_timeout` is not touched and no cancel is ever sent: a cancel that arrives while a
+//! - The session's settings have reached the server itself. A pooler that changes servers between
+//!   transactions would keep them back.
+//! - Commits are flushed and wait for synchronous standbys. `synchronous_commit` is set by
+//!   statement, which overrides a later reload of the server's configuration. `remote_apply`, which
+//!   is stronger than `on`, is left.
+//! - The server accepts writes, and its encoding is UTF-8.
+//! - The server's warnings arrive. Only a warning tells of a cancelled wait for a standby:
+//!   [`super::warnings`] explains it.
+//!
+//! # Hosts
+//!
+//! `store.url` may name several hosts, as for libpq: a primary and its standbys. Each connect tries
+//! them in turn, from the one that answered last, and takes the first that is fit. Each has an
+//! equal share of the timeout. A standby is not fit, since it accepts no writes. At the start, a
+//! connect whose hosts are all unfit ends the program. Later the same may be a failover, which
+//! passes ([`Phase`]).
+//!
+//! # The planner
+//!
+//! [`PLANNER`] makes the planner use the indexes. Every statement names its rows by their
+//! keys. For a few hundred keys the planner would otherwise read the whole table, which takes
+//! longer with more open epochs. A session keeps these settings as long as it lives; any role may
+//! set them.
+//!
+//! # No cancels
+//!
+//! `statement_timeout` is not changed and no cancel is ever sent. A cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,24 +45,24 @@ use super::warnings::{Anchor, Line};
 use crate::config::settings::PostgresAddress;
 use crate::store::StoreError;
 
-const POOLER: &str = "the session's settings did not reach the server. PgBouncer or another pooler cannot \
-    stand in between: it keeps the settings back, and in transaction mode it changes servers as well. Point \
+const POOLER: &str = "the session's settings did not reach the server. Do not connect through PgBouncer or \
+    another pooler: it holds settings back, and in transaction mode it changes servers as well. Point \
     store.url at Postgres itself";
 
-const DEAF: &str = "warnings of the server's do not arrive here, so that a commit whose wait for its \
-    standby was cancelled could not be told from a durable one: point store.url at Postgres itself";
+const DEAF: &str = "the server's warnings do not arrive here, so a commit whose wait for its standby was \
+    cancelled would look durable: point store.url at Postgres itself";
 
 const ENCODING: &str = "one client's text would make the statements of others fail, since they share batches: \
-    make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0";
+    create one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0";
 
-/// What helps where TLS does not come about.
-const UNVERIFIED: &str = "across a network the server has to prove who it is (sslmode=verify-full): name its CA \
+/// The advice if TLS cannot be established.
+const UNVERIFIED: &str = "across a network the server has to prove its identity (sslmode=verify-full): name its CA \
     with sslrootcert=FILE in store.url or with store.tls.ca_file, and use a host name that is on its certificate";
 
-/// Session settings for the planner. A row that is read costs as much as a page, and pages in a row cost
-/// as much as the rows in them: rows by their keys are then cheaper than all rows, from a few on. A plan is
-/// made for each execution, since a kept plan suits the table as it was: empty, perhaps. Such costs must
-/// start neither the compiler nor parallel workers.
+/// Session settings for the planner. A row costs as much as a page, and sequential pages cost as
+/// much as the rows in them. So rows by their keys are cheaper than all rows, from a few rows on.
+/// Each execution is planned, since a kept plan suits the table as it was, perhaps empty. Such
+/// costs must start neither the compiler nor parallel workers.
 const PLANNER: [(&str, &str); 6] = [
     ("plan_cache_mode", "force_custom_plan"),
     ("random_page_cost", "1"),
@@ -52,8 +72,8 @@ const PLANNER: [(&str, &str); 6] = [
     ("max_parallel_workers_per_gather", "0"),
 ];
 
-/// When a connection is asked for. What an operator must mend is [`StoreError::Unfit`] at the
-/// start; later the same may be a failover, which passes.
+/// When a connection is asked for. At the start, a server that an operator must repair is
+/// [`StoreError::Unfit`]; later the same may be a failover, which passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Start,
@@ -65,20 +85,20 @@ pub(super) struct Connector {
     address: PostgresAddress,
     timeout: Duration,
     lock_timeout: Duration,
-    /// Which host of the URL answered last; tried first the next time.
+    /// The host of the URL that answered last; tried first the next time.
     last: AtomicUsize,
     /// How many connections were made.
     made: AtomicU64,
     _anchor: Anchor,
 }
 
-/// What the proving query returns: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
+/// The columns of the proving query: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
 /// whether the startup options have taken effect, and the database's encoding.
 type SessionProof = (String, Option<String>, Option<String>, bool, bool, String);
 
 impl Connector {
-    /// `timeout` bounds the connecting (over all hosts); rows are waited for half as long, so that
-    /// the server's answer arrives before the caller gives up.
+    /// `timeout` bounds a connect over all hosts. `lock_timeout` is shorter, so that the server's
+    /// answer arrives before the caller gives up.
     pub(super) fn new(address: PostgresAddress, timeout: Duration, lock_timeout: Duration) -> Self {
         Self {
             address,
@@ -98,7 +118,8 @@ impl Connector {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// The options for each host; a file is read anew, since a mounted secret may have changed.
+    /// The options for each host. Files are read each time, since a mounted secret may have
+    /// changed.
     pub(super) async fn hosts(&self) -> Result<Vec<PgConnectOptions>, StoreError> {
         let address = self.address.clone();
         let hosts = tokio::task::spawn_blocking(move || options::read(&address))
@@ -111,9 +132,9 @@ impl Connector {
                 .options([
                     ("lock_timeout", millis(self.lock_timeout)),
                     ("default_transaction_isolation", "read committed".to_owned()),
-                    // Whatever the role or the database is set to: a warning may be all that tells a doubt.
+                    // Overrides the role and the database: a doubt may show in a warning only.
                     ("client_min_messages", "warning".to_owned()),
-                    // A client that is frozen within an override must not keep the row.
+                    // A client that is frozen during an override must not keep the row locked.
                     ("idle_in_transaction_session_timeout", millis(self.timeout)),
                 ])
                 .disable_statement_logging()
@@ -121,7 +142,7 @@ impl Connector {
         Ok(options.collect())
     }
 
-    /// Connects to the first host that is fit, beginning with the one that was last.
+    /// Connects to the first host that is fit, beginning with the last one used.
     pub(super) async fn connect(&self, phase: Phase) -> Result<Line, StoreError> {
         let hosts = self.hosts().await?;
         let count = hosts.len();
@@ -185,9 +206,9 @@ fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
-/// Sets what a session needs: a commit that waits, and the planner's costs. In one statement, since a new
-/// connection has to be ready within the timeout of the call that needs it. Only speed rests on the planner,
-/// so a server that lacks one of the settings, or refuses it, is good enough.
+/// Sets what a session needs: a commit that waits, and the planner's costs. One statement, since a
+/// new connection has to be ready within the timeout of the call that needs it. Only speed rests on
+/// the planner, so a server that lacks one of its settings, or refuses it, is good enough.
 async fn set_up(connection: &mut PgConnection) -> Result<(), StoreError> {
     const COMMIT: &str = "SELECT set_config('synchronous_commit', \
         CASE current_setting('synchronous_commit') \

@@ -1,5 +1,5 @@
-//! [`Counting`]: how many marks the namespace has, counted in pieces. A count of millions in one go
-//! would be felt by everybody who shares the database.
+//! [`Counting`]: counts the namespace's marks in pieces. Counting millions at once would slow down
+//! every user of the database.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,7 +22,7 @@ struct CountState {
 }
 
 impl Counting {
-    /// Where the next piece begins.
+    /// The start of the next piece.
     pub(super) fn after(&self) -> Option<String> {
         self.with(|state| state.after.clone())
     }

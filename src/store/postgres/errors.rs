@@ -1,4 +1,4 @@
-//! Translates Postgres errors to [`StoreError`](crate::store::StoreError)s.
+//! Translates Postgres errors to [`StoreError`]s.
 
 use crate::store::StoreError;
 use crate::store::rows::Failure;
@@ -7,7 +7,7 @@ use crate::store::rows::Failure;
 pub(super) fn error_of(error: sqlx::Error) -> StoreError {
     let sqlx::Error::Database(error) = error else {
         let said = error.to_string();
-        // The driver's message goes on with a character of it.
+        // The driver's message continues with a character of the password.
         return if said.contains("saslprep password") {
             StoreError::Unfit("the password has a character that passwords cannot have".to_owned())
         } else {
@@ -21,7 +21,7 @@ pub(super) fn error_of(error: sqlx::Error) -> StoreError {
         "55P03" | "40P01" | "40001" => StoreError::LockTimeout(said),
         // invalid_catalog_name
         "3D000" => StoreError::Unfit(format!("{said}: create it first")),
-        // read_only_sql_transaction, too_many_connections: a failover, or a crowd
+        // read_only_sql_transaction, too_many_connections: a failover, or too many clients
         "25006" | "53300" => StoreError::Connection(said),
         // connection exceptions; operator intervention (a shutdown, a crash, starting up)
         code if code.starts_with("08") || code.starts_with("57P") => StoreError::Connection(said),
@@ -33,7 +33,7 @@ pub(super) fn error_of(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// The same for work that may fail by a row of its own.
+/// The same for work that may also fail with an error of the store.
 pub(super) fn failure_of(failure: Failure) -> StoreError {
     match failure {
         Failure::Sql(error) => error_of(error),

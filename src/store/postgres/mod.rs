@@ -1,56 +1,56 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself ([`batch`](crate::store::Marks::batch) and
-//! [`override_mark`](Administration::override_mark) excepted), on a dedicated connection: one for
-//! the writer; one for the heartbeat, so that a busy writer never costs the lease; one that reads
-//! all of an instance's own rows, so that their number holds up neither; and one for operators. An answer counts only when it has been
-//! read to its end: the server reports a statement complete *before* it commits it, and ready for
-//! the next one after. So rows are always fetched to the last (`fetch_all`, `execute`), never by
-//! `fetch_one` and its kin, which return at the first.
+//! Each call is one statement, committed by itself, except [`batch`](crate::store::Marks::batch),
+//! [`override_mark`](Administration::override_mark) and the replacement of the route table. Each
+//! call has one of four dedicated connections. The writer's is for requests. The heartbeat's is
+//! apart, so that a busy writer never costs the lease. The reader's reads an instance's own rows,
+//! so that their number holds up neither. The last one is for operators.
 //!
-//! Of sqlx's `begin` and `commit` no use is made: `begin` is not safe to cancel, and `commit` takes
-//! a ROLLBACK for an answer.
+//! An answer counts only when it has been read to its end: the server reports a statement complete
+//! *before* it commits it, and ready for the next one after. So rows are always fetched to the last
+//! (`fetch_all`, `execute`), never by `fetch_one` and its like, which return at the first.
+//!
+//! sqlx's `begin` and `commit` are not used: `begin` is not safe to cancel, and `commit` accepts a
+//! ROLLBACK as an answer.
 
 mod administration;
+mod advance;
 mod batch;
 mod connect;
 mod count;
 mod errors;
-mod fetch;
 mod instances;
-mod life;
 mod marks;
 mod notifications;
-mod operators;
 mod options;
-mod own;
 mod roles;
 mod slot;
-mod statements;
 mod upgrade;
 mod warnings;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use sqlx::PgConnection;
 use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::{Query, QueryAs};
+use sqlx::{FromRow, PgConnection, Postgres};
 
 use self::connect::{Connector, Phase};
 use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
-use super::rows::{self, Applied, Failure, Schema};
+use super::rows::{self, Applied, Failure, Schema, migrations};
 use crate::config::settings::PostgresAddress;
-use crate::store::{Administration, InstanceRow, MarkStore, StoreError};
+use crate::store::{Administration, MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
 
-/// Notifications that nobody has taken yet; after that the listening waits.
-const NEWS: usize = 1024;
+/// How many received notifications may wait to be handled; then listening pauses.
+const UNREAD_NOTIFICATIONS: usize = 1024;
 
 /// Marks in a Postgres.
 #[derive(Debug)]
@@ -66,15 +66,15 @@ pub struct PostgresStore {
     batches: AtomicU64,
     heartbeat: DedicatedConnection,
     reader: DedicatedConnection,
-    people: DedicatedConnection,
+    operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
     count: Counting,
 }
 
 impl PostgresStore {
-    /// Connects to nothing yet: see [`Administration::prepare`]. `timeout` bounds each call; row locks are
-    /// waited for half as long.
+    /// Does not connect yet: see [`Administration::prepare`]. `timeout` bounds each call; a row
+    /// lock is waited for half as long.
     #[must_use]
     pub fn new(
         address: impl Into<PostgresAddress>,
@@ -95,7 +95,7 @@ impl PostgresStore {
             batches: AtomicU64::new(0),
             heartbeat: slot(),
             reader: slot(),
-            people: slot(),
+            operators: slot(),
             instances_over: AtomicU64::new(0),
             count: Counting::default(),
             connector: Arc::clone(&connector),
@@ -106,8 +106,8 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unfit`] for what an operator must mend; [`StoreError::Connection`] or
-    /// [`StoreError::Timeout`] where it may help to try again.
+    /// [`StoreError::Unfit`] if an operator must repair something; [`StoreError::Connection`] or
+    /// [`StoreError::Timeout`] if another try may help.
     pub async fn open(
         address: impl Into<PostgresAddress>,
         namespace: &str,
@@ -119,25 +119,8 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Proves a new connection, and looks at the schema; `write` proves too that rows may be
-    /// written.
-    async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
-        let mut turn = self.people.fresh(Phase::Start).await?;
-        let schema = turn
-            .run(async |c| {
-                let schema = schema(c).await?;
-                if write && schema == Schema::Current {
-                    operators::touch(c, &self.namespace).await?;
-                }
-                Ok(schema)
-            })
-            .await?;
-        turn.done();
-        Ok(schema)
-    }
-
-    /// Runs work on a slot's connection, within the timeout. A future that is dropped, and work
-    /// that fails, is warned of or takes too long, closes the connection.
+    /// Runs work on a slot's connection, within the timeout. The connection is closed if the future
+    /// is dropped, or the work fails, takes too long or draws a warning.
     async fn on<T>(
         &self,
         slot: &DedicatedConnection,
@@ -152,16 +135,54 @@ impl PostgresStore {
         .await
     }
 
-    async fn read_instances(&self, orphans: life::Orphans) -> Result<Vec<InstanceRow>, StoreError> {
-        self.bounded(async {
-            let mut turn = self.heartbeat.turn().await?;
-            let read = turn.run(async |c| life::instances(c, &self.namespace, orphans).await);
-            let rows = read.await?;
-            self.instances_over.store(turn.number(), Ordering::Relaxed);
-            turn.done();
-            Ok(rows)
-        })
-        .await
+    /// A statement whose `$1` is the namespace.
+    fn query(&self, sql: &'static str) -> Query<'static, Postgres, PgArguments> {
+        sqlx::query(sql).bind(&*self.namespace)
+    }
+
+    /// A statement whose `$1` is the namespace, and whose answer has rows.
+    fn query_as<R>(&self, sql: &'static str) -> QueryAs<'_, Postgres, R, PgArguments>
+    where
+        R: for<'r> FromRow<'r, PgRow>,
+    {
+        sqlx::query_as(sql).bind(&*self.namespace)
+    }
+
+    /// Runs one statement; returns how many rows it has changed.
+    async fn execute(
+        &self,
+        slot: &DedicatedConnection,
+        statement: Query<'_, Postgres, PgArguments>,
+    ) -> Result<u64, StoreError> {
+        let work = async |c: &mut PgConnection| Ok(statement.execute(c).await?.rows_affected());
+        self.on(slot, work).await
+    }
+
+    /// Runs one statement, and turns every row of its answer.
+    async fn rows<R, T>(
+        &self,
+        slot: &DedicatedConnection,
+        statement: QueryAs<'_, Postgres, R, PgArguments>,
+        turn: fn(R) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        R: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let work = async |c: &mut PgConnection| Ok(rows::all(statement.fetch_all(c).await?, turn)?);
+        self.on(slot, work).await
+    }
+
+    /// Runs one statement whose answer is one row of one column.
+    async fn one<T>(
+        &self,
+        slot: &DedicatedConnection,
+        statement: QueryAs<'_, Postgres, (T,), PgArguments>,
+    ) -> Result<T, StoreError>
+    where
+        (T,): for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let work = async |c: &mut PgConnection| Ok(only(statement.fetch_all(c).await?)?.0);
+        self.on(slot, work).await
     }
 
     async fn bounded<T>(
@@ -174,8 +195,8 @@ impl PostgresStore {
     }
 }
 
-/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`. Not beside proxies of
-/// version 0.1.0.
+/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`. Must not run
+/// beside proxies of version 0.1.0.
 ///
 /// # Errors
 ///
@@ -186,13 +207,13 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
     let connector = Connector::new(address, MIGRATION, MIGRATION / 2);
     let work = async {
         let mut line = connector.connect(Phase::Start).await?;
-        // A role that may not change the schema need not, as long as nothing is to be changed.
+        // A role that may not change the schema is enough while nothing is to be changed.
         if schema(line.bare()).await? == Schema::Current {
             return Ok(());
         }
-        // A warning here costs nothing: the first mark that is durable comes after this in the server's log, so a
-        // standby that has the one has the other.
-        // `run` is the same, but its future cannot be sent between threads.
+        // A warning here costs nothing: the first durable mark comes after this in the server's
+        // log, so a standby that has the mark has the schema.
+        // `run` does the same, but its future cannot be sent between threads.
         migrator()
             .run_direct(None, line.bare(), false)
             .await
@@ -204,7 +225,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
                     "the schema could not be brought up to date: {other}"
                 )),
             })
-        // Dropped here, the connection gives up the migrator's lock, whatever has happened.
+        // The connection is dropped here, which gives up the migrator's lock in any case.
     };
     tokio::time::timeout(MIGRATION, work)
         .await
@@ -212,28 +233,13 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
 }
 
 pub(super) fn migrator() -> Migrator {
-    rows::migrator(&[
-        (
-            1,
-            "marks",
-            include_str!("../migrations/postgres/0001_marks.sql"),
-        ),
-        (
-            2,
-            "terms",
-            include_str!("../migrations/postgres/0002_terms.sql"),
-        ),
-        (
-            3,
-            "route_table",
-            include_str!("../migrations/postgres/0003_route_table.sql"),
-        ),
-        (
-            4,
-            "no_older",
-            include_str!("../migrations/postgres/0004_no_older.sql"),
-        ),
-    ])
+    migrations!(
+        "postgres",
+        "0001_marks",
+        "0002_terms",
+        "0003_route_table",
+        "0004_no_older"
+    )
 }
 
 async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
@@ -251,6 +257,17 @@ async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
             .await
             .map_err(error_of)?;
     rows::judge_schema(&migrator(), &applied)
+}
+
+/// The one row of a statement that always returns one.
+fn only<T>(rows: Vec<T>) -> Result<T, StoreError> {
+    let mut rows = rows.into_iter();
+    match (rows.next(), rows.next()) {
+        (Some(row), None) => Ok(row),
+        _ => Err(StoreError::Statement(
+            "not the one row that was asked for".to_owned(),
+        )),
+    }
 }
 
 impl MarkStore for PostgresStore {

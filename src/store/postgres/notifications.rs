@@ -1,8 +1,8 @@
 //! Notifications between instances, over NOTIFY. Any of them may get lost; polling covers that.
 //!
-//! A subscription that lives loses nothing. Whether it does is not believed, but shown: it notifies itself
-//! every now and then, on a channel that nobody else has. Notifications come in the order in which they were
-//! committed, so what it hears of itself comes behind all that it was told before.
+//! A subscription that is alive loses nothing. It proves that it is alive: it regularly notifies
+//! itself, on a channel of its own. Notifications arrive in the order in which they were committed,
+//! so its own one arrives after all that were sent before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::errors::error_of;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Era, Heard, InstanceId, Notification, StoreError};
 
-/// Between attempts to subscribe: the first, and the longest.
+/// The pauses between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often a subscription notifies itself, and how soon it must hear of that.
+/// How often a subscription notifies itself, and how soon that must arrive.
 const ECHO: Duration = Duration::from_secs(2);
 
-/// The channel of a namespace: a name of any length and spelling would not do as an identifier.
+/// The channel of a namespace: a digest, since an identifier may not have any length and spelling.
 pub(super) fn channel(namespace: &str) -> String {
     use std::fmt::Write as _;
 
@@ -52,8 +52,8 @@ enum Payload {
     },
 }
 
-pub(super) fn encode(news: &Notification) -> Option<String> {
-    let payload = match news {
+pub(super) fn encode(notification: &Notification) -> Option<String> {
+    let payload = match notification {
         Notification::Newer {
             resource,
             token,
@@ -72,7 +72,7 @@ pub(super) fn encode(news: &Notification) -> Option<String> {
     serde_json::to_string(&payload).ok()
 }
 
-/// `None` for what no fencepost sends; anybody with a login may notify.
+/// `None` for a payload that no fencepost sends: any login may notify.
 fn decode(payload: &str) -> Option<Notification> {
     Some(match serde_json::from_str(payload).ok()? {
         Payload::Newer { r, t, e, o } => Notification::Newer {
@@ -99,14 +99,14 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
                         return;
                     }
                     if let Err(error) = subscription.relay(&connector, &heard).await {
-                        tracing::debug!(%error, "the subscription to news broke; subscribing again");
+                        tracing::debug!(%error, "the subscription to notifications broke; subscribing again");
                     }
                     if heard.send(Heard::Whole(false)).await.is_err() {
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no subscription to news; trying again");
+                    tracing::debug!(%error, "no subscription to notifications; trying again");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -131,7 +131,7 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<Subscription,
                 .idle_timeout(None)
                 .connect_lazy_with(options);
             let mut listener = PgListener::connect_with(&pool).await?;
-            // A reconnect of its own would hide that something may have been missed.
+            // An automatic reconnect would hide that notifications may have been missed.
             listener.eager_reconnect(false);
             // No other session has this number while this one lives.
             let session: Vec<i32> = sqlx::query_scalar("SELECT pg_backend_pid()")
@@ -161,15 +161,15 @@ struct Subscription {
     listener: PgListener,
     /// The channel on which it notifies itself.
     own: String,
-    /// The last echo that was sent, and the last one that was heard.
+    /// The last echo that was sent, and the last one that was received.
     number: u64,
     echoed: u64,
-    /// What was said last: whether everything arrives.
+    /// True if everything arrives, as last reported.
     whole: bool,
 }
 
 impl Subscription {
-    /// Hands news on until the connection is lost or the receiver is gone.
+    /// Passes notifications on until the connection is lost or the receiver is gone.
     async fn relay(
         mut self,
         connector: &Connector,
@@ -185,11 +185,11 @@ impl Subscription {
                     }
                 }
                 Ok(Ok(Some(notification))) => {
-                    let Some(news) = decode(notification.payload()) else {
-                        tracing::debug!("news that no fencepost sends was ignored");
+                    let Some(notification) = decode(notification.payload()) else {
+                        tracing::debug!("ignored a notification that no fencepost sends");
                         continue;
                     };
-                    if heard.send(Heard::Notification(news)).await.is_err() {
+                    if heard.send(Heard::Notification(notification)).await.is_err() {
                         return Ok(());
                     }
                 }
@@ -206,7 +206,7 @@ impl Subscription {
         }
     }
 
-    /// Notifies itself. A peer that vanished without a word closes nothing, and does not answer.
+    /// Notifies itself. A server that vanished silently closes nothing, and does not answer.
     async fn echo(
         &mut self,
         connector: &Connector,
@@ -233,7 +233,7 @@ impl Subscription {
     async fn say(&mut self, whole: bool, heard: &Sender<Heard>) {
         if self.whole != whole {
             self.whole = whole;
-            // Without a receiver the next news ends this.
+            // Without a receiver, the next notification ends this.
             let _ = heard.send(Heard::Whole(whole)).await;
         }
     }
@@ -244,9 +244,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_survives_the_wire_and_nothing_else_is_read() {
+    fn notifications_survive_the_wire_and_nothing_else_is_read() {
         let resource = ResourceKey::new("order:ü\"7\\").expect("a good key");
-        for news in [
+        for sent in [
             Notification::Newer {
                 resource: resource.clone(),
                 token: Token::MAX,
@@ -255,8 +255,8 @@ mod tests {
             },
             Notification::Closed { resource },
         ] {
-            let wire = encode(&news).expect("news can be written");
-            assert_eq!(decode(&wire), Some(news));
+            let wire = encode(&sent).expect("a notification can be written");
+            assert_eq!(decode(&wire), Some(sent));
         }
         for odd in [
             "",
@@ -270,13 +270,18 @@ mod tests {
 
     #[test]
     fn the_longest_key_fits_into_a_notification() {
-        let news = Notification::Newer {
+        let longest = Notification::Newer {
             resource: ResourceKey::new("\"".repeat(1024)).expect("a good key"),
             token: Token::MAX,
             era: i64::MAX,
             owner: Some(InstanceId::from_bits(u128::MAX)),
         };
-        assert!(encode(&news).expect("news can be written").len() < 8000);
+        assert!(
+            encode(&longest)
+                .expect("a notification can be written")
+                .len()
+                < 8000
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! From a URL and the files of TLS to the driver's options, one set per host.
+//! Turns a URL and the files of TLS into the driver's options, one set per host of the URL. The
+//! order in which the hosts are tried stands in [`super::connect`].
 //!
-//! The driver takes what it is not told from the environment (`PGPASSWORD`, `PGSSLMODE`, `~/.pgpass`). Here it is
-//! told everything, so that only what is configured counts. The few variables that no option outranks are refused.
+//! The driver takes options that are not set from the environment (`PGPASSWORD`, `PGSSLMODE`,
+//! `~/.pgpass`). Here every option is set, so that only the configuration counts. The few variables
+//! that no option overrides are refused.
 //!
-//! What a certificate is verified by is handed to the driver with each connect: the CAs that are named, or else
-//! the system's. It adds none of its own: see `vendor/webpki-roots`.
+//! Each connect hands the driver the CAs that certificates are verified by: those that are named,
+//! or else the system's. The driver adds none of its own: see `vendor/webpki-roots`.
 
 use std::path::Path;
 
@@ -19,14 +21,14 @@ use crate::config::dsn::{Dsn, Host, Protection, Root};
 use crate::config::settings::{PostgresAddress, Secret, StoreTls};
 use crate::store::StoreError;
 
-/// With any root of its own the driver would take certificates that nobody has named a CA for.
+/// With roots of its own, the driver would accept certificates of CAs that no setting names.
 const _: () = assert!(webpki_roots::TLS_SERVER_ROOTS.is_empty());
 
-/// Where distributions have the server's socket. Not `/tmp`, where anybody may put one.
+/// The directory of the server's socket in distributions. Not `/tmp`, where anybody may put one.
 const SOCKETS: &str = "/var/run/postgresql";
 
-/// The options for each host; the files are read anew, since a mounted secret may have changed. Blocks on the
-/// file system. No error holds a piece of the URL.
+/// The options for each host. The files are read each time, since a mounted secret may have
+/// changed. Blocks on the file system. No error holds a piece of the URL.
 pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, StoreError> {
     let url = match &address.url {
         Secret::Literal(url) => url.clone(),
@@ -64,7 +66,7 @@ pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, S
     Ok(dsn.hosts.iter().zip(protections).map(build).collect())
 }
 
-/// Whether what is on the way to a server can read and change what it says.
+/// True if a machine on the way to a server can read and change the traffic.
 pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
     let url = match &address.url {
         Secret::Literal(url) => Ok(url.clone()),
@@ -104,12 +106,12 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
         .find(|name| std::env::var_os(name).is_some())
     {
         return Err(StoreError::Unfit(format!(
-            "the environment has {name}, which would change how the store is reached: unset it, and say what is \
-             meant in store.url. No PG variable is read"
+            "the environment has {name}, which would change how the store is reached: unset it, and put the \
+             setting into store.url. fencepost reads no PG variables"
         )));
     }
-    // Without a user the driver says `anonymous`: it asks nobody who runs the process. As libpq: a database of the
-    // user's name.
+    // Without a user the driver sends `anonymous`: it does not look up who runs the process. Like
+    // libpq: a database of the user's name.
     let user = dsn
         .user
         .clone()
@@ -157,21 +159,21 @@ fn roots(dsn: &Dsn, tls: &StoreTls) -> Result<Vec<u8>, StoreError> {
         let added = added.and_then(|one| found.add(one).map_err(|error| error.to_string()));
         added.map_err(|error| {
             StoreError::Unfit(format!(
-                "{what} {} has something in it that is no CA's certificate: {error}",
+                "{what} {} contains something that is not a CA certificate: {error}",
                 path.display()
             ))
         })?;
     }
     if found.is_empty() {
         return Err(StoreError::Unfit(format!(
-            "{what} {} has no certificate in it: put the CA's there, as PEM",
+            "{what} {} contains no certificate: put the CA's certificate there, as PEM",
             path.display()
         )));
     }
     Ok(pem.into_bytes())
 }
 
-/// Those of the system that are of use; there may be others.
+/// The system's CAs that the driver can use.
 fn system_roots() -> Result<Vec<u8>, StoreError> {
     let mut pem = String::new();
     for certificate in rustls_native_certs::load_native_certs().certs {

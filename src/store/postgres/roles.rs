@@ -1,6 +1,6 @@
-//! Grants for the role that serves: no more than the protocol needs. The role changes no schema and
-//! deletes no mark, since a mark never goes down (a stray `DELETE` would break the first
-//! guarantee).
+//! Grants for the role that `serve` uses: no more than the protocol needs. The role changes no
+//! schema and deletes no mark: a mark never goes down, and a stray `DELETE` would break the first
+//! guarantee.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::errors::error_of;
 use crate::config::settings::PostgresAddress;
 use crate::store::StoreError;
 
-/// For all of the grants.
+/// The timeout for all of the grants.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tables, and what is done to their rows.
+/// Tables, and the privileges on them.
 const GRANTS: [(&str, &str); 7] = [
     ("namespaces", "SELECT, INSERT, UPDATE"),
     ("marks", "SELECT, INSERT, UPDATE"),
@@ -25,12 +25,12 @@ const GRANTS: [(&str, &str); 7] = [
     ("fencepost_migrations", "SELECT"),
 ];
 
-/// Grants `role` what `serve` needs, as the owner of the tables; what it was granted by hand besides stays. Doing
-/// it again changes nothing.
+/// Grants `role` what `serve` needs, as the owner of the tables. Grants made by hand stay. Doing it
+/// again changes nothing.
 ///
 /// # Errors
 ///
-/// [`StoreError::Unfit`] where the role does not exist or the tables are somebody else's.
+/// [`StoreError::Unfit`] if the role does not exist, or the tables have another owner.
 pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<(), StoreError> {
     let connector = Connector::new(address.into(), PATIENCE, PATIENCE / 2);
     let work = async {
@@ -55,7 +55,7 @@ async fn schema_for(connection: &mut PgConnection, role: &str) -> Result<String,
     match found.as_slice() {
         [(true, Some(schema))] => Ok(schema.clone()),
         [(false, _)] => Err(StoreError::Unfit(format!(
-            "--grant-to {role}: there is no such role; make it first: CREATE ROLE {} LOGIN",
+            "--grant-to {role}: there is no such role; create it first: CREATE ROLE {} LOGIN",
             quoted(role)
         ))),
         _ => Err(StoreError::Unfit(
@@ -74,7 +74,8 @@ async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), Stor
         .await
         .map_err(error_of)?;
     let mut statements = Vec::new();
-    // Whoever may use the schema already needs no grant, which might not be this role's to give.
+    // A role that may use the schema already needs no grant, which this role might not be able to
+    // give.
     if allowed != [true] {
         statements.push(format!(
             "GRANT USAGE ON SCHEMA {} TO {}",
@@ -89,7 +90,7 @@ async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), Stor
             quoted(role)
         ));
     }
-    // A server that has nothing of the kind to give says so in a warning only.
+    // If this role cannot give a grant, the server only warns.
     for statement in statements {
         connection
             .execute(sqlx::AssertSqlSafe(statement.clone()))
@@ -136,7 +137,7 @@ async fn grant_all(connection: &mut PgConnection, role: &str) -> Result<(), Stor
     Ok(())
 }
 
-/// An identifier as SQL has it (`PostgreSQL`, "Lexical Structure", 4.1.1).
+/// A quoted SQL identifier (`PostgreSQL`, "Lexical Structure", 4.1.1).
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

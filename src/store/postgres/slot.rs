@@ -1,4 +1,4 @@
-//! [`DedicatedConnection`]: a dedicated connection, used by one call at a time, and never again after a doubt.
+//! [`DedicatedConnection`]: a connection that one call uses at a time, and none after a doubt.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,24 +14,24 @@ use super::warnings::Line;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
-/// A connection that has been idle for longer is asked for a sign of life before a statement is
-/// entrusted to it: a server that was restarted then costs a reconnect, and not a refusal.
+/// A connection that has been idle for longer is pinged before it carries a statement. So a server
+/// that was restarted costs a reconnect, and not a refusal.
 const STALE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct DedicatedConnection {
     connector: Arc<Connector>,
-    /// Whether its connections carry batches: see [`super::batch`].
+    /// True if its connections carry batches: see [`super::batch`].
     batches: bool,
-    /// The connection while nobody uses it, its number, and since when. Never held across an await.
+    /// The connection while it is idle, its number, and since when. Never held across an await.
     idle: Mutex<Option<(Line, u64, Instant)>>,
     /// How many connections were made.
     made: AtomicU64,
 }
 
-/// The use of a slot's connection. Dropped before [`Turn::done`], for whatever reason, it closes
-/// the connection: the socket is closed at once, nothing is cancelled, and what the server was told
-/// may still happen there.
+/// The use of a slot's connection. If it is dropped before [`Turn::done`], for whatever reason, the
+/// connection is closed. The socket closes at once, nothing is cancelled, and statements that were
+/// sent may still take effect.
 #[must_use]
 pub(super) struct Turn<'a> {
     slot: &'a DedicatedConnection,
@@ -49,7 +49,7 @@ impl DedicatedConnection {
         }
     }
 
-    /// Its connections are readied for batches.
+    /// Prepares its connections for batches.
     pub(super) fn for_batches(self) -> Self {
         Self {
             batches: true,
@@ -57,7 +57,7 @@ impl DedicatedConnection {
         }
     }
 
-    /// Takes the idle connection, or makes one.
+    /// Takes the idle connection, or opens one.
     pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
         let idle = self.lock().take();
         if let Some((mut line, number, since)) = idle {
@@ -76,7 +76,7 @@ impl DedicatedConnection {
         self.fresh(Phase::Running).await
     }
 
-    /// Makes a new connection, whatever there is.
+    /// Opens a new connection, even if there is an idle one.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
         let mut line = self.connector.connect(phase).await?;
         if self.batches {
@@ -109,8 +109,8 @@ impl Turn<'_> {
         self.line.run(work).await
     }
 
-    /// Gives the connection back. Only after every answer has been read to its end, and none of
-    /// them was an error.
+    /// Gives the connection back. Only after every answer was read to its end and none was an
+    /// error.
     pub(super) fn done(self) {
         *self.slot.lock() = Some((self.line, self.number, Instant::now()));
     }

@@ -1,9 +1,9 @@
-//! Proxies of version 0.1.0 may not run beside those of this version.
+//! Keeps proxies of version 0.1.0 from running beside those of this version.
 //!
-//! They wait for less after a death: no `undelivered`, and no margin for clocks. What they have in
-//! flight themselves has no bound that they put on record. So their schema stays until none of them
-//! renews. One that is only cut off is silent, too: the migration that follows marks it dead, and leaves
-//! it no way to join.
+//! They wait for less after a death: no `undelivered`, and no margin for clocks. They record no
+//! bound for their own requests in flight. So their schema stays until none of them renews. One
+//! that is only cut off is silent, too: the migration that follows marks it dead, and it cannot
+//! join again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::config::settings::PostgresAddress;
 use crate::store::StoreError;
 use crate::store::reckoning::Reckoning;
 
-/// How often the counters are looked at.
+/// How often the counters are read.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// `(namespace, id, renewals, lease_ms)`.
@@ -26,12 +26,12 @@ type Living = (String, String, i64, i64);
 /// The first schema version that keeps proxies of version 0.1.0 out.
 const KEEPS_OUT: i64 = 4;
 
-/// Waits, where the schema lets proxies of version 0.1.0 in, until each of their instances that is not
+/// If the schema lets proxies of version 0.1.0 in, waits until each of their instances that is not
 /// known to be dead has been silent for its lease.
 ///
 /// # Errors
 ///
-/// [`StoreError::Unfit`] where one of them renews; else as [`super::migrate`].
+/// [`StoreError::Unfit`] if one of them renews; else as [`super::migrate`].
 pub(super) async fn none_of_before(address: &PostgresAddress) -> Result<(), StoreError> {
     let connector = Connector::new(address.clone(), MIGRATION, MIGRATION / 2);
     let mut line = connector.connect(Phase::Start).await?;
@@ -61,10 +61,9 @@ pub(super) async fn none_of_before(address: &PostgresAddress) -> Result<(), Stor
     Ok(())
 }
 
-/// The instances of version 0.1.0 that are not known to be dead, where the schema lets them in. One
-/// statement, so that none is read that has joined after a migration. A server that does not answer is
-/// waited for as long as for a migration. An upgrade that broke off halfway
-/// has left the column `undelivered_ms`; the schema before has none, and must do.
+/// The instances of version 0.1.0 that are not known to be dead, if the schema lets them in. One
+/// statement, so that it reads none that has joined after a migration. The timeout is that of a
+/// migration. The column `undelivered_ms` may exist, if an upgrade broke off halfway, or not.
 async fn living(connection: &mut PgConnection) -> Result<Vec<Living>, StoreError> {
     tokio::time::timeout(MIGRATION, read_living(connection))
         .await

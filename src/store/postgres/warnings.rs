@@ -1,21 +1,30 @@
-//! [`Line`]: a connection that hears what the server warns of.
+//! [`Line`]: a connection on which a warning of the server puts the statement in doubt.
 //!
-//! A commit that waits for its synchronous standby and whose wait somebody ends (`pg_cancel_backend`,
-//! `statement_timeout`) is answered with *success*: it is done on the primary, and all that says that a failover
-//! may lose it is a warning on the wire. Neither its SQLSTATE (01000, that of any warning) nor its text (in the
-//! server's language) names it. So a statement with any warning at all counts as in doubt.
+//! # Why warnings count
 //!
-//! sqlx gives warnings to `tracing` and to nobody else. So statements run under a subscriber of the line's own, whatever
-//! the process logs or does not log: a subscriber in scope comes before the global one and its filter. It hears nothing
-//! else, and hands nothing on; what it has heard is logged after the statement. Three things of `tracing`'s could make
-//! it deaf, and each is seen to:
+//! A commit waits for its synchronous standby. If that wait is ended (`pg_cancel_backend`,
+//! `statement_timeout`), the server answers with *success*: the commit is done on the primary, but
+//! a failover may lose it. Only a warning on the wire says so. Neither its SQLSTATE (01000, that of
+//! any warning) nor its text (in the server's language) identifies it. So a statement that draws
+//! any warning counts as in doubt: its connection is closed, and its caller gets
+//! [`StoreError::Warned`].
 //!
-//! - The greatest level that any living subscriber asks for holds for all: this one asks for warnings.
-//! - Whether anybody is interested is cached per place in the code, by asking the subscribers that are registered when
-//!   the place is first reached. As long as just one is registered, the one *in scope* is asked instead, which may
-//!   be none. So there are always two: [`Anchor`] is the other.
-//! - A release of sqlx may call its target otherwise, and a pooler or a role's `client_min_messages` may keep
-//!   warnings back. So every connection proves that it hears, with a statement that always warns ([`Line::hears`]).
+//! # How they are heard
+//!
+//! sqlx passes warnings to `tracing` only. So statements run under a subscriber of the line's own,
+//! whatever the process logs: a subscriber in scope comes before the global one and its filter. It
+//! receives nothing else, and passes nothing on; its warnings are logged after the statement.
+//! `tracing` could keep warnings from it in three ways, and each is prevented:
+//!
+//! - The greatest level that any living subscriber asks for holds for all. This one asks for
+//!   warnings.
+//! - `tracing` caches, per place in the code, whether any subscriber is interested. It asks the
+//!   subscribers that are registered when the place is first reached. If only one is registered, it
+//!   asks the one *in scope* instead, and there may be none. So there are always two: [`Anchor`] is
+//!   the other.
+//! - A release of sqlx may rename its target, and a pooler or a role's `client_min_messages` may
+//!   hold warnings back. So every connection proves that it hears them before its first use, with a
+//!   statement that always warns ([`Line::hears`]). A connection that does not is refused.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,14 +41,15 @@ use super::errors::{error_of, failure_of};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
-/// Where sqlx tells of what the server notices.
+/// The target under which sqlx reports the server's notices.
 const TARGET: &str = "sqlx::postgres::notice";
 
-/// The one warning that is let pass, where the server speaks English: it comes with every write for the last forty
-/// million transactions before Postgres stops by itself, and says nothing of the statement it came with.
+/// The one warning that is ignored, if the server speaks English. It comes with every write for the
+/// last forty million transactions before Postgres stops by itself, and does not concern the
+/// statement.
 const HARMLESS: &str = "must be vacuumed within";
 
-/// A connection on which nothing is taken for done that the server has warned of.
+/// A connection on which a statement that drew a warning does not count as done.
 #[derive(Debug)]
 pub(super) struct Line {
     connection: PgConnection,
@@ -47,7 +57,7 @@ pub(super) struct Line {
     heard: HeardWarnings,
 }
 
-/// See the module's page. Must live as long as any [`Line`].
+/// The second subscriber: see the module's documentation. Must live as long as any [`Line`].
 #[derive(Debug)]
 pub(super) struct Anchor(#[allow(dead_code, reason = "it is there to be alive")] Dispatch);
 
@@ -67,7 +77,8 @@ impl Line {
         }
     }
 
-    /// Whether a warning of the server's is heard here. Outside a transaction, a ROLLBACK does nothing and warns.
+    /// True if the server's warnings are heard here. Outside a transaction, a ROLLBACK does nothing
+    /// and warns.
     pub(super) async fn hears(&mut self) -> Result<bool, StoreError> {
         let rollback = sqlx::raw_sql("ROLLBACK").execute(&mut self.connection);
         rollback
@@ -77,7 +88,8 @@ impl Line {
         Ok(!self.heard.take().is_empty())
     }
 
-    /// Runs work on the connection. An error, a warning too, leaves it in doubt: drop it.
+    /// Runs work on the connection. After an error or a warning the connection is in doubt: drop
+    /// it.
     pub(super) async fn run<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
@@ -122,7 +134,7 @@ impl HeardWarnings {
     }
 }
 
-/// Hears what sqlx tells of warnings, and of worse.
+/// The subscriber that collects warnings and errors of sqlx.
 struct Ear(HeardWarnings);
 
 fn concerns(metadata: &Metadata<'_>) -> bool {

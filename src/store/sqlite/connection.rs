@@ -1,9 +1,9 @@
 //! [`HeldConnection`]: the connection to the file, with the settings on which durability rests.
 //!
-//! `SQLite` itself would copy the log into the file now and then, and keep a failure to itself. So
-//! that is done here ([`HeldConnection::tidy`]), where a failure closes the connection. A copy that stopped
-//! early, since somebody reads an older state (a backup, say), is synced here as well: `SQLite`
-//! syncs only when it has copied everything, and would not copy these pages again.
+//! `SQLite` itself would copy the log into the file from time to time, and not report a failure. So
+//! [`HeldConnection::tidy`] copies it, and a failure closes the connection. A copy stops early if
+//! another program reads an older state (a backup, say). It is then synced here: `SQLite` syncs
+//! only when it has copied everything, and would not copy these pages again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::fetch::error_of;
+use super::errors::error_of;
 use super::file::{FileLock, blocking};
-use super::{count, log, statements};
+use super::{batch, count, log};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -22,39 +22,39 @@ use crate::store::rows::Failure;
 /// could lose commits (<https://sqlite.org/wal.html>, section 11).
 const OLDEST: (u32, u32, u32) = (3, 51, 3);
 
-/// How long to wait for a program that looks into the file, such as the `sqlite3` shell.
+/// How long to wait for a program that has the file open, such as the `sqlite3` shell.
 pub(super) const BUSY: Duration = Duration::from_millis(500);
 
-/// How much of the file is kept in memory, in KiB with the sign that says so; 2 MiB unless set. The
+/// How much of the file is kept in memory: negative, so in KiB. `SQLite`'s default is 2 MiB. The
 /// tree of 300,000 open epochs has about this size. With fewer pages in memory, each batch reads
-/// those again that it writes.
+/// again the pages that it writes.
 const CACHE: &str = "-16384";
 
-/// So many frames of the log are copied into the file at once: `SQLite`'s own default.
+/// From how many frames on the log is copied into the file: `SQLite`'s own default.
 const MOST_FRAMES: i64 = 1000;
 
 /// A connection and the lock of its file, which must outlive it: `SQLite`'s worker thread may
-/// still be at work when the handle to it is dropped.
+/// still be running when the handle to it is dropped.
 #[derive(Debug)]
 pub(super) struct HeldConnection {
     connection: Option<SqliteConnection>,
     lock: Arc<FileLock>,
-    /// How many frames the log had at the latest look, and how many of them the file had.
+    /// How many frames the log had when last checked, and how many of them the file had.
     seen: (i64, i64),
-    /// The file has, and has on the disk, all that was committed by the latest copy of the log; no
+    /// The latest copy of the log put everything committed into the file and on the disk; no
     /// heartbeat was written since.
     pub(super) whole: bool,
-    /// The connection has what batches are written by.
+    /// The connection has the view and the triggers that write batches.
     batches: bool,
 }
 
 impl HeldConnection {
-    /// Connects, and sees to it that the settings on which durability rests have taken effect.
+    /// Connects, and proves that the settings on which durability rests have taken effect.
     pub(super) async fn open(lock: &Arc<FileLock>) -> Result<Self, StoreError> {
         let file = Arc::clone(lock);
         blocking(move || {
             file.check()?;
-            // Only while no connection of this process has it, whose locks would go.
+            // Only while no connection of this process has the file: its locks would be lost.
             if file.connections.load(Ordering::Acquire) == 0 {
                 count::fits_its_log(&file)?;
                 log::write_again(&file)?;
@@ -62,12 +62,7 @@ impl HeldConnection {
             Ok(())
         })
         .await?;
-        let unfit = |error: sqlx::Error| {
-            StoreError::Unfit(format!(
-                "{} cannot be opened as a SQLite database: {error}",
-                lock.path().display()
-            ))
-        };
+        let unfit = |error| not_a_database(lock, &error);
         lock.connections.fetch_add(1, Ordering::AcqRel);
         let connection = SqliteConnectOptions::new()
             .filename(lock.path())
@@ -79,7 +74,7 @@ impl HeldConnection {
             .pragma("checkpoint_fullfsync", "on")
             .pragma("wal_autocheckpoint", "0")
             .pragma("cache_size", CACHE)
-            // There may be no directory that can be written but the file's own.
+            // The file's directory may be the only one that can be written.
             .pragma("temp_store", "memory")
             .foreign_keys(false)
             .busy_timeout(BUSY)
@@ -111,12 +106,7 @@ impl HeldConnection {
 
     async fn prove(&mut self) -> Result<(), StoreError> {
         let lock = Arc::clone(&self.lock);
-        let unfit = |error: sqlx::Error| {
-            StoreError::Unfit(format!(
-                "{} cannot be opened as a SQLite database: {error}",
-                lock.path().display()
-            ))
-        };
+        let unfit = |error| not_a_database(&lock, &error);
         let (version, journal, synchronous): (String, String, i64) = sqlx::query_as(
             "SELECT sqlite_version(), journal_mode, synchronous \
              FROM pragma_journal_mode, pragma_synchronous",
@@ -138,7 +128,7 @@ impl HeldConnection {
                 lock.path().display()
             )));
         }
-        // From the first read on the log is open. With this it has a name that survives a crash.
+        // The first read opens the log. The sync below makes its name survive a crash.
         sqlx::raw_sql("SELECT count(*) FROM sqlite_schema")
             .execute(self.get()?)
             .await
@@ -152,7 +142,7 @@ impl HeldConnection {
         .await?;
         let file = Arc::clone(&lock);
         let mut handle = self.get()?.lock_handle().await.map_err(unfit)?;
-        // In the transaction, as the last thing before it is written.
+        // Within the transaction, just before it is written.
         handle.set_commit_hook(move || file.check().is_ok());
         drop(handle);
         self.copy_log(0).await
@@ -164,19 +154,17 @@ impl HeldConnection {
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
     }
 
-    /// Has the connection take batches.
+    /// Prepares the connection for batches.
     pub(super) async fn take_batches(&mut self) -> Result<(), Failure> {
         if !self.batches {
-            sqlx::raw_sql(statements::PREPARE)
-                .execute(self.get()?)
-                .await?;
+            sqlx::raw_sql(batch::PREPARE).execute(self.get()?).await?;
             self.batches = true;
         }
         Ok(())
     }
 
-    /// Copies the log into the file, if there is enough of it. Says whether it was copied, maybe by
-    /// another program: then the log has begun from its start. `found`: how long it is, if that is known.
+    /// Copies the log into the file, if it is long enough. Says whether it was copied, perhaps by
+    /// another program: then the log restarts from its beginning. `found`: its length, if known.
     pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<bool, StoreError> {
         let before = self.seen;
         let found = match found {
@@ -194,7 +182,7 @@ impl HeldConnection {
         Ok(true)
     }
 
-    /// Copies as much of the log into the file as it can; so many frames are there already.
+    /// Copies as much of the log into the file as it can; `before` frames are there already.
     async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
         self.whole = false;
         let Some((log, copied)) = self.checkpoint("passive").await? else {
@@ -228,15 +216,16 @@ impl HeldConnection {
         Ok(Some(self.seen))
     }
 
-    /// Closes the connection, or leaves it where that could harm another store.
+    /// Closes the connection, or leaves it open if closing could harm another store.
     pub(super) async fn close(mut self) {
-        // Where the look fails the store is not lost: SQLite can delete nothing there either.
+        // If the check fails the store is not lost: SQLite can delete nothing there either.
         let _ = self.lock.check_aside().await;
         if self.lock.lost().is_some() {
             self.abandon().await;
             return;
         }
-        // It goes first: the log is put away by the last connection, and that has to be this one.
+        // The reader closes first: the last connection removes the log, and that has to be this
+        // one.
         self.lock.reader.shut().await;
         self.lock.closing();
         let Some(connection) = self.connection.take() else {
@@ -251,8 +240,8 @@ impl HeldConnection {
     }
 
     /// Leaves a file that is not in its place any more. Commits that only the log has are copied
-    /// into it, wherever it is. The connection is never closed: closing deletes the log *by its
-    /// name*, under which another process may have its own by now.
+    /// into the file, wherever it is. The connection is never closed: closing deletes the log *by
+    /// its name*, and that name may belong to another process's log by now.
     async fn abandon(&mut self) {
         let Some(mut connection) = self.connection.take() else {
             return;
@@ -275,8 +264,8 @@ impl Drop for HeldConnection {
             return;
         };
         let lock = Arc::clone(&self.lock);
-        // A thread, since there may be no runtime left. If none can be had, the process is ending
-        // anyway, and its locks end with it.
+        // A thread, since there may be no runtime left. If none can be started, the process is
+        // ending anyway, and its locks end with it.
         let _ = std::thread::Builder::new()
             .name("sqlite-close".to_owned())
             .spawn(move || {
@@ -299,20 +288,27 @@ impl Drop for HeldConnection {
     }
 }
 
-/// Whether so much of a log is not in the file yet that it is copied now.
+/// True if the file lacks enough frames of the log for a copy.
 pub(super) fn is_long((log, copied): (i64, i64)) -> bool {
     log - copied >= MOST_FRAMES
 }
 
-/// Keeps the connection and the lock of its file for as long as the process lives.
+/// Leaks the connection and the lock of its file, so that they last as long as the process.
 fn leave(connection: SqliteConnection, lock: &Arc<FileLock>) {
     std::mem::forget(connection);
     std::mem::forget(Arc::clone(lock));
 }
 
+fn not_a_database(lock: &FileLock, error: &sqlx::Error) -> StoreError {
+    StoreError::Unfit(format!(
+        "{} cannot be opened as a SQLite database: {error}",
+        lock.path().display()
+    ))
+}
+
 fn failed_sync(lock: &FileLock, error: &std::io::Error) -> StoreError {
     StoreError::Connection(format!(
-        "{} could not be put on the disk: {error}",
+        "{} could not be written to the disk: {error}",
         lock.path().display()
     ))
 }

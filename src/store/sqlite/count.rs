@@ -1,27 +1,27 @@
 //! The count of heartbeats, by which a start notices that commits are missing.
 //!
-//! `SQLite` has the latest commits only in the log beside the file. A log that is deleted after a
-//! crash, or stays behind when the file is copied, takes them along, and what is left in the file
-//! is a whole database, only an older one.
+//! `SQLite` has the latest commits only in the log beside the file. They are lost if the log is
+//! deleted after a crash, or left behind when the file is copied. The file alone is still a whole
+//! database, only an older one.
 //!
 //! So each heartbeat raises a number in the database (`user_version`) within its transaction. Once
-//! that is on the disk, the same number is noted in an extended attribute of the file, which no log
-//! is needed for. So a database never has less than is noted, unless it has lost commits. After a
-//! copy of the log into the file, the next batch of requests carries a heartbeat: from then on only
-//! the log has the number that is noted.
+//! that is on the disk, the same number is noted in an extended attribute of the file, which needs
+//! no log. So a database never has less than the note, unless it has lost commits. After a copy of
+//! the log into the file, the next batch of requests carries a heartbeat. From then on only the log
+//! has the noted number.
 //!
-//! The note belongs to the file, not to the store, and stays when another store is copied or restored
-//! into it. So the store has an id, in the database and in the note, and one with another id is
-//! refused as well: the marks of the one that is noted are gone.
+//! The note belongs to the file, not to the store, and stays when another store is copied or
+//! restored into the file. So the store has an id, in the database and in the note. A store with
+//! another id is refused as well: the marks of the noted store are gone.
 //!
-//! `SQLite` ties no log to its file. Where a crash has left the log, and an older copy or another
-//! store is put in front of it, it would make one of the two that is neither, and the log would bring
-//! the latest count along. So the note says, too, what the file alone counts: what it had at the
-//! latest copy of the whole log. A file that has less is not opened with a log.
+//! `SQLite` ties no log to its file. If a crash has left the log, and an older copy or another
+//! store is put in the file's place, `SQLite` would mix the two, and the log would bring the latest
+//! count along. So the note has a second number, the count of the file alone: as of the latest copy
+//! of the whole log. A file that has less is not opened with a log.
 //!
-//! A program that looks into the file, and copies and deletes the log after a crash (the `sqlite3`
-//! shell), copies the number as well. A backup, or a copy without attributes, has no note, and is
-//! not judged; nor is a file on a file system without attributes.
+//! A program that opens the file after a crash (the `sqlite3` shell) may copy and delete the log,
+//! and copies the number as well. A backup, or a copy without attributes, has no note, and is not
+//! judged; nor is a file on a file system without attributes.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
@@ -29,28 +29,29 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
-use super::fetch::error_of;
+use super::errors::error_of;
 use super::file::{FileLock, cannot_look};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
 pub(super) const ATTRIBUTE: &str = "user.fencepost.heartbeats";
 
-/// Where `SQLite` keeps the two numbers (<https://sqlite.org/fileformat2.html>, section 1.3), and how
-/// much of the file has them.
+/// The offsets of the two numbers (<https://sqlite.org/fileformat2.html>, section 1.3), and the
+/// length of the part of the file that has them.
 const USER_VERSION: usize = 60;
 const APPLICATION_ID: usize = 68;
 const HEADER: usize = 72;
 
-/// What is counted, and noted.
+/// A store's id and count of heartbeats, in the database or in the note.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeats {
-    /// Tells the store from others that are put into its file (`application_id`); 0: none yet.
+    /// The store's id (`application_id`), which other stores in the same file do not have; 0: none
+    /// yet.
     store: i32,
     pub(super) count: i32,
 }
 
-/// What an attribute of the file says.
+/// The contents of the file's attribute.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     beats: Heartbeats,
@@ -58,8 +59,8 @@ struct Note {
     base: i32,
 }
 
-/// Counts a heartbeat, in the transaction that is open. `SQLite` keeps 32 bits with a sign: a count
-/// that has come to their end stays there.
+/// Counts a heartbeat, in the open transaction. `SQLite` keeps 32 bits with a sign: the count stops
+/// at the greatest number.
 pub(super) async fn raise(connection: &mut SqliteConnection) -> Result<Heartbeats, Failure> {
     let mut beats = read(&mut *connection).await?;
     beats.count = beats.count.saturating_add(1);
@@ -87,9 +88,8 @@ async fn read(connection: &mut SqliteConnection) -> Result<Heartbeats, sqlx::Err
     Ok(Heartbeats { store, count })
 }
 
-/// Notes a count that is on the disk. Without a note, or with an older one, less is noticed, and
-/// nothing is refused for it. `base`: the count that was there at the latest copy of the whole log.
-/// Blocks on the file system.
+/// Notes a count that is on the disk. If that fails, less is noticed later, and nothing is refused.
+/// `base`: the count at the latest copy of the whole log. Blocks on the file system.
 pub(super) fn note(lock: &FileLock, beats: Heartbeats, base: i32) {
     let text = format!("{}:{}:{base}", beats.store, beats.count);
     if let Err(error) = fsetxattr(lock.file(), ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
@@ -111,13 +111,13 @@ fn noted(lock: &FileLock) -> Option<Note> {
     })
 }
 
-/// The least that the file counts without its log, as it is noted. Blocks on the file system.
+/// The noted count of the file without its log. Blocks on the file system.
 pub(super) fn noted_base(lock: &FileLock) -> i32 {
     noted(lock).map_or(0, |noted| noted.base)
 }
 
-/// Refuses a file that is not the one that the log beside it belongs to. To be called before `SQLite`
-/// reads the log. Blocks on the file system.
+/// Refuses a file that the log beside it does not belong to. Call it before `SQLite` reads the log.
+/// Blocks on the file system.
 pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
     let Some(noted) = noted(lock) else {
         return Ok(());
@@ -154,7 +154,7 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
     )))
 }
 
-/// What the database has, and what is noted, if that is more or of another store.
+/// The count of the database and that of the note, if the note has more or is of another store.
 pub(super) async fn missing(
     connection: &mut SqliteConnection,
     lock: &FileLock,
@@ -176,7 +176,7 @@ pub(super) async fn check(
     let Some((found, noted)) = missing(connection, lock).await? else {
         return Ok(());
     };
-    // A store that has lost its first commits has no id, and is no other one.
+    // A store that has lost its first commits has no id, and is the same one.
     let now = if found.store == noted.store || found.store == 0 {
         format!("has {}", found.count)
     } else {

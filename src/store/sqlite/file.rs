@@ -1,18 +1,19 @@
 //! [`FileLock`]: one process per database file, held for the whole life of the store.
 //!
-//! It is an `flock`, on a descriptor of its own that is opened before `SQLite` opens the file. A
-//! frozen holder keeps it; a dead one has lost it.
+//! The lock is an `flock`, on a separate descriptor that is opened before `SQLite` opens the file.
+//! A frozen holder keeps it; a dead one has lost it.
 //!
-//! The lock is on the file, and a second process comes by the *path*. So the lock alone keeps
-//! nobody out once the file was moved, replaced or deleted. [`FileLock::check`] looks whether the
-//! path still leads to the locked file, by the links that it was configured with too, and whether
-//! the log beside it is still the one that `SQLite` has open. A store that was lost once stays lost for the rest of the run: a file that
-//! comes back is the same file, but meanwhile another process may have served under its path.
+//! The lock is on the file, and a second process opens the *path*. So the lock alone excludes no
+//! process once the file was moved, replaced or deleted. [`FileLock::check`] checks that the path
+//! still leads to the locked file, through the configured links too, and that the log beside it is
+//! still the one that `SQLite` has open. A store that was lost once stays lost for the rest of the
+//! run: a file that comes back is the same file, but another process may have served under its path
+//! in between.
 //!
 //! `SQLite` itself uses POSIX locks, which a process loses for a file as soon as it closes *any*
-//! descriptor of it. So no other descriptor of the file is ever opened here while `SQLite` has it:
-//! a second store on the same file within one process is refused by a look at the list below,
-//! before anything is opened, and the looks go by name and open nothing.
+//! descriptor of it. So no other descriptor of the file is ever opened here while `SQLite` has it.
+//! A second store on the same file within one process is found in the list below and refused,
+//! before anything is opened. The checks go by name and open nothing.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
@@ -28,46 +29,47 @@ use super::path;
 use crate::config::settings::Create;
 use crate::store::StoreError;
 
-/// Device and inode: what a file is, whatever it is called.
+/// Device and inode: identify a file, whatever its name.
 type InodeId = (u64, u64);
 
-/// What `SQLite` keeps beside the file: its write-ahead log, and the index of that.
+/// The files that `SQLite` keeps beside the file: its write-ahead log, and the index of that.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
 /// The files that this process has open as stores. Short sections, no await within.
 static OPEN: Mutex<Option<HashSet<InodeId>>> = Mutex::new(None);
 
-/// The lock on one database file. Dropped: free for another process.
+/// The lock on one database file. Dropping it frees the file for another process.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct FileLock {
     /// Absolute and without links, so that neither a change of directory nor `SQLite`'s `file:`
     /// syntax can make it mean another file.
     path: PathBuf,
-    /// By which it was found, and by which another process would come: absolute, maybe by links.
+    /// The path from the configuration, which another process would use: absolute, maybe with
+    /// links.
     configured: PathBuf,
     id: InodeId,
     file: File,
-    /// The companions while a connection has them open. Held during a look, so that a connection
-    /// which is closed, and deletes them, is not taken for somebody who does.
+    /// The companions while a connection has them open. Held during a check: a connection that
+    /// closes deletes them, and the check must not take that for another process's act.
     companions: Mutex<Option<[InodeId; 2]>>,
     /// Why this store is unfit for the rest of the run.
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
     pub(super) connections: AtomicUsize,
-    /// The connection for people's reads.
+    /// The connection for operators' reads.
     pub(super) reader: FileReader,
 }
 
-/// The connection for people's reads. Part of the file's lock, which outlives every connection.
+/// The connection for operators' reads. Part of the file's lock, which outlives every connection.
 #[derive(Debug, Default)]
 pub(super) struct FileReader {
-    /// Held across awaits, by the read at hand and by whoever shuts the reader. `None`: to be opened
-    /// by the next read.
+    /// Held across awaits, by the current read or by the task that shuts the reader. `None`: the
+    /// next read opens a connection.
     pub(super) turn: tokio::sync::Mutex<Option<ReadConnection>>,
-    /// The other connection is open. Set by who has the turn.
+    /// The other connection is open. Set by the holder of the turn.
     pub(super) allowed: AtomicBool,
-    /// A read that runs is to end at once.
+    /// The current read must stop at once.
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -83,12 +85,12 @@ pub(super) struct ReadConnection {
 pub(super) struct CountedReader(pub(super) Arc<FileLock>);
 
 impl FileLock {
-    /// Locks the file, and makes it first where it is not there and `create` allows it. Blocks on
-    /// the file system.
+    /// Locks the file, and creates it first if it is missing and `create` allows it. Blocks on the
+    /// file system.
     pub(super) fn take(path: &Path, create: Create) -> Result<Self, StoreError> {
         let configured = path::absolute(path)?;
-        // Between opening and locking, the file may have been replaced; then the lock is on
-        // nothing that a name leads to.
+        // Between opening and locking, the file may have been replaced. Then no name leads to the
+        // locked file.
         for _ in 0..10 {
             let path = path::resolve(&configured, create)?;
             let companions = COMPANIONS.map(|suffix| beside(&path, suffix));
@@ -111,7 +113,7 @@ impl FileLock {
                 .read(true)
                 .write(true)
                 .create(create == Create::IfMissing)
-                // SQLite gives its companions the same.
+                // SQLite gives its companions the same mode.
                 .mode(0o600)
                 .truncate(false)
                 .open(&path);
@@ -138,7 +140,7 @@ impl FileLock {
             let leads_there =
                 |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
             if leads_there(&path) && leads_there(&configured) {
-                // Another user's may have come in between.
+                // Another user may have put a file there in between.
                 path::is_ours(&path, &companions)?;
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
@@ -162,7 +164,7 @@ impl FileLock {
             }
         }
         Err(StoreError::Unfit(format!(
-            "{} is being replaced over and over: stop what does it",
+            "{} is replaced repeatedly: stop the program that does it",
             configured.display()
         )))
     }
@@ -181,14 +183,14 @@ impl FileLock {
         beside(&self.path, COMPANIONS[0])
     }
 
-    /// A name that was just made survives a crash only once its directory is synced.
+    /// A new name survives a crash only once its directory is synced.
     pub(super) fn sync_directory(&self) -> io::Result<()> {
         self.path
             .parent()
             .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }
 
-    /// A connection has the companions open: from now on they are looked at, too. Blocks on the
+    /// A connection has opened the companions: from now on they are checked, too. Blocks on the
     /// file system.
     pub(super) fn opened(&self) -> Result<(), StoreError> {
         let mut companions = self.companions();
@@ -218,7 +220,7 @@ impl FileLock {
         self.lost.get().map(|why| StoreError::Unfit(why.clone()))
     }
 
-    /// Whether the path still leads to the file that is locked, and the log beside it is the one
+    /// Checks that the path still leads to the locked file, and that the log beside it is the one
     /// that is written. Blocks on the file system, and opens nothing.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         if let Some(error) = self.lost() {
@@ -236,13 +238,13 @@ impl FileLock {
         Err(StoreError::Unfit(why.clone()))
     }
 
-    /// [`Self::check`], off the threads that serve requests.
+    /// [`Self::check`], on a thread that serves no requests.
     pub(super) async fn check_aside(self: &Arc<Self>) -> Result<(), StoreError> {
         let lock = Arc::clone(self);
         blocking(move || lock.check()).await
     }
 
-    /// What has become of the file or its companions; `None`: they are in their places.
+    /// Describes what happened to the file or its companions; `None`: they are in their places.
     fn look(&self) -> Result<Option<String>, StoreError> {
         let found = id_at(&self.path).map_err(|error| cannot_look(&self.path, &error))?;
         if found != Some(self.id) {
@@ -298,7 +300,7 @@ impl Drop for FileLock {
     }
 }
 
-/// Runs work that blocks on the file system where it holds no request up.
+/// Runs work that blocks on the file system on a thread that serves no requests.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -307,7 +309,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         .map_err(|error| StoreError::Connection(error.to_string()))?
 }
 
-/// Whether a store may be made where there is none, or an empty file.
+/// Fails if no store may be created here, where there is none, or only an empty file.
 fn may_be_made(path: &Path, create: Create) -> Result<(), StoreError> {
     if create == Create::Never {
         return Err(not_there(path, "is not there, or empty"));
@@ -330,7 +332,7 @@ fn may_be_made(path: &Path, create: Create) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The refusal to make a store where `store.create` is `never`.
+/// The refusal to create a store if `store.create` is `never`.
 pub(super) fn not_there(path: &Path, what: &str) -> StoreError {
     StoreError::Unfit(format!(
         "{} {what}, and store.create is `never`: is the right volume mounted at the right place? A \
@@ -350,13 +352,12 @@ fn file_id(metadata: &Metadata) -> InodeId {
     (metadata.dev(), metadata.ino())
 }
 
-/// What is at a path; a symbolic link is not followed, since the companions of what it leads to
-/// lie elsewhere.
+/// The file at a path. Does not follow a symbolic link, whose target has its companions elsewhere.
 fn id_at(path: &Path) -> io::Result<Option<InodeId>> {
     id_of(std::fs::symlink_metadata(path))
 }
 
-/// What a path leads to.
+/// The file that a path leads to, through links.
 fn id_through(path: &Path) -> io::Result<Option<InodeId>> {
     id_of(std::fs::metadata(path))
 }
@@ -373,8 +374,8 @@ fn id_of(found: io::Result<Metadata>) -> io::Result<Option<InodeId>> {
 
 fn in_use(path: &Path) -> StoreError {
     StoreError::Unfit(format!(
-        "{} is in use by another fencepost: one process per file; stop the other one (a frozen \
-         one keeps the file), or let several share a Postgres",
+        "{} is in use by another fencepost. Only one process can use a file: stop the other one (a \
+         frozen one keeps the file), or let several share a Postgres",
         path.display()
     ))
 }
@@ -387,7 +388,7 @@ fn cannot_open(path: &Path, error: &io::Error) -> StoreError {
     ))
 }
 
-/// Whether it is in its place is not known: that is no reason to give it up.
+/// It is not known whether the file is in its place, so the store is not given up.
 pub(super) fn cannot_look(path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Connection(format!("{} cannot be looked at: {error}", path.display()))
+    StoreError::Connection(format!("{} cannot be checked: {error}", path.display()))
 }

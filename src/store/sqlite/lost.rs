@@ -12,13 +12,13 @@ use super::file::{FileLock, blocking};
 use crate::config::settings::Create;
 use crate::store::StoreError;
 
-/// A file that has lost commits, and its lock: nobody serves it meanwhile.
+/// A file that has lost commits, and its lock, so that no process serves it meanwhile.
 #[derive(Debug)]
 #[must_use]
 pub struct LostMarks(Arc<FileLock>);
 
-/// Looks whether a file has lost commits, for `fencepost migrate`. An empty file may have lost all
-/// of them, so one is made where there is none, as by [`migrate`](super::migrate).
+/// Checks whether a file has lost commits, for `fencepost migrate`. An empty file may have lost all
+/// of them, so a missing file is created, as by [`migrate`](super::migrate).
 ///
 /// # Errors
 ///
@@ -37,11 +37,12 @@ pub async fn lost_marks(path: impl AsRef<Path>) -> Result<Option<LostMarks>, Sto
 }
 
 impl LostMarks {
-    /// Takes the file as it is. Without a note it is not judged; the next heartbeat makes one.
+    /// Accepts the file as it is: removes the note that it was judged by. The next heartbeat writes
+    /// a new one.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unfit`] where the note cannot be removed, or the file is not in its place.
+    /// [`StoreError::Unfit`] if the note cannot be removed, or the file is not in its place.
     pub async fn accept(self) -> Result<(), StoreError> {
         blocking(move || {
             self.0.check()?;

@@ -1,32 +1,29 @@
-//! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second one that only
-//! reads, for people ([`reads`]).
+//! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second
+//! connection that only reads, for operators ([`reads`]).
 //!
-//! Each call's work takes turns at the connection, and runs in a task of its own at the latest when its
-//! caller leaves or is told [`StoreError::Timeout`]. So nobody abandons a transaction half way: the work
-//! runs to its end, and until then nobody else is at the connection. Work whose caller has left
-//! before its turn came is not begun. After any error the connection is closed, and the next call
-//! opens a new one.
+//! Each call waits for its turn at the connection. Its work runs in its own task, at the latest
+//! when its caller leaves or gets [`StoreError::Timeout`]. So no transaction is abandoned halfway:
+//! the work runs to its end, and until then no other call uses the connection. If the caller leaves
+//! before its turn, the work is not started. After any error the connection is closed, and the next
+//! call opens a new one.
 //!
 //! Durability is `SQLite`'s own: a write-ahead log with `synchronous=FULL`, so that every commit
-//! has been fsynced when it returns. Since nobody else can have the file ([`file`]), every other
-//! instance recorded in it is dead.
+//! has been fsynced when it returns. No other process can have the file ([`mod@file`]), so every
+//! other instance recorded in it is dead.
 
 mod administration;
+mod batch;
 mod connection;
 mod count;
-mod fetch;
+mod errors;
 mod file;
 mod instances;
-mod life;
 mod log;
 mod lost;
 mod marks;
-mod operators;
-mod own;
 mod path;
 mod reads;
 mod session;
-mod statements;
 mod unbroken;
 
 use std::path::{Path, PathBuf};
@@ -34,17 +31,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use sqlx::SqliteConnection;
 use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{FromRow, Sqlite, SqliteConnection};
 use tokio::sync::{Mutex, oneshot};
 
 use self::connection::HeldConnection;
-use self::fetch::error_of;
+use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
-use self::session::{Beat, Known, Session};
-use super::rows::{self, Applied, Failure, Schema};
+use self::session::{Beat, Known, Session, Work};
+use super::rows::{self, Applied, Schema, migrations};
 use crate::boot_clock::BootClock;
 use crate::config::settings::Create;
 use crate::store::{MarkStore, StoreError};
@@ -53,19 +51,19 @@ use crate::store::{MarkStore, StoreError};
 #[derive(Debug)]
 pub struct SqliteStore {
     timeout: Duration,
-    /// Held across awaits, by the tasks that do the work and by nobody else.
+    /// Held across awaits, only by the tasks that do the work.
     session: Arc<Mutex<Session>>,
     known: Arc<Known>,
-    /// For the looks that do not wait for a turn; gone once the store was closed.
+    /// For reads and checks that do not wait for a turn; gone once the store was closed.
     lock: Weak<FileLock>,
     opened: Opened,
 }
 
-/// What a start found.
+/// The state of the file at the start.
 #[derive(Clone, Debug)]
 pub struct Opened {
     pub path: PathBuf,
-    /// There was no store in the file, and there may have been no file.
+    /// There was no store in the file, or no file.
     pub created: bool,
     /// The marks of the namespace.
     pub marks: u64,
@@ -74,13 +72,13 @@ pub struct Opened {
 }
 
 impl SqliteStore {
-    /// Opens the file (made if it is not there), locks it, and brings its schema up to date or
+    /// Opens the file (creates it if it is missing), locks it, and brings its schema up to date or
     /// checks that it is. `timeout` bounds each call.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unfit`] where the file cannot be made or written, is no database, is in use, or has a
-    /// schema that this program cannot serve.
+    /// [`StoreError::Unfit`] if the file cannot be created or written, is not a database, is in
+    /// use, or has a schema that this program cannot serve.
     pub async fn open(
         path: impl AsRef<Path>,
         timeout: Duration,
@@ -90,11 +88,11 @@ impl SqliteStore {
         Self::open_or_refuse(path, timeout, migrate, namespace, Create::IfMissing).await
     }
 
-    /// As [`Self::open`]; `create` says whether a store that is not there is made.
+    /// As [`Self::open`]; `create` says whether a missing store is created.
     ///
     /// # Errors
     ///
-    /// As [`Self::open`], and where there is no store and none may be made.
+    /// As [`Self::open`], and if there is no store and none may be created.
     pub async fn open_or_refuse(
         path: impl AsRef<Path>,
         timeout: Duration,
@@ -139,14 +137,14 @@ impl SqliteStore {
         })
     }
 
-    /// What the start found.
+    /// The state of the file at the start.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// Ends the work at hand, closes the file and gives up its lock. Calls after this fail. (A store
-    /// that is dropped does the same in the background.)
+    /// Waits for the current work, closes the file and gives up its lock. Later calls fail. (A
+    /// store that is dropped does the same in the background.)
     pub async fn close(&self) {
         let mut session = self.session.lock().await;
         if let Some(held) = session.connection.take() {
@@ -155,53 +153,77 @@ impl SqliteStore {
         session.lock = None;
     }
 
-    /// Heartbeats are late from now on when this lease says so.
+    /// Sets when a heartbeat is late, for a lease of this length.
     async fn expect_beats(&self, lease: Duration) {
         let pause = crate::store::renewal_pause(lease);
         self.session.lock().await.late = pause + pause / 4;
     }
 
-    /// Runs work that only reads, or is one statement.
-    async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
+    /// A statement whose `?1` is the namespace.
+    fn query(&self, sql: &'static str) -> Query<'static, Sqlite, SqliteArguments> {
+        sqlx::query(sql).bind(&*self.known.namespace)
+    }
+
+    /// Runs one statement that writes, as [`Self::write`] does; returns how many rows it has
+    /// changed.
+    async fn execute(
+        &self,
+        statement: Query<'static, Sqlite, SqliteArguments>,
+    ) -> Result<u64, StoreError> {
+        self.write(|connection, _| {
+            Box::pin(async { Ok(statement.execute(connection).await?.rows_affected()) })
+        })
+        .await
+    }
+
+    /// Runs one statement that reads, and turns every row of its answer.
+    async fn rows<R, T>(
+        &self,
+        statement: Query<'static, Sqlite, SqliteArguments>,
+        turn: fn(R) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError>
     where
+        R: for<'r> FromRow<'r, SqliteRow> + 'static,
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-            + Send
-            + 'static,
     {
+        self.read(move |connection, _| {
+            Box::pin(async move {
+                let rows = statement.fetch_all(connection).await?;
+                rows.iter()
+                    .map(|row| Ok(turn(R::from_row(row)?)?))
+                    .collect()
+            })
+        })
+        .await
+    }
+
+    /// Runs work that only reads.
+    async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         self.turn(None, work).await
     }
 
     /// Runs work in one transaction that holds the write lock from its start.
-    async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-            + Send
-            + 'static,
-    {
+    async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         self.turn(Some(Beat::None), work).await
     }
 
     /// Runs work when its turn has come; in a transaction if there is a [`Beat`].
-    async fn turn<T, F>(&self, beat: Option<Beat>, work: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-            + Send
-            + 'static,
-    {
+    async fn turn<T: Send + 'static>(
+        &self,
+        beat: Option<Beat>,
+        work: impl Work<T>,
+    ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let session = Arc::clone(&self.session);
         let known = Arc::clone(&self.known);
         tokio::spawn(async move {
             let mut session = session.lock().await;
-            // A caller that has left was told to conclude nothing, so this need not be begun.
+            // A caller that has left concludes nothing, so its work need not start.
             if !answer.is_closed() {
                 let writes = beat.is_some();
                 let done = session.run(&known, beat, work).await;
                 let tidy = writes && done.is_ok();
-                // Nobody to tell is no error: the work is done all the same.
+                // Without a caller this fails, but the work is done.
                 let _ = answer.send(done);
                 if tidy {
                     session.tidy().await;
@@ -211,14 +233,8 @@ impl SqliteStore {
         self.answer(answered).await
     }
 
-    /// Runs work that only reads, and by which nothing is decided, over the connection for such.
-    async fn look<T, F>(&self, work: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-            + Send
-            + 'static,
-    {
+    /// Runs work that only reads, and that decides nothing, over the second connection.
+    async fn look<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let lock = self.lock.upgrade();
         let lock = lock.ok_or_else(|| StoreError::Connection("the store was closed".to_owned()))?;
@@ -229,7 +245,7 @@ impl SqliteStore {
         let known = Arc::clone(&self.known);
         tokio::spawn(async move {
             let done = reads::read(&lock, &known.namespace, &answer, work).await;
-            // Nobody to tell is no error.
+            // Fails without a caller.
             let _ = answer.send(done);
         });
         self.answer(answered).await
@@ -249,8 +265,8 @@ impl SqliteStore {
     }
 }
 
-/// Brings the schema of a file up to date, for `fencepost migrate`. Makes the file if it is not
-/// there, and says what it found.
+/// Brings the schema of a file up to date, for `fencepost migrate`. Creates the file if it is
+/// missing, and returns the state it was in.
 ///
 /// # Errors
 ///
@@ -277,7 +293,7 @@ async fn start(
     }
     prepare_schema(connection, migrate).await?;
     count::name(connection).await.map_err(error_of)?;
-    let (marks, latest_ms) = operators::count(connection, namespace)
+    let (marks, latest_ms) = administration::count(connection, namespace)
         .await
         .map_err(error_of)?;
     Ok(Opened {
@@ -288,43 +304,24 @@ async fn start(
     })
 }
 
-/// Names this run of the machine's kernel; empty where it has no name.
+/// The id of this boot of the machine; empty if it has none.
 fn boot() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     name.unwrap_or_default().trim().to_owned()
 }
 
 pub(super) fn migrator() -> Migrator {
-    rows::migrator(&[
-        (
-            1,
-            "marks",
-            include_str!("../migrations/sqlite/0001_marks.sql"),
-        ),
-        (
-            2,
-            "terms",
-            include_str!("../migrations/sqlite/0002_terms.sql"),
-        ),
-        (
-            3,
-            "route_table",
-            include_str!("../migrations/sqlite/0003_route_table.sql"),
-        ),
-        (
-            4,
-            "boot",
-            include_str!("../migrations/sqlite/0004_boot.sql"),
-        ),
-        (
-            5,
-            "epochs",
-            include_str!("../migrations/sqlite/0005_epochs.sql"),
-        ),
-    ])
+    migrations!(
+        "sqlite",
+        "0001_marks",
+        "0002_terms",
+        "0003_route_table",
+        "0004_boot",
+        "0005_epochs"
+    )
 }
 
-/// Whether there has ever been a store in the file.
+/// True if there has ever been a store in the file.
 async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
     let known: i64 = sqlx::query_scalar(
         "SELECT count(*) FROM sqlite_schema WHERE name = 'fencepost_migrations'",

@@ -1,4 +1,4 @@
-//! The way to the database file: links that lead to it, and what makes a file unfit for a store
+//! The path to the database file: follows its links, and refuses a file that is unfit for a store
 //! before it is opened.
 
 use std::fs::{File, Metadata};
@@ -23,8 +23,8 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     })
 }
 
-/// Where the file is, or is to be made: through all symbolic links, so that its companions lie
-/// where `SQLite` looks.
+/// The path of the file, or of the file to create, with all symbolic links followed. So its
+/// companions are where `SQLite` expects them.
 pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError> {
     if let Ok(found) = path.canonicalize() {
         return Ok(found);
@@ -36,7 +36,7 @@ pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError
         path = parent.join(name);
         match fs::read_link(&path) {
             Ok(target) => path = parent.join(target),
-            // No link, or nothing at all. What is wrong otherwise shows when it is opened.
+            // No link, or nothing at all. Any other problem shows when the file is opened.
             Err(_) => return Ok(path),
         }
     }
@@ -70,8 +70,8 @@ fn no_file(path: &Path) -> StoreError {
     ))
 }
 
-/// The log goes by the name of the file. Under another name of it the latest commits would be
-/// missed.
+/// The log has the file's name with a suffix. Under another name of the file, the latest commits
+/// would be missed.
 pub(super) fn has_one_name(path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
     let links = metadata.nlink();
     if links <= 1 {
@@ -84,8 +84,8 @@ pub(super) fn has_one_name(path: &Path, metadata: &Metadata) -> Result<(), Store
     )))
 }
 
-/// The log lies beside the file. Where only the file is mounted, the log is on what is mounted
-/// there otherwise: often a container's own layer, which goes with the container.
+/// The log is beside the file. If only the file is mounted, the log is on another file system:
+/// often a container's own layer, which is deleted with the container.
 pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), StoreError> {
     let root = StatxAttributes::MOUNT_ROOT;
     let mounted_alone = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
@@ -106,10 +106,10 @@ pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), St
     )))
 }
 
-/// Whether another user can put another file in its place, or its log's, or change it.
+/// Fails if another user can replace the file or its log, or change it.
 ///
-/// Containers get volumes with such directories, which only they see. So one that is mounted is told of; one that
-/// is part of a larger file system is refused.
+/// Containers get volumes with such directories, which only they see. So a mounted directory only
+/// draws a warning; one that is part of a larger file system is refused.
 pub(super) fn is_kept_from_others(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
     let (parent, directory) = directory_of(path)?;
     let mounted = is_mount_root(parent);
@@ -127,14 +127,15 @@ pub(super) fn is_kept_from_others(path: &Path, companions: &[PathBuf]) -> Result
         open_to_others(&what, &file, "change marks", mounted)?;
     } else if file.mode() & 0o004 != 0 {
         tracing::warn!(
-            "{what} has mode {:04o}: every user can read keys and marks. Take it away: chmod o-r",
+            "{what} has mode {:04o}: every user can read keys and marks. Remove the permission: chmod o-r",
             file.mode() & 0o7777
         );
     }
     Ok(())
 }
 
-/// In a directory such as /tmp every user can make files, and only change their own: whether what is there is ours.
+/// In a directory such as /tmp every user can create files, and only change their own. Fails if a
+/// file there belongs to another user.
 pub(super) fn is_ours(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
     let (_, directory) = directory_of(path)?;
     if others_may_write(&directory) && is_sticky(&directory) {
@@ -169,14 +170,14 @@ fn open_to_others(
     let mode = metadata.mode() & 0o7777;
     if mounted {
         tracing::warn!(
-            "{what} has mode {mode:04o}: whatever else the volume is mounted in can {harm}"
+            "{what} has mode {mode:04o}: every other container that mounts the volume can {harm}"
         );
         return Ok(());
     }
     Err(StoreError::Unfit(format!(
-        "{what} has mode {mode:04o}: every user can {harm}. Take it away: chmod o-w. Where that changes nothing, the \
-         file system has no modes of its own (a drive of Windows under WSL, CIFS, FAT): put the store on one that \
-         has, or mount this one just there, with modes that keep others out (file_mode=0600,dir_mode=0700, or \
+        "{what} has mode {mode:04o}: every user can {harm}. Remove the permission: chmod o-w. If that changes \
+         nothing, the file system does not support modes (a Windows drive under WSL, CIFS, FAT): put the store on \
+         one that does, or mount this one with modes that keep other users out (file_mode=0600,dir_mode=0700, or \
          umask=077)"
     )))
 }
@@ -189,14 +190,14 @@ fn belongs_to_us(path: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::Unfit(format!(
-        "{} belongs to another user (uid {}), in a directory where every user can make files: it may have any \
-         marks in it. Put the store in a directory of its own",
+        "{} belongs to another user (uid {}), in a directory where every user can create files: it may contain \
+         any marks. Put the store in its own directory",
         path.display(),
         found.uid()
     )))
 }
 
-/// Whether something is mounted just there. In doubt not.
+/// True if a file system is mounted exactly there. In doubt `false`.
 fn is_mount_root(directory: &Path) -> bool {
     let root = StatxAttributes::MOUNT_ROOT;
     let found = statx(
@@ -215,7 +216,7 @@ fn is_mount_root(directory: &Path) -> bool {
     }
 }
 
-/// Whether the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
+/// True if the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).
 fn is_mount_point(mounts: &[u8], path: &Path) -> bool {
     let mut name = Vec::new();
     for &byte in path.as_os_str().as_bytes() {

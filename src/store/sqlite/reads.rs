@@ -1,42 +1,40 @@
-//! [`FileReader`]: a second connection to the file, for what people ask. It only reads, so what they
-//! ask holds up no request: with one connection, a list of marks would take its turn among the
-//! commits.
+//! [`FileReader`]: a second connection to the file, for operators' reads. It only reads, so it
+//! holds up no request: over one connection, a list of marks would take a turn among the commits.
 //!
-//! Nothing that is read here decides anything. There is one such connection, and one read at a time
-//! on it. It is opened by the first read, and only while [`HeldConnection`](super::connection::HeldConnection) has the
-//! file: what `HeldConnection` does about the log when it opens and closes rests on its being the first and
-//! the last.
+//! Nothing that is read here decides anything. One read at a time uses the connection. The first
+//! read opens it, and only while [`HeldConnection`](super::connection::HeldConnection) has the
+//! file. `HeldConnection` treats the log when it opens and closes, so it has to be the first
+//! connection and the last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::oneshot;
 
 use super::connection::BUSY;
-use super::fetch::error_of;
+use super::errors::error_of;
 use super::file::{CountedReader, FileLock, FileReader, ReadConnection};
+use super::session::Work;
 use crate::store::StoreError;
-use crate::store::rows::Failure;
 
-/// After how many of `SQLite`'s instructions a read looks whether it is to end.
+/// After how many of `SQLite`'s instructions a read checks whether it must stop.
 const INSTRUCTIONS: i32 = 1000;
 
 impl FileReader {
-    /// Reads are answered from now on.
+    /// Allows reads from now on.
     pub(super) async fn allow(&self) {
         let _turn = self.turn.lock().await;
         self.allowed.store(true, Ordering::Release);
     }
 
-    /// Whether they are.
+    /// True if reads are allowed.
     pub(super) fn is_allowed(&self) -> bool {
         self.allowed.load(Ordering::Acquire)
     }
 
-    /// Ends the read at hand and closes the connection. Reads fail until [`Self::allow`].
+    /// Stops the current read and closes the connection. Reads fail until [`Self::allow`].
     pub(super) async fn shut(&self) {
         self.stop.store(true, Ordering::Release);
         let mut turn = self.turn.lock().await;
@@ -48,21 +46,18 @@ impl FileReader {
     }
 }
 
-/// Runs work that only reads, when its turn has come and its asker still waits.
-pub(super) async fn read<T, F>(
+/// Runs work that only reads, when its turn has come and if its caller still waits.
+pub(super) async fn read<T>(
     lock: &Arc<FileLock>,
     namespace: &str,
-    asker: &oneshot::Sender<Result<T, StoreError>>,
-    work: F,
-) -> Result<T, StoreError>
-where
-    F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
-{
+    caller: &oneshot::Sender<Result<T, StoreError>>,
+    work: impl Work<T>,
+) -> Result<T, StoreError> {
     let mut turn = lock.reader.turn.lock().await;
     if let Some(error) = lock.lost() {
         return Err(error);
     }
-    if !lock.reader.is_allowed() || asker.is_closed() {
+    if !lock.reader.is_allowed() || caller.is_closed() {
         return Err(StoreError::Connection("the file is not open".to_owned()));
     }
     // Taken out while in use, and only put back after success.
@@ -121,7 +116,7 @@ impl ReadConnection {
         handle
             .map_err(|error| error_of(error.into()))?
             .set_progress_handler(INSTRUCTIONS, move || !stop.load(Ordering::Acquire));
-        // It was opened by its path, which may lead to another file by now.
+        // The connection was opened by the path, which may lead to another file by now.
         lock.check_aside().await
     }
 

@@ -1,5 +1,5 @@
-//! [`Session`]: the turn at the connection. It runs a call's work, in a transaction where it writes,
-//! and keeps the connection only after success.
+//! [`Session`]: the turn at the connection. It runs a call's work, in a transaction if the work
+//! writes, and keeps the connection only after success.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,28 +8,27 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use sqlx::SqliteConnection;
 
+use super::batch::{self, BatchJson, LogLength};
 use super::connection::HeldConnection;
-use super::fetch::error_of;
+use super::count;
+use super::errors::error_of;
 use super::file::{FileLock, blocking};
-use super::statements::{self, BatchJson};
-use super::{count, life};
 use crate::boot_clock::BootClock;
 use crate::store::rows::Failure;
 use crate::store::{Batched, InstanceId, StoreError};
 
-/// What is known without a turn at the connection.
+/// State that is known without a turn at the connection.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) namespace: Box<str>,
     /// See the column of that name.
     pub(super) boot: Box<str>,
     pub(super) clock: BootClock,
-    /// When the latest heartbeat began that is on the disk, in nanoseconds of the clock; 0: none
-    /// is.
+    /// When the latest heartbeat that is on the disk began, in nanoseconds of the clock; 0: none.
     pub(super) proven: AtomicU64,
-    /// The marks of the namespace.
+    /// The number of marks of the namespace.
     pub(super) marks: AtomicU64,
-    /// Those that the transaction under way adds.
+    /// How many marks the current transaction adds.
     pub(super) uncommitted: AtomicU64,
     /// A write failed that may have added marks all the same.
     pub(super) miscounted: AtomicBool,
@@ -42,24 +41,39 @@ pub(super) struct Session {
     pub(super) lock: Option<Arc<FileLock>>,
     /// `None`: to be opened by the next call.
     pub(super) connection: Option<HeldConnection>,
-    /// Whose heartbeats are written: who renewed last.
+    /// The instance whose heartbeats are written: the one that renewed last.
     pub(super) instance: Option<InstanceId>,
     /// When the latest heartbeat began, by the clock.
     pub(super) beat: Duration,
-    /// The count of heartbeats that the file has without its log, at least.
+    /// The least count of heartbeats that the file has without its log.
     pub(super) base: i32,
-    /// How long ago that may be before a batch of requests carries the next one. Longer than the
-    /// pause between two renewals: it is late only where the disk is slow.
+    /// The age of the latest heartbeat at which a batch of requests carries the next one. Longer
+    /// than the pause between two renewals: a heartbeat is late only if the disk is slow.
     pub(super) late: Duration,
 }
 
-/// What a transaction carries beside its work.
+/// Work at the connection, in a namespace.
+pub(super) trait Work<T>:
+    for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+    + Send
+    + 'static
+{
+}
+
+impl<T, F> Work<T> for F where
+    F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
+        + Send
+        + 'static
+{
+}
+
+/// The heartbeat that a transaction carries beside its work.
 pub(super) enum Beat {
     /// No heartbeat.
     None,
-    /// One of the instance that renewed last, if it is late.
+    /// A heartbeat of the instance that renewed last, if it is late.
     Late,
-    /// One of this instance, with the number of its renewal.
+    /// A heartbeat of this instance, with the number of its renewal.
     Of(InstanceId, i64),
 }
 
@@ -73,21 +87,18 @@ struct WrittenBeat {
 
 impl Session {
     /// Runs work; in a transaction if there is a [`Beat`].
-    pub(super) async fn run<T, F>(
+    pub(super) async fn run<T>(
         &mut self,
         known: &Known,
         beat: Option<Beat>,
-        work: F,
-    ) -> Result<T, StoreError>
-    where
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
-    {
+        work: impl Work<T>,
+    ) -> Result<T, StoreError> {
         let (lock, mut held) = self.take().await?;
         let done = match beat {
             None => work(held.get()?, &known.namespace).await,
             Some(beat) => {
                 let done = self.transact(&mut held, known, beat, work).await;
-                // Only now: while the commit was under way, another process may have come by the path.
+                // Checked only now: during the commit, another process may have opened the path.
                 match (done, lock.check_aside().await) {
                     (Ok((done, proof)), Ok(())) => {
                         if let Some(proof) = &proof {
@@ -110,8 +121,8 @@ impl Session {
         self.give(known, &lock, held, done).await
     }
 
-    /// Takes the connection, or makes one. It is only put back after success: whatever else happens, a
-    /// panic included, closes it.
+    /// Takes the connection, or opens one. It is only put back after success. Anything else closes
+    /// it, a panic too.
     async fn take(&mut self) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
         let Some(lock) = self.lock.clone() else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
@@ -154,13 +165,13 @@ impl Session {
         }
     }
 
-    /// Runs a batch: in one command to the connection's thread, unless a heartbeat is due as well. The
-    /// second answer is for [`Self::tidy_if`].
+    /// Runs a batch: in one command to the connection's thread, unless a heartbeat is due as well.
+    /// Returns the length of the log too, for [`Self::tidy_if`].
     pub(super) async fn batch(
         &mut self,
         known: &Arc<Known>,
         load: BatchJson,
-    ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
+    ) -> Result<(Batched, LogLength), StoreError> {
         let (lock, mut held) = self.take().await?;
         if let Err(failure) = held.take_batches().await {
             return self.give(known, &lock, held, Err(failure)).await;
@@ -170,36 +181,30 @@ impl Session {
             return self.batch_with_beat(known, load).await;
         }
         let done = async {
-            let done = statements::batch(held.get()?, &known.namespace, &load).await?;
-            // Only now: while the commit was under way, another process may have come by the path. Here, since
-            // the look takes microseconds, as long as a switch to another thread; requests are served elsewhere.
+            let done = batch::run(held.get()?, &known.namespace, &load).await?;
+            // Checked only now: during the commit, another process may have opened the path. On
+            // this thread, since the check takes microseconds, like a switch to another thread.
+            // Requests are served elsewhere.
             lock.check()?;
-            known.adds(load.made(&done.found));
+            known.adds(load.made(&done.0.found));
             known.committed(None);
             Ok(done)
         };
         let done = done.await;
-        let done = self.give(known, &lock, held, done).await?;
-        let batched = Batched {
-            found: done.found,
-            epochs: Ok(done.epochs),
-            lost: Vec::new(),
-            told: false,
-        };
-        Ok((batched, done.log))
+        self.give(known, &lock, held, done).await
     }
 
     async fn batch_with_beat(
         &mut self,
         known: &Arc<Known>,
         load: BatchJson,
-    ) -> Result<(Batched, Option<(i64, i64)>), StoreError> {
+    ) -> Result<(Batched, LogLength), StoreError> {
         let keys = load.second_read();
         let known_too = Arc::clone(known);
         let found = self
             .run(known, Some(Beat::Late), move |connection, namespace| {
                 Box::pin(async move {
-                    let found = statements::batch_within(connection, namespace, &load).await?;
+                    let found = batch::run_within(connection, namespace, &load).await?;
                     known_too.adds(load.made(&found));
                     Ok(found)
                 })
@@ -207,17 +212,11 @@ impl Session {
             .await?;
         let epochs = self
             .run(known, None, move |connection, namespace| {
-                Box::pin(statements::epochs(connection, namespace, keys))
+                Box::pin(async move { batch::epochs(connection, namespace, &keys).await })
             })
             .await;
-        let batched = Batched {
-            found,
-            epochs,
-            lost: Vec::new(),
-            told: false,
-        };
         self.tidy().await;
-        Ok((batched, None))
+        Ok((batch::batched(found, epochs), None))
     }
 
     fn beat_is_late(&self, now: Duration) -> bool {
@@ -225,21 +224,18 @@ impl Session {
     }
 
     /// Runs work in a transaction, with a heartbeat if one is wanted.
-    async fn transact<T, F>(
+    async fn transact<T>(
         &mut self,
         held: &mut HeldConnection,
         known: &Known,
         beat: Beat,
-        work: F,
-    ) -> Result<(T, Option<WrittenBeat>), Failure>
-    where
-        F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>,
-    {
+        work: impl Work<T>,
+    ) -> Result<(T, Option<WrittenBeat>), Failure> {
         let began = known.clock.now();
         let (instance, renewals) = match beat {
             Beat::None => (None, 0),
             Beat::Late if !self.beat_is_late(began) => (None, 0),
-            // The counter stays as it is: its numbers are the lease's.
+            // The counter stays as it is: only renewals raise it.
             Beat::Late => (self.instance.clone(), 0),
             Beat::Of(instance, renewals) => (Some(instance), renewals),
         };
@@ -251,7 +247,7 @@ impl Session {
         let done = work(&mut *connection, &known.namespace).await?;
         let mut proof = None;
         if let Some(instance) = instance
-            && life::beat(&mut *connection, &known.namespace, &instance, renewals).await?
+            && write_beat(&mut *connection, &known.namespace, &instance, renewals).await?
         {
             let count = count::raise(&mut *connection).await?;
             if std::mem::take(&mut held.whole) {
@@ -265,19 +261,19 @@ impl Session {
         Ok((done, proof))
     }
 
-    /// [`Self::tidy`], where a batch has brought along how long the log is.
-    pub(super) async fn tidy_if(&mut self, log: Option<(i64, i64)>) {
+    /// [`Self::tidy`], if a batch has returned the length of the log.
+    pub(super) async fn tidy_if(&mut self, log: LogLength) {
         if let Some(log) = log {
             self.tidied(Some(log)).await;
         }
     }
 
-    /// Copies the log into the file, if there is enough of it. Nobody waits for this.
+    /// Copies the log into the file, if it is long enough. No caller waits for this.
     pub(super) async fn tidy(&mut self) {
         self.tidied(None).await;
     }
 
-    async fn tidied(&mut self, log: Option<(i64, i64)>) {
+    async fn tidied(&mut self, log: LogLength) {
         let Some(mut held) = self.connection.take() else {
             return;
         };
@@ -297,13 +293,32 @@ impl Session {
     }
 }
 
+/// Raises the instance's counter to `renewals`, unless it is dead or unknown. Returns true if it is
+/// neither. The row changes each time, whatever the number, so that the commit is written and
+/// synced.
+async fn write_beat(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    instance: &InstanceId,
+    renewals: i64,
+) -> Result<bool, Failure> {
+    let update = sqlx::query(
+        "UPDATE instances SET renewals = max(renewals, ?3), beats = beats + 1 \
+         WHERE namespace = ?1 AND id = ?2 AND NOT dead",
+    )
+    .bind(namespace)
+    .bind(instance.as_str())
+    .bind(renewals);
+    Ok(update.execute(connection).await?.rows_affected() > 0)
+}
+
 impl Known {
-    /// A transaction adds so many marks.
+    /// A transaction adds this many marks.
     fn adds(&self, new: usize) {
         self.uncommitted.store(new as u64, Ordering::Release);
     }
 
-    /// A transaction is on the disk, with a heartbeat that began then.
+    /// A transaction is on the disk, with a heartbeat that began at `proof`.
     fn committed(&self, proof: Option<Duration>) {
         let new = self.uncommitted.swap(0, Ordering::AcqRel);
         self.marks.fetch_add(new, Ordering::AcqRel);
@@ -313,7 +328,7 @@ impl Known {
         }
     }
 
-    /// What it would have added may be there all the same.
+    /// A transaction failed. The marks that it would have added may exist all the same.
     fn in_doubt(&self) {
         self.uncommitted.store(0, Ordering::Release);
         self.miscounted.store(true, Ordering::Release);

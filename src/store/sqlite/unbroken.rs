@@ -1,5 +1,6 @@
-//! [`Unbroken`]: work that runs in its caller's own task, and on in one of its own when the caller leaves.
-//! To begin it in a task of its own would cost a batch of requests two switches between threads.
+//! [`Unbroken`]: work that starts in its caller's task, and continues in its own task when the
+//! caller leaves. Starting in its own task would cost a batch of requests two switches between
+//! threads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
-/// Says that work has begun, which from then on runs to its end.
+/// Set when the work has begun. From then on it runs to its end.
 #[derive(Debug, Default)]
 pub(super) struct WorkBegun(AtomicBool);
 
@@ -19,7 +20,7 @@ impl WorkBegun {
     }
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[must_use]
 pub(super) struct Unbroken<T: Send + 'static> {
     /// `None`: it has ended, or panicked.
@@ -63,7 +64,7 @@ impl<T: Send + 'static> Drop for Unbroken<T> {
         if self.begun.0.load(Ordering::Acquire)
             && let Ok(runtime) = Handle::try_current()
         {
-            // Nobody to tell is no error: the work is done all the same.
+            // The result is not read, but the work is done.
             drop(runtime.spawn(work));
         }
     }

@@ -1,4 +1,5 @@
-//! Trailers that are malformed lose their flag, all else passes as it is, in whatever pieces it comes.
+//! Trailers that are malformed lose their flag, all else passes as it is, in whatever pieces it
+//! comes.
 
 use proptest::prelude::*;
 
@@ -49,7 +50,7 @@ fn from_client(frames: &[Vec<u8>]) -> Vec<u8> {
     [CLIENT, &frames.concat()].concat()
 }
 
-/// What passes of these bytes; the same whatever the pieces are.
+/// The bytes that pass; the same whatever the pieces are.
 fn passes(frames: &Frames, bytes: &[u8], pieces: usize) -> (Vec<u8>, bool) {
     let mut frames = frames.clone();
     let (mut passed, mut held) = (Vec::new(), Vec::new());
@@ -239,7 +240,8 @@ fn streams_that_have_ended_are_forgotten() {
 }
 
 proptest! {
-    /// Whatever comes: no panic, pieces make no difference, and only flags differ from what was sent.
+    /// On any input: no panic, pieces make no difference, and only flags differ from the bytes
+    /// sent.
     #[test]
     fn nothing_but_flags_changes(
         payloads in proptest::collection::vec((0_u8..11, any::<u8>(), 0_u8..6, any::<Vec<u8>>()), 0..6),

@@ -1,4 +1,4 @@
-//! Blocks of the standard's examples, what is no block, and that pieces make no difference.
+//! Blocks of the standard's examples, malformed blocks, and that pieces make no difference.
 
 use proptest::prelude::*;
 

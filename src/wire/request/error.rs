@@ -34,7 +34,7 @@ pub enum RequestError {
     Slow(Duration),
 }
 
-/// Whose business it is, which decides the answer.
+/// The kind of the error, which decides the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorKind {
     Malformed,

@@ -3,10 +3,11 @@
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{EXCHANGES, INSTANCES, OWN, STATEMENTS, State, Token};
 
-/// One step. `at` is a proxy, `slot` a place among its statements or exchanges, `row` one of its rows.
+/// One step. `at` is a proxy, `slot` a place among its statements or exchanges, `row` one of its
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    // The lane.
+    // The writer.
     Ask { at: usize, token: Token },
     Select { at: usize, slot: usize },
     Lock { at: usize, slot: usize },
@@ -63,7 +64,7 @@ pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
         return;
     }
     for at in 0..bounds.proxies {
-        lane(bounds, state, at, out);
+        writer(bounds, state, at, out);
         exchanges(bounds, state, at, out);
         life(bounds, state, at, out);
     }
@@ -85,7 +86,7 @@ pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
     }
 }
 
-fn lane(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
+fn writer(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
     let proxy = &state.proxies[at];
     for slot in 0..STATEMENTS {
         if proxy.statements[slot].is_none() {

@@ -5,7 +5,8 @@ use std::ops::BitOr;
 #[cfg(doc)]
 use crate::state::Broken;
 
-/// What may happen in a run, beside asking, answering, opening, closing, sending and the loss of answers.
+/// What may happen in a run, beside asking, answering, opening, closing, sending and the loss of
+/// answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(u16);
 
@@ -17,7 +18,8 @@ impl Features {
     pub const LEASE: Self = Self(1 << 1);
     /// Epochs nobody uses are closed, and opened again.
     pub const IDLE: Self = Self(1 << 2);
-    /// Row locks are held and waited for; a wait may time out, and the resource is then asked about beside the lane.
+    /// Row locks are held and waited for; a wait may time out, and the resource is then asked about
+    /// beside the writer.
     pub const LOCKS: Self = Self(1 << 3);
     /// Every request spends its token (`reuse: once`), and gives it back if it was not sent.
     pub const SPEND: Self = Self(1 << 4);
@@ -31,15 +33,16 @@ impl Features {
     pub const BREAK: Self = Self(1 << 8);
     /// Proxies stop gracefully: what has drained is deleted, what has not stays on record.
     pub const LEAVE: Self = Self(1 << 9);
-    /// What is sent is in transit before it arrives: in the kernel of the proxy's machine. That delivers
-    /// it whether or not the proxy is stopped, until the connection is reset or the user timeout has
-    /// passed.
+    /// What is sent is in transit before it arrives: in the kernel of the proxy's machine. That
+    /// delivers it whether or not the proxy is stopped, until the connection is reset or the user
+    /// timeout has passed.
     pub const TRANSIT: Self = Self(1 << 10);
-    /// What is sent is in a buffer of the HTTP library before it is written. With [`Self::TRANSIT`].
+    /// What is sent is in a buffer of the HTTP library before it is written. With
+    /// [`Self::TRANSIT`].
     pub const QUEUE: Self = Self(1 << 11);
     /// The path takes a part at a time, and each part starts the user timeout again. With
-    /// [`Self::TRANSIT`]. A proxy that is stopped beyond its lease and the user timeout is left out: it
-    /// cannot reset what trickles.
+    /// [`Self::TRANSIT`]. A proxy that is stopped beyond its lease and the user timeout is left
+    /// out: it cannot reset what trickles.
     pub const TRICKLE: Self = Self(1 << 12);
 
     #[must_use]
@@ -97,8 +100,8 @@ pub enum Mutant {
     QueueNotReset,
     /// The kernel goes on to deliver what a dead process has left (no `SO_LINGER` of 0).
     NoLinger,
-    /// Watchers wait for `settle` alone, as if nothing could be in transit. (Or the kernel knows no user
-    /// timeout, and their wait for it is in vain.)
+    /// Watchers wait for `settle` alone, as if nothing could be in transit. (Or the kernel knows no
+    /// user timeout, and their wait for it is in vain.)
     NoUserTimeout,
     /// A proxy whose lease has lapsed does not reset what is in transit before the user timeout has
     /// passed.
@@ -117,7 +120,7 @@ pub enum Mutant {
     OverrideWithoutLook,
     /// A token is looked at for the permit and marked as spent after the send.
     SpendAfterSend,
-    /// A token is given back whoever has spent it.
+    /// A token is given back, no matter who has spent it.
     GiveBackWithoutName,
 }
 
@@ -129,8 +132,8 @@ pub struct Bounds {
     pub proxies: usize,
     /// Tokens are 1 to this.
     pub tokens: u8,
-    /// How many openings of one instance are in use at once, up to 3. One is in use while a row, a memory or
-    /// a statement knows it.
+    /// How many openings of one instance are in use at once, up to 3. One is in use while a row, a
+    /// memory or a statement knows it.
     pub openings: usize,
     /// Exchanges of one proxy at once, up to 2.
     pub exchanges: usize,
@@ -194,7 +197,7 @@ impl Bounds {
         self.mutant == Some(mutant)
     }
 
-    /// Whether the store may come back with less than it had acknowledged.
+    /// Returns whether the store may come back with less than it had acknowledged.
     #[must_use]
     pub fn loses(&self) -> bool {
         self.can(Features::FAILOVER) || self.is(Mutant::LostCommit)

@@ -1,7 +1,8 @@
-//! The same state under one of all its names: most of what makes a search small enough to be exhausted.
+//! The same state under one of all its names: most of what makes a search small enough to be
+//! exhausted.
 //!
-//! Proxies are interchangeable, and so are the numbers of openings, statements and exchanges. What comes at any
-//! moment and can only hold back by coming late comes at once.
+//! Proxies are interchangeable, and so are the numbers of openings, statements and exchanges. What
+//! comes at any moment and can only hold back by coming late comes at once.
 
 use crate::bounds::Bounds;
 use crate::state::{
@@ -20,7 +21,7 @@ impl State {
     pub fn canonical(mut self, bounds: &Bounds) -> Self {
         self.tidy(bounds);
         if bounds.mutant.is_some() {
-            // Its trace is to be read by people.
+            // Its trace is for reading.
             return self;
         }
         if bounds.openings > 1 {
@@ -44,8 +45,9 @@ impl State {
         least.1
     }
 
-    /// Deletes and looks that can come at any moment come at once: one that comes late only keeps others back.
-    /// Not where rows can be lost, since there a row that is still there can be copied.
+    /// Deletes and looks that can come at any moment come at once: one that comes late only keeps
+    /// others back. Not where rows can be lost, since there a row that is still there can be
+    /// copied.
     fn tidy(&mut self, bounds: &Bounds) {
         for at in 0..bounds.proxies {
             let proxy = &self.proxies[at];
@@ -78,7 +80,8 @@ impl State {
         }
     }
 
-    /// Rows that a poll finds: of this proxy's instance, below the mark, and nobody here knows them.
+    /// Rows that a poll finds: of this proxy's instance, below the mark, and nobody here knows
+    /// them.
     #[must_use]
     pub fn nobodys(&self, at: usize) -> Rows {
         let proxy = &self.proxies[at];
@@ -166,7 +169,7 @@ impl State {
         self.refer(|row| renamed[row]);
     }
 
-    /// Whether this row's owner knows it.
+    /// Returns whether this row's owner knows it.
     fn refers(&self, row: usize) -> bool {
         let proxy = &self.proxies[owner_of(row)];
         proxy.epochs[row % OWN].token > 0

@@ -42,7 +42,8 @@ impl fmt::Display for Figures {
 ///
 /// # Panics
 ///
-/// When a guarantee is broken somewhere (with the way there), or when something that should happen never does.
+/// When a guarantee is broken somewhere (with the way there), or when something that should happen
+/// never does.
 pub fn exhaust(bounds: Bounds) {
     let (figures, failed) = run(bounds, HasDiscoveries::AnyFailures);
     println!("{figures}");

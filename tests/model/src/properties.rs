@@ -1,4 +1,5 @@
-//! What must hold in every state, and what must be reached so that the search is known not to be empty.
+//! What must hold in every state, and what must be reached so that the search is known not to be
+//! empty.
 
 use stateright::{Model, Property};
 

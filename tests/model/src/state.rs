@@ -1,7 +1,7 @@
 //! [`State`]: all there is, in the store, in the proxies' memories and at the upstream.
 //!
-//! Flat and small, since millions of them are made. A row of `epochs` has a number that tells its owner: the
-//! proxy, which of its lives, and the opening.
+//! Flat and small, since millions of them are made. A row of `epochs` has a number that tells its
+//! owner: the proxy, which of its lives, and the opening.
 
 use std::hash::{Hash, Hasher};
 
@@ -38,7 +38,8 @@ pub enum Life {
     Unborn,
     Alive,
     Dead,
-    /// Its row was deleted. Epochs that turn up later are of an id that nobody knows, and it counts as dead.
+    /// Its row was deleted. Epochs that turn up later are of an id that nobody knows, and it counts
+    /// as dead.
     Gone,
 }
 
@@ -53,7 +54,7 @@ pub enum Stage {
     Locked,
     /// Committed and answered; the second statement, where one is needed, has not been.
     Committed,
-    /// The second statement is answered too; the lane has entered neither.
+    /// The second statement is answered too; the writer has entered neither.
     Answered,
 }
 
@@ -80,7 +81,8 @@ pub struct Statement {
     pub row: u8,
     /// The era it was sent with.
     pub era: u8,
-    /// How many overrides of this resource there had been when it was sent (not known to the program).
+    /// How many overrides of this resource there had been when it was sent (not known to the
+    /// program).
     pub overrides: u8,
     /// The mark that was known here to be durable when it was sent. Kept where marks can be lost.
     pub known: Token,
@@ -182,19 +184,19 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Whether the upstream has some of it and has not ended.
+    /// Returns whether the upstream has some of it and has not ended.
     #[must_use]
     pub fn up(self) -> bool {
         matches!(self.bytes, Bytes::Partly | Bytes::Arrived)
     }
 
-    /// Whether some of it may arrive yet, with nobody doing anything.
+    /// Returns whether some of it may arrive yet, with nobody doing anything.
     #[must_use]
     pub fn in_transit(self) -> bool {
         matches!(self.bytes, Bytes::InTransit | Bytes::Partly)
     }
 
-    /// Whether some of it is not at the upstream.
+    /// Returns whether some of it is not at the upstream.
     #[must_use]
     pub fn undelivered(self) -> bool {
         self.bytes == Bytes::Queued || self.in_transit()
@@ -312,7 +314,7 @@ impl Broken {
     pub const OVERTOOK: u8 = 1 << 1;
     /// G2: sent after a newer one.
     pub const STALE: u8 = 1 << 2;
-    /// G3: a mark went down, with nobody's override.
+    /// G3: a mark went down, without an override.
     pub const FELL: u8 = 1 << 3;
     /// One token was sent twice under `reuse: once`.
     pub const TWICE: u8 = 1 << 4;
@@ -405,7 +407,7 @@ impl State {
                 .any(|statement| statement.stage == Stage::Locked)
     }
 
-    /// Whether the lease holds for what was begun under this row's opening.
+    /// Returns whether the lease holds for what was begun under this row's opening.
     #[must_use]
     pub fn holds(&self, at: usize, row: usize) -> bool {
         self.proxies[at].lease && instance_of(row) == self.instance(at)
@@ -417,8 +419,8 @@ impl State {
         proxies.flat_map(|(at, proxy)| proxy.exchanges.iter().flatten().map(move |e| (at, *e)))
     }
 
-    /// An opening of this proxy's instance that nothing knows any more: a fresh number, as good as one
-    /// never used.
+    /// An opening of this proxy's instance that nothing knows any more: a fresh number, as good as
+    /// one never used.
     #[must_use]
     pub fn fresh(&self, at: usize, bounds: &Bounds) -> Option<usize> {
         let first = self.instance(at) * OPENINGS;
@@ -445,14 +447,14 @@ impl State {
 }
 
 impl Bounds {
-    /// Whether this run's proxies can be several instances, one after the other.
+    /// Returns whether this run's proxies can be several instances, one after the other.
     #[must_use]
     pub fn rejoins(&self) -> bool {
         self.lives > 1 && (self.can(Features::LEASE) || self.can(Features::CRASH))
     }
 
-    /// Whether it matters that the second statement's answer is entered a moment later. Where instances neither die
-    /// nor lose their rows, it can only hold more back than there is.
+    /// Returns whether it matters that the second statement's answer is entered a moment later.
+    /// Where instances neither die nor lose their rows, it can only hold more back than there is.
     #[must_use]
     pub fn reads_apart(&self) -> bool {
         self.can(Features::LEASE) || self.loses()

@@ -1,13 +1,13 @@
 //! What can happen, a function for each [`Action`]. `None`: not now.
 
 pub mod exchange;
-pub mod lane;
 pub mod life;
 pub mod loss;
 pub mod memory;
-pub mod people;
+pub mod operators;
 pub mod statement;
 pub mod transit;
+pub mod writer;
 
 use crate::action::Action;
 use crate::bounds::Bounds;
@@ -18,20 +18,20 @@ use crate::state::{Broken, State};
 pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
     let mut s = *state;
     let done = match action {
-        Action::Ask { at, token } => lane::ask(b, &mut s, at, token),
+        Action::Ask { at, token } => writer::ask(b, &mut s, at, token),
         Action::Select { at, slot } => statement::select(b, &mut s, at, slot),
         Action::Lock { at, slot } => statement::lock(b, &mut s, at, slot),
         Action::Commit { at, slot } => statement::commit(b, &mut s, at, slot),
         Action::ReadEpochs { at, slot } => statement::read_epochs(b, &mut s, at, slot),
-        Action::Enter { at, slot } => lane::enter(b, &mut s, at, slot),
-        Action::GiveUp { at, slot } => lane::give_up(b, &mut s, at, slot),
+        Action::Enter { at, slot } => writer::enter(b, &mut s, at, slot),
+        Action::GiveUp { at, slot } => writer::give_up(b, &mut s, at, slot),
         Action::Vanish { at, slot } => statement::vanish(&mut s, at, slot),
-        Action::LockTimeout { at, slot } => lane::lock_timeout(b, &mut s, at, slot),
-        Action::Close { at, row } => lane::close(&mut s, at, row),
-        Action::Poll { at, row } => lane::poll(&mut s, at, row),
-        Action::Learn { at, token } => lane::learn(b, &mut s, at, token),
-        Action::Look { at } => lane::look(b, &mut s, at),
-        Action::IdleClose { at, row } => lane::idle_close(b, &mut s, at, row),
+        Action::LockTimeout { at, slot } => writer::lock_timeout(b, &mut s, at, slot),
+        Action::Close { at, row } => writer::close(&mut s, at, row),
+        Action::Poll { at, row } => writer::poll(&mut s, at, row),
+        Action::Learn { at, token } => writer::learn(b, &mut s, at, token),
+        Action::Look { at } => writer::look(b, &mut s, at),
+        Action::IdleClose { at, row } => writer::idle_close(b, &mut s, at, row),
         Action::Wait { at, row } => exchange::wait(&mut s, at, row),
         Action::Permit { at, row } => exchange::permit(b, &mut s, at, row),
         Action::PermitAfterWait { at } => exchange::permit_after_wait(b, &mut s, at),
@@ -53,10 +53,10 @@ pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
         Action::FindSilent { at } => life::find_silent(&mut s, at),
         Action::DeclareDead { instance } => life::declare_dead(b, &mut s, instance),
         Action::Bury { instance } => life::bury(b, &mut s, instance),
-        Action::BeginOverride => people::begin(b, &mut s),
-        Action::Override { token } => people::override_mark(b, &mut s, token),
-        Action::RefuseOverride => people::refuse(b, &mut s),
-        Action::OverrideAnother => people::override_another(&mut s),
+        Action::BeginOverride => operators::begin(b, &mut s),
+        Action::Override { token } => operators::override_mark(b, &mut s, token),
+        Action::RefuseOverride => operators::refuse(b, &mut s),
+        Action::OverrideAnother => operators::override_another(&mut s),
         Action::FallBehind => loss::fall_behind(&mut s),
         Action::FailOver => loss::fail_over(b, &mut s),
         Action::Reconcile { at } => loss::reconcile(b, &mut s, at),
@@ -72,8 +72,9 @@ pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
     (s != *state).then_some(s)
 }
 
-/// Whether a proxy that knows the era and has its lease remembers a mark above the store's. Its era may be the
-/// store's and its lease be lapsed: it forgets when it rejoins, and refuses until then.
+/// Returns whether a proxy that knows the era and has its lease remembers a mark above the store's.
+/// Its era may be the store's and its lease be lapsed: it forgets when it rejoins, and refuses
+/// until then.
 fn remembers(s: &State) -> bool {
     let mut proxies = s.proxies.iter();
     proxies.any(|p| p.running && p.lease && p.era == s.store.era && p.known > s.store.mark)

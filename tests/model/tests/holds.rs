@@ -1,5 +1,6 @@
-//! The protocol as coded, exhausted within the bounds of each configuration: no guarantee is broken in any state,
-//! and everything that is meant to happen does. Each prints what it has looked at (`--nocapture`).
+//! The protocol as coded, exhausted within the bounds of each configuration: no guarantee is broken
+//! in any state, and everything that is meant to happen does. Each prints what it has looked at
+//! (`--nocapture`).
 //!
 //! The ignored ones are the same with more room, and take minutes and gigabytes:
 //! `cargo test -p fencepost-model -- --ignored --nocapture --test-threads 1`.

@@ -1,5 +1,5 @@
 //! Each way to break the protocol, and that the model finds it: the shortest way to it is printed
-//! (`--nocapture`), and its length is told.
+//! (`--nocapture`), and its length.
 
 use fencepost_model::state::Broken;
 use fencepost_model::{Bounds, Features, Mutant, refute};
@@ -54,7 +54,8 @@ fn lease_looked_at_only_before_the_send() {
 
 #[test]
 fn lease_looked_at_for_the_first_part_of_a_body_only() {
-    // The first byte goes out under the lease and what follows does not: found with one write as with two.
+    // The first byte goes out under the lease and what follows does not: found with one write as
+    // with two.
     let two_parts = Bounds {
         features: Features::LEASE | Features::BODY,
         ..MORTAL
@@ -147,7 +148,8 @@ fn dead_waited_for_without_the_user_timeout() {
 
 #[test]
 fn death_that_leaves_bytes_to_the_kernel() {
-    // Bytes that do not move are given up after the user timeout, which is waited for. Those that trickle are not.
+    // Bytes that do not move are given up after the user timeout, which is waited for. Those that
+    // trickle are not.
     let trickling = Bounds {
         features: IN_TRANSIT.features | Features::TRICKLE,
         ..IN_TRANSIT

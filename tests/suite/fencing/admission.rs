@@ -1,4 +1,4 @@
-//! Who is let through: the mark, the token's spelling, and the answers.
+//! Admission: the mark, the token's spelling, and the answers.
 
 use crate::support::wire::Wire;
 use crate::support::{

@@ -1,5 +1,5 @@
-//! No overtaking: newer tokens wait until older requests have ended at the upstream, or can no
-//! longer do harm (guarantee G2).
+//! No overtaking: newer tokens wait until older requests have ended at the upstream, or can do no
+//! more harm (guarantee G2).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Exchanges that break, and peers that misbehave: nothing is sent twice, nothing half is passed off
-//! as whole, and what is unknown stays in flight (guarantee G5).
+//! Exchanges that break, and clients and upstreams that misbehave. Nothing is sent twice, no half
+//! response passes as whole, and an unknown outcome stays in flight (guarantee G5).
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ async fn a_slow_upstream_is_a_504() {
     gate.open();
 }
 
-/// Whoever has to find out what became of a request needs to know which one it was.
+/// An operator who looks for a request's outcome needs to know which request it was.
 #[tokio::test]
 async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
     let (upstream, proxy) = fenced("{}").await;

@@ -1,4 +1,4 @@
-//! Who may claim: by certificate, by address, by bearer token. A claim moves a mark, and sends
+//! Access to claims: by certificate, by address, by bearer token. A claim moves a mark, and sends
 //! nothing that a service could refuse.
 
 use std::net::Ipv4Addr;
@@ -35,7 +35,7 @@ async fn certain_addresses_only() {
         (Ipv4Addr::new(127, 0, 0, 2), 204),
         (Ipv4Addr::new(127, 9, 255, 1), 204),
     ] {
-        // What a client says of its address counts for nothing.
+        // A client's own claim about its address does not count.
         let request = claim(1).header("X-Forwarded-For", "127.0.0.2");
         let answer = request.send_from(from, proxy.data()).await;
         assert_eq!(answer.status(), status, "{from}: {}", answer.text());
@@ -140,7 +140,7 @@ async fn a_token_that_can_be_guessed_or_read_nowhere_is_refused_at_the_start() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (short, none) = (dir.path().join("short"), dir.path().join("none"));
     std::fs::write(&short, "fifteen-letters").expect("it is writable");
-    for (file, why) in [(short, "less than 16"), (none, "cannot be read")] {
+    for (file, why) in [(short, "fewer than 16"), (none, "cannot be read")] {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &Store::sqlite());
         let config = config.with(&format!("claim: {{ token_file: {file:?} }}"));

@@ -1,5 +1,5 @@
-//! Many clients at once, some of whom leave, and an upstream that stalls, breaks off and works on:
-//! tokens still arrive in order, and work of different epochs never overlaps (guarantee G2).
+//! Many clients at once, some of which leave, and an upstream that stalls, breaks off and goes on.
+//! Tokens still arrive in order, and work of different epochs never overlaps (guarantee G2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -35,8 +35,8 @@ async fn nothing_overtakes_among_64_clients_of_two_proxies() {
     storm(&upstream, &[&proxies[0], &proxies[1]]).await;
 }
 
-/// The upstream works for at most 150 ms after its caller has given up on it; the rest of `settle` is for a
-/// machine that is busy.
+/// The upstream works for at most 150 ms after its caller has given up on it; the rest of `settle`
+/// is for a machine that is busy.
 const RUGGED: &str =
     "{ upstream: { timeout: 150ms }, barrier: { wait: 2s, grace: 500ms, settle: 1s } }";
 

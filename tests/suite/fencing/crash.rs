@@ -1,5 +1,5 @@
-//! Death of the proxy at any moment: no mark is below what the upstream has seen, and just those
-//! resources wait whose older work was open (guarantees G1 to G3).
+//! Death of the proxy at any moment. No mark is below a token that the upstream has seen, and only
+//! those resources wait whose older work was open (guarantees G1 to G3).
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -25,8 +25,8 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store);
         let mut seen_before = 0;
+        let mut proxy = Proxy::start(&config).await;
         for round in 0..100 {
-            let mut proxy = Proxy::start(&config).await;
             // Each round has resources of its own, so that none waits for what died before.
             let stop = Arc::new(AtomicBool::new(false));
             let clients: Vec<_> = (0..6).map(|client| {
@@ -50,9 +50,10 @@ over_both_stores! {
             }
             let newest = newest_tokens(&upstream, seen_before);
             seen_before = upstream.count();
-            let again = Proxy::start(&config).await;
+            // The next round kills this one.
+            proxy = Proxy::start(&config).await;
             for (resource, token) in newest {
-                let mark = again.token(&resource).await;
+                let mark = proxy.token(&resource).await;
                 assert!(mark >= Some(token), "round {round}: {resource} has {mark:?}, {token} was sent");
             }
         }

@@ -1,17 +1,18 @@
-//! Seeded fault histories: clients, proxies, a store and an upstream, each of which stalls, dies and comes
-//! back as a plan says that is made from a number. Plan, run, log and check are separate: the same
-//! number makes the same plan, the run is real processes on a real clock, and the checker sees the log
-//! alone.
+//! Seeded fault histories: clients, proxies, a store and an upstream, each of which stalls, dies
+//! and comes back as a plan says that is made from a number. Plan, run, log and check are separate:
+//! the same number makes the same plan, the run is real processes on a real clock, and the checker
+//! sees the log alone.
 //!
 //! The upstream speaks HTTP/1 or HTTP/2, with a limit on its streams. Between each proxy and the
-//! upstream lies a path that stalls, trickles, delays and is cut (`support::path`). What was stuck on
-//! it comes late, if a kernel still has it.
+//! upstream lies a path that stalls, trickles, delays and is cut (`support::path`). Stuck bytes
+//! come late, if a kernel still has them.
 //!
 //! - `fire::histories`: the block that CI plays; everything that can happen has to have happened.
 //! - `fire::soak`: as many as fit into a time (`tests/soak.sh MINUTES SEED`).
 //!
-//! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone, `FENCEPOST_FIRE_TIMES=…` times. Its
-//! log, or that of one that breaks a rule, is written to `target/fire/SEED.log`.
+//! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone,
+//! `FENCEPOST_FIRE_TIMES=…` times. Its log, or that of one that breaks a rule, is written to
+//! `target/fire/SEED.log`.
 
 mod check;
 mod check_tests;
@@ -36,10 +37,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use self::log::{Entry, Log};
+use self::log::{Log, LogEntry};
 use self::noise::Noise;
 use self::park::Park;
-use self::plan::{Ground, Kind, Plan, Sky};
+use self::plan::{FaultKind, Ground, Plan, Sky};
 use self::run::play;
 use self::tally::Tally;
 use crate::support::path::can_stall;
@@ -47,13 +48,13 @@ use crate::support::proxy::READY;
 use crate::support::skip::lacks;
 use crate::support::store::{postgres_is_installed, program};
 
-/// What CI plays at least, and at most.
+/// The fewest and the most histories that CI plays.
 const BLOCK: usize = 210;
 const MOST: u64 = 630;
 /// Histories handed to the machine; how many run at once is the park's business.
 const AHEAD: usize = 24;
-/// A history in which the instruments themselves were late by so much proves nothing against the program:
-/// the upstream could not keep its promise to be done within `settle`.
+/// A history in which the instruments themselves were late by so much proves nothing against the
+/// program: the upstream could not keep its promise to be done within `settle`.
 const TOO_LATE: Duration = Duration::from_millis(800);
 /// So many histories may be played again for that reason, of a hundred.
 const VOID_PERCENT: usize = 10;
@@ -70,7 +71,8 @@ async fn histories() {
         }
         return;
     }
-    // Whether a fault finds its point hangs on timing too: what has not occurred yet is played for on.
+    // A fault finds its point only with the right timing: what has not occurred yet is played for
+    // on.
     let enough = |score: &Score| {
         score.is_broken() || score.played >= BLOCK && bench.missing(score).is_empty()
     };
@@ -108,7 +110,7 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-/// What the machine offers, and the servers.
+/// The abilities of the machine, and the servers.
 struct Bench {
     park: Arc<Park>,
     noise: Noise,
@@ -116,7 +118,7 @@ struct Bench {
     can: Can,
 }
 
-/// What this machine lets a history do.
+/// The faults that this machine allows.
 #[derive(Clone, Copy)]
 pub struct Can {
     /// Make the wall clock jump.
@@ -127,7 +129,7 @@ pub struct Can {
     stall: bool,
 }
 
-/// What came of many histories.
+/// The results of many histories.
 #[derive(Default)]
 struct Score {
     tally: Tally,
@@ -171,7 +173,7 @@ impl Bench {
         assert!(missing.is_empty(), "C5: these never occurred: {missing:#?}");
     }
 
-    /// What could have occurred on this machine and has not.
+    /// The things that could have occurred on this machine and have not.
     fn missing(&self, score: &Score) -> Vec<String> {
         if self.postgres {
             score.tally.missing(self.can)
@@ -188,11 +190,12 @@ impl Bench {
         }
         if !self.can.jump {
             plan.jumps = false;
-            plan.faults.retain(|fault| fault.kind != Kind::Jump);
+            plan.faults.retain(|fault| fault.kind != FaultKind::Jump);
         }
         if !self.can.trace {
             plan.dies_at_sync = None;
-            plan.faults.retain(|fault| fault.kind != Kind::DieAtSync);
+            plan.faults
+                .retain(|fault| fault.kind != FaultKind::DieAtSync);
         }
         if !self.can.stall {
             plan.faults
@@ -233,13 +236,13 @@ impl Bench {
 /// A history and what the checker says.
 struct Judged {
     plan: Arc<Plan>,
-    log: Vec<Entry>,
+    log: Vec<LogEntry>,
     void: bool,
     broken: Option<String>,
 }
 
-/// Plays a plan and checks it. Where the instruments were late, a rule that was broken says nothing yet: it is
-/// played again, and a third time if they were late then too.
+/// Plays a plan and checks it. Where the instruments were late, a rule that was broken says nothing
+/// yet: it is played again, and a third time if they were late then too.
 async fn judged(plan: Plan, park: Arc<Park>, noise: Noise) -> Judged {
     let plan = Arc::new(plan);
     let mut void = false;
@@ -300,7 +303,7 @@ async fn judged_once(plan: &Arc<Plan>, park: &Arc<Park>, noise: &Noise) -> Judge
 }
 
 /// The plan, the log and what the proxies said, into `target/fire/SEED.log`.
-fn write_down(plan: &Plan, log: &[Entry], said: &[String], violations: &str) -> PathBuf {
+fn write_down(plan: &Plan, log: &[LogEntry], said: &[String], violations: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/fire");
     std::fs::create_dir_all(&dir).expect("the target directory is writable");
     let file = dir.join(format!("{}.log", plan.seed));

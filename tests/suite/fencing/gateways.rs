@@ -1,5 +1,5 @@
-//! Responses that are whole and leave open what became of the request: a gateway's 502 and 504, and what only
-//! the end of the connection ends. The client gets them as they are, and newer tokens wait (guarantee G2).
+//! Whole responses that leave the outcome open: a gateway's 502 and 504, and responses that end
+//! with their connection. The client gets them as they are, and newer tokens wait (guarantee G2).
 
 mod grpc;
 
@@ -216,8 +216,8 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
     assert_eq!(service.tokens("order:7"), [41, 42]);
 }
 
-/// `HAProxy` refuses a stream (`REFUSED_STREAM`: not processed, may be sent again) whose request its server has read
-/// over a connection that was used before, and closed without an answer.
+/// `HAProxy` refuses a stream (`REFUSED_STREAM`: not processed, may be sent again) whose request
+/// its server has read over a connection that was used before, and closed without an answer.
 #[tokio::test]
 async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
     let Some(haproxy) = program("haproxy") else {

@@ -1,5 +1,5 @@
-//! Which resource a request is about: one thing has one key, two things have two (guarantee G6). The store
-//! plays no part in these, so they run over the embedded one.
+//! The resource of a request: one thing has one key, two things have two (guarantee G6). The store
+//! does not matter here, so these run over `SQLite`.
 
 use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
 
@@ -9,7 +9,7 @@ async fn fenced(more: &str) -> (Upstream, Proxy) {
     (upstream, proxy)
 }
 
-/// The key that a request gets, as the upstream is told.
+/// The key that a request gets, as the upstream sees it.
 pub async fn key_of(upstream: &Upstream, proxy: &Proxy, request: Request) -> String {
     proxy.send(request).await.assert_forwarded();
     let last = upstream.arrivals().pop().expect("it has arrived");

@@ -1,4 +1,5 @@
-//! No older token after a newer one: the mark, the barrier, claims, epochs, leases, and what breaks them.
+//! No older token after a newer one: the mark, the barrier, claims, epochs, leases, and what breaks
+//! them.
 
 pub mod admission;
 pub mod barrier;
@@ -7,24 +8,24 @@ pub mod claim;
 pub mod claimants;
 pub mod concurrency;
 pub mod crash;
-pub mod daily;
-pub mod doubt;
 pub mod fire;
 pub mod gateways;
+pub mod hand_over;
 pub mod idempotency;
 pub mod implausible;
 pub mod keys;
-pub mod lapse;
+pub mod lapsed_leases;
+pub mod lock_services;
+pub mod lost_answers;
 pub mod notifications;
-pub mod observed;
-pub mod real;
+pub mod observe_mode;
 pub mod reckoning;
 pub mod rolling;
-pub mod rough_way;
 pub mod route_table;
 pub mod row_locks;
 pub mod spelling;
+pub mod store_cuts;
 pub mod streams;
+pub mod tunnels;
 pub mod two_proxies;
 pub mod undelivered;
-pub mod upgrades;

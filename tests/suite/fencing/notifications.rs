@@ -1,4 +1,5 @@
-//! Any login of the database can send a notification. None is believed: each is a hint to look at the store.
+//! Any login of the database can send a notification. None is believed: each is a hint to look at
+//! the store.
 
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{Config, Pair, Proxy, Store, Upstream, eventually, put};
@@ -61,8 +62,8 @@ async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
     upstream.assert_no_overtaking();
 }
 
-/// The read behind an advance tells whose older epoch it finds, so that no statement of its own does; and only
-/// the owner looks into it.
+/// The read behind an advance tells whose older epoch it finds, so that no statement of its own
+/// does; and only the owner looks into it.
 #[tokio::test]
 async fn a_hand_over_costs_only_the_statements_that_it_needs() {
     let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -96,11 +97,12 @@ async fn a_hand_over_costs_only_the_statements_that_it_needs() {
         std::array::from_fn(|i| after[i] - before[i]);
     assert_eq!(advances, hand_overs);
     assert_eq!(closes, hand_overs);
-    // One goes with the advance, and one follows the close. A slow machine looks again meanwhile, and tells
-    // the owner once more. All other notifications go with a deletion.
+    // One goes with the advance, and one follows the close. A slow machine looks again meanwhile,
+    // and tells the owner once more. All other notifications go with a deletion.
     let again = reads.checked_sub(2 * hand_overs).expect("two for each");
-    // An owner that is told once more, and has deleted its epoch by then, looks for it. So does one that a walk over
-    // its own rows has told first: on a slow machine notifications are late, and the owner walks meanwhile.
+    // An owner that is notified once more, and has deleted its epoch by then, looks for it. So does
+    // one that a walk over its own rows has told first: on a slow machine notifications are late,
+    // and the owner walks meanwhile.
     assert!(
         hints <= again + walks,
         "{hints}, {again}, {walks}: nobody looks for an epoch that is another's"
@@ -112,8 +114,8 @@ async fn a_hand_over_costs_only_the_statements_that_it_needs() {
     pair.upstream.assert_no_overtaking();
 }
 
-/// The owner of an older epoch has the store delete it. Until it knows whether that was done, the epoch gives no
-/// permit: the newer token may have passed already.
+/// The owner of an older epoch has the store delete it. Until it knows whether that was done, the
+/// epoch gives no permit: the newer token may have passed already.
 #[tokio::test]
 async fn an_epoch_that_may_be_deleted_gives_no_permit() {
     let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";

@@ -1,15 +1,14 @@
-//! What a proxy waits for after the death of another one, and what it takes for a death.
+//! How a proxy recognizes the death of another one, and how long it waits afterwards.
 
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt as _;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
-use crate::support::wire::{Io, Wire};
+use crate::support::bare::BareUpstream;
 use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
 
-/// What the proxy says of how long inherited work of the resource has still to settle.
+/// The time that inherited work of the resource has still to settle, as the proxy reports it.
 async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
     let mark = proxy.mark(resource).await?;
     let unknown = mark["unknown"].as_array()?;
@@ -17,8 +16,9 @@ async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
     inherited["settles_in_seconds"].as_f64()
 }
 
-/// The dead one had put a long `undelivered` on record and a short `settle`, and the watcher is configured the other
-/// way round: the larger of each counts, one after the other, and a fifth is added for clocks that are slewed apart.
+/// The dead one had put a long `undelivered` on record and a short `settle`, and the watcher is
+/// configured the other way round: the larger of each counts, one after the other, and a fifth is
+/// added for clocks that are slewed apart.
 #[tokio::test]
 async fn the_larger_terms_are_waited_for_one_after_the_other_and_a_fifth_more() {
     let Some(store) = Store::postgres("the_larger_terms_are_waited_for_…").await else {
@@ -71,7 +71,8 @@ async fn alone_only_settle_is_waited_for() {
     assert!(left <= 40.0, "{left}");
 }
 
-/// A volume may be forced onto another machine while the old one still runs. Then the file's lock says nothing.
+/// A volume may be forced onto another machine while the old one still runs. Then the file's lock
+/// says nothing.
 #[tokio::test]
 async fn alone_a_death_on_another_machine_is_waited_for_like_a_peers() {
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
@@ -98,8 +99,8 @@ async fn alone_a_death_on_another_machine_is_waited_for_like_a_peers() {
     assert!((81.0..=120.0).contains(&left), "{left}");
 }
 
-/// Each of B's reads is answered, but over one new connection after another: it may be a server that is behind, where
-/// A's counter stands still though A renews.
+/// Each of B's reads is answered, but over one new connection after another: it may be a server
+/// that is behind, where A's counter stands still though A renews.
 #[tokio::test]
 async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
     let Some(store) = Store::postgres("a_counter_that_stands_still_over_…").await else {
@@ -113,7 +114,8 @@ async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
     let dead = "SELECT count(*) FROM instances WHERE dead";
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
-        // Rarely in the middle of a statement: the next one finds the connection gone, and makes another.
+        // Rarely in the middle of a statement: the next one finds the connection gone, and makes
+        // another.
         store
             .execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -130,17 +132,13 @@ async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
     a.resume();
 }
 
-/// Each part that the upstream takes starts the kernel's user timeout again. So a proxy that is cut off from its store
-/// resets what it has under way before that time has passed once.
+/// Each part that the upstream takes starts the kernel's user timeout again. So a proxy that is cut
+/// off from its store resets what it has under way before that time has passed once.
 #[tokio::test]
 async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     const SETTLE: Duration = Duration::from_secs(4);
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_recv_buffer_size(4096).expect("an option");
-    let any = "127.0.0.1:0".parse().expect("an address");
-    socket.bind(any).expect("the loopback has free ports");
-    let upstream = socket.listen(16).expect("it listens");
-    let url = format!("http://{}", upstream.local_addr().expect("it is bound"));
+    let upstream = BareUpstream::narrow();
+    let url = upstream.url();
     let more = format!(
         "{{ upstream: {{ url: '{url}', undelivered: 1s }}, store: {{ lease: 1s }}, \
             barrier: {{ wait: 28s, grace: 300s, settle: 4s }} }}"
@@ -155,18 +153,9 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     pair.way_of_a.refuse(true);
     pair.way_of_a.cut_all();
     let newer = pair.b.start_request(put("/orders/7").token(42));
-    let mut wire = Wire::new(Io::Tcp(
-        soon("42", upstream.accept()).await.expect("it comes").0,
-    ));
+    let answered = upstream.serve().await;
     let landed = Instant::now();
-    soon("a head", wire.head())
-        .await
-        .expect("a request")
-        .expect("a head");
-    let Step::Send(answer) = Step::ok() else {
-        unreachable!("a whole response")
-    };
-    wire.send(&answer).await.expect("taken");
+    assert_eq!(answered.get("x-fencing-token"), Some("42"));
     soon("42", newer)
         .await
         .expect("no panic")
@@ -176,13 +165,13 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     assert!(landed >= last + SETTLE, "{:?}", landed - last);
 }
 
-/// What the proxy's kernel takes at once, and the upstream in eight seconds.
+/// The proxy's kernel takes this much at once, and the upstream in eight seconds.
 const BODY: usize = 100_000;
 
-/// Takes what comes over the next connection, a little at a time, and so often that no user timeout passes. Says whether that was the whole request, and
-/// when the last of it came.
-async fn takes_slowly(upstream: &TcpListener) -> JoinHandle<(bool, Instant)> {
-    let (mut stream, _) = soon("41", upstream.accept()).await.expect("it comes");
+/// Takes what comes over the next connection, a little at a time, and so often that no user timeout
+/// passes. Says whether that was the whole request, and when the last of it came.
+async fn takes_slowly(upstream: &BareUpstream) -> JoinHandle<(bool, Instant)> {
+    let mut stream = upstream.accept().await;
     tokio::spawn(async move {
         let (mut count, mut last) = (0, Instant::now());
         let mut piece = [0; 1200];

@@ -1,5 +1,6 @@
 //! Rolling restarts of two proxies under load: nobody who tries again is kept out, and nothing
-//! overtakes. `settle` is longer than the test, so that whoever waits for it never gets through.
+//! overtakes. `settle` is longer than the test, so that a client that waits for it never gets
+//! through.
 //!
 //! `FENCEPOST_LONG=1` runs a hundred restarts, and then holds the longest wait against the clock,
 //! which on a crowded machine would measure the crowd.
@@ -23,8 +24,8 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// The longest that a client may take to get through, in the long form.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// What the clients share.
-struct Field {
+/// The state that the clients share.
+struct RollingClients {
     /// Where the proxies are, those that have gone included.
     doors: [SocketAddr; 2],
     newest: [AtomicU64; RESOURCES],
@@ -37,7 +38,7 @@ struct Field {
     longest: Mutex<Duration>,
 }
 
-impl Field {
+impl RollingClients {
     /// Writes once, and tries again until it is done or superseded.
     async fn write(&self, resource: usize, token: u64, mut door: usize) {
         let request = put(&format!("/orders/{resource}"))
@@ -117,7 +118,7 @@ async fn restarts_keep_nobody_out() {
         Proxy::start(&configs[0]).await,
         Proxy::start(&configs[1]).await,
     ];
-    let field = Arc::new(Field {
+    let field = Arc::new(RollingClients {
         doors: [proxies[0].data(), proxies[1].data()],
         newest: [const { AtomicU64::new(1) }; RESOURCES],
         over: AtomicBool::new(false),

@@ -1,5 +1,5 @@
-//! The routes name the marks. Other routes never let an older token pass without being accepted, and
-//! are never accepted beside proxies, or their work, that go by the old ones.
+//! The routes name the marks. Other routes never let an older token pass without being accepted,
+//! and are never accepted beside proxies, or their work, that go by the old ones.
 
 mod older_store;
 
@@ -13,7 +13,7 @@ use crate::support::{
 
 const ORDERS: &str = "{ path: '/orders/{id}/{*rest}', resource: 'order:{id}' }";
 const ITEMS: &str = "{ path: '/orders/{id}/items', resource: 'item:{id}' }";
-/// What is left by a proxy that is killed has settled soon.
+/// The work of a killed proxy settles soon.
 const SOON: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s }, barrier: { wait: 200ms, settle: 2s } }";
 const ACCEPT: &[&str] = &["migrate", "--accept-new-keys"];
 
@@ -72,7 +72,7 @@ over_both_stores! {
         assert_eq!(upstream.tokens("item:7"), [1]);
         proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
         proxy.stop().await;
-        // What is accepted holds for the old routes as well.
+        // Acceptance covers the old routes as well.
         let (status, said) = Proxy::refused(&old).await;
         assert_eq!(status.code(), Some(1), "{said}");
     }
@@ -120,8 +120,8 @@ over_both_stores! {
         assert_eq!(upstream.count(), 1);
     }
 
-    /// The filter `plain` changes which requests are taken. Those that it takes keep their keys, and
-    /// those that it refuses have none any more: the next table could give them another one.
+    /// The filter `plain` changes which requests are taken. Those that it takes keep their keys,
+    /// and those that it refuses have none any more: the next table could give them another one.
     async fn a_filter_that_refuses_leaves_the_keys_and_their_marks(store: Store) {
         let upstream = Upstream::start().await;
         let config = |key: &str| {
@@ -296,7 +296,7 @@ const AFTER: &[&str] = &[
     "{ path: '/j/{id}', resource: 'j:{id|plain}' }",
 ];
 
-/// What `migrate` says of a request: that one, and what it says becomes of it, now and then.
+/// A request in the output of `migrate`, and its fate before and after.
 fn told(line: &str) -> Option<(Request, [String; 2])> {
     let (asked, fates) = line.split_once(": until now ")?;
     let (was, becomes) = fates.split_once("; with the new routes ")?;

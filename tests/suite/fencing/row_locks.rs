@@ -1,7 +1,7 @@
-//! Rows that somebody else holds locked. Of a mark: what was decided before its lock was had is decided
-//! anew under it. Of an instance: its lease lapses, and nothing more is written under it (guarantees G2
-//! and G3). The rows are held by a session of the test's own, so that who waits for whom is the test's
-//! to say.
+//! Rows that somebody else holds locked. A decision about a mark is made again under the row's
+//! lock. A locked instance row lets the lease lapse, and nothing more is written under it
+//! (guarantees G2 and G3). A session of the test holds the rows, so the test decides who waits for
+//! whom.
 
 use std::time::Duration;
 
@@ -36,13 +36,13 @@ async fn hold(url: &str) -> PgConnection {
     holder
 }
 
-/// Waits until so many statements wait for a row's lock.
+/// Waits until this many statements wait for a row's lock.
 async fn queued(holder: &mut PgConnection, count: i64) {
     // Of the locks, a row's: who notifies waits for one of the whole cluster.
     const WAIT: &str = "SELECT count(*) FROM pg_stat_activity \
         WHERE wait_event IN ('tuple', 'transactionid') AND datname = current_database()";
     for _ in 0..3000 {
-        // What a transaction has seen of the statistics it keeps seeing.
+        // A transaction keeps seeing the statistics that it has seen once.
         sqlx::raw_sql("SELECT pg_stat_clear_snapshot()")
             .execute(&mut *holder)
             .await
@@ -77,7 +77,8 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
     queued(&mut holder, 1).await;
-    // Between the two, so that 41 is at work before 42 is on record: else 41 might be refused, and rightly.
+    // Between the two, so that 41 is in progress before 42 is on record: else 41 might be refused,
+    // and rightly.
     let url = store.url();
     let between = tokio::spawn(async move { hold(&url).await });
     queued(&mut holder, 2).await;
@@ -131,8 +132,8 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
     upstream.assert_no_overtaking();
 }
 
-/// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`, after
-/// which the exchange would be reset anyhow, is far off.
+/// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`,
+/// after which the exchange would be reset anyhow, is far off.
 #[tokio::test]
 async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     let Some(store) = Store::postgres("not_a_byte_goes_upstream_…").await else {

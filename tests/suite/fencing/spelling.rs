@@ -1,7 +1,7 @@
-//! One thing, one key: whatever spelling of a target the proxy accepts, nginx, Python and Node act on another
-//! thing wherever the key is another. The rules of the keys (`fencepost::routing`) are asked directly about all
-//! spellings; the real program about a part of them, which shows that it goes by the same rules and sends on
-//! what it has judged.
+//! One thing, one key: whatever spelling of a target the proxy accepts, nginx, Python and Node act
+//! on another thing wherever the key is another. The rules of the keys (`fencepost::routing`) are
+//! asked directly about all spellings; the real program about a part of them, which shows that it
+//! goes by the same rules and sends on what it has judged.
 
 mod frameworks;
 mod readers;
@@ -31,12 +31,12 @@ const RULES: [(&str, &str); 4] = [
 type Keyed = (Vec<u8>, String);
 
 /// How one route makes keys.
-struct Rule {
+struct KeyRule {
     router: Router,
     template: KeyTemplate,
 }
 
-impl Rule {
+impl KeyRule {
     fn new((path, resource): (&str, &str)) -> Self {
         let pattern = Pattern::parse(path).expect("a pattern");
         Self {
@@ -61,7 +61,7 @@ impl Rule {
     }
 }
 
-/// What a target is written as in a message.
+/// A target as messages show it.
 fn shown(target: &[u8]) -> String {
     target.escape_ascii().to_string()
 }
@@ -103,7 +103,7 @@ fn assert_one_key(reader: &str, keyed: &[Keyed], answers: &[Things]) {
 }
 
 /// All targets that a rule accepts, with their keys.
-fn accepted(rule: &Rule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Keyed> {
+fn accepted(rule: &KeyRule, targets: impl IntoIterator<Item = Vec<u8>>) -> Vec<Keyed> {
     let keyed = targets.into_iter().filter_map(|target| {
         let key = rule.key(&target)?;
         Some((target, key))
@@ -119,7 +119,7 @@ fn targets(keyed: &[Keyed]) -> Vec<Vec<u8>> {
 fn what_is_one_path_to_python_has_one_key() {
     let test = "spelling::what_is_one_path_to_python_has_one_key";
     for rule in RULES {
-        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        let keyed = accepted(&KeyRule::new(rule), spellings::paths());
         if let Some(answers) = readers::python(&targets(&keyed), test) {
             let answers: Vec<Things> = answers.into_iter().map(|one| one[..8].to_vec()).collect();
             assert_one_key("Python", &keyed, &answers);
@@ -131,7 +131,7 @@ fn what_is_one_path_to_python_has_one_key() {
 fn what_is_one_path_to_node_has_one_key() {
     let test = "spelling::what_is_one_path_to_node_has_one_key";
     for rule in RULES {
-        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        let keyed = accepted(&KeyRule::new(rule), spellings::paths());
         if let Some(answers) = readers::node(&targets(&keyed), test) {
             let answers: Vec<Things> = answers.into_iter().map(|one| one[..8].to_vec()).collect();
             assert_one_key("Node", &keyed, &answers);
@@ -143,12 +143,13 @@ fn what_is_one_path_to_node_has_one_key() {
 async fn what_is_one_path_to_nginx_has_one_key() {
     let test = "spelling::what_is_one_path_to_nginx_has_one_key";
     for rule in RULES {
-        let keyed = accepted(&Rule::new(rule), spellings::paths());
+        let keyed = accepted(&KeyRule::new(rule), spellings::paths());
         let Some(answers) = readers::nginx(&targets(&keyed), test).await else {
             return;
         };
         assert_one_key("nginx", &keyed, &answers);
-        // And the other way round: two paths have one key only where they differ in a slash at the end.
+        // And the other way round: two paths have one key only where they differ in a slash at the
+        // end.
         let mut known: HashMap<&str, Vec<u8>> = HashMap::new();
         for ((target, key), things) in keyed.iter().zip(&answers) {
             let Some(path) = &things[1] else { continue };
@@ -162,7 +163,7 @@ async fn what_is_one_path_to_nginx_has_one_key() {
 #[test]
 fn what_is_one_parameter_has_one_key() {
     let test = "spelling::what_is_one_parameter_has_one_key";
-    let rule = Rule::new(("/things", "q:{query.q}"));
+    let rule = KeyRule::new(("/things", "q:{query.q}"));
     // A bare byte that no URL has is refused before: with it there is no query to speak of.
     let bare = |target: &Vec<u8>| {
         target
@@ -194,7 +195,7 @@ fn what_is_one_parameter_has_one_key() {
 
 #[test]
 fn plain_paths_are_accepted() {
-    let rule = Rule::new(("/things/{id}", "{id}"));
+    let rule = KeyRule::new(("/things/{id}", "{id}"));
     let refused: Vec<String> = spellings::plain()
         .into_iter()
         .filter(|path| rule.key(path.as_bytes()).is_none())
@@ -224,7 +225,8 @@ fn plain_paths_are_accepted() {
     }
 }
 
-/// Sends a write to every target; those that arrive, as they were sent, as they arrived, and with their keys.
+/// Sends a write to every target; those that arrive, as they were sent, as they arrived, and with
+/// their keys.
 async fn arrivals(
     proxy: &Proxy,
     upstream: &Upstream,
@@ -301,7 +303,7 @@ async fn the_program_goes_by_these_rules_and_sends_on_what_it_has_judged() {
             upstream.count(),
             "something else has arrived"
         );
-        let rule = Rule::new(*rule);
+        let rule = KeyRule::new(*rule);
         for (sent, got, key) in &arrived {
             let cut = sent.split(|byte| *byte == b'#').next().unwrap_or(sent);
             assert_eq!(shown(got), shown(cut), "what is sent on");

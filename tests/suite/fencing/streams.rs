@@ -1,5 +1,6 @@
-//! HTTP/2 upstreams: no request waits where it outlives its permit, and nothing of one that was given up arrives
-//! later (guarantees G2 and G5). The upstream is written by hand, and tells requests by their bodies.
+//! HTTP/2 upstreams: no request waits where it outlives its permit, and nothing of one that was
+//! given up arrives later (guarantees G2 and G5). The upstream is written by hand, and tells
+//! requests by their bodies.
 
 mod confirmed;
 mod plain;
@@ -8,10 +9,11 @@ mod uploads;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::http2::{
-    DATA, END_STREAM, GOAWAY, HEADERS, Http2, Http2Upstream, PING, RST_STREAM, WINDOW_UPDATE,
-    frame, settings_frame,
+    DATA, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, WINDOW_UPDATE, frame,
+    settings_frame,
 };
 use crate::support::{Config, Proxy, Request, Store, delete, eventually, put, soon};
 
@@ -24,9 +26,9 @@ const CANCEL: u32 = 8;
 /// Nothing drains or settles within a test.
 const NEVER: &str = "barrier: { wait: 1s, grace: 300s, settle: 300s }";
 
-async fn started(more: &str) -> (Http2Upstream, Config, Proxy) {
-    let upstream = Http2Upstream::start().await;
-    let config = Config::to(&upstream.url(), &Store::sqlite()).with(more);
+async fn started(more: &str) -> (BareUpstream, Config, Proxy) {
+    let upstream = BareUpstream::start().await;
+    let config = Config::to(&upstream.h2c(), &Store::sqlite()).with(more);
     let proxy = Proxy::start(&config).await;
     (upstream, config, proxy)
 }
@@ -38,27 +40,27 @@ fn order(id: u32, token: u64, body: &str) -> Request {
 /// Sends a request whose response begins at once and goes on; returns its stream.
 async fn long(
     proxy: &Proxy,
-    upstream: &Http2Upstream,
+    upstream: &BareUpstream,
     settings: &[(u16, u32)],
 ) -> (Exchange, Http2, u32) {
     let request = order(1, 1, "long");
     let exchange = proxy.begin(&request, b"long").await;
-    let mut peer = upstream.accept(settings).await;
+    let mut peer = upstream.accept_http2(settings).await;
     let (stream, body) = peer.request().await;
     assert_eq!(body, b"long");
     peer.respond(stream, false).await;
     (exchange, peer, stream)
 }
 
-/// What is unknown of a resource, and what is in flight.
+/// The number of unknown outcomes of a resource, and of requests in flight.
 async fn unknown(proxy: &Proxy, resource: &str) -> (usize, u64) {
     let mark = proxy.mark(resource).await.expect("a mark");
     let unknown = mark["unknown"].as_array().map_or(0, Vec::len);
     (unknown, mark["in_flight"].as_u64().expect("a count"))
 }
 
-/// Reads until this stream has been reset and a PING has come; both say that it was given up. The PING comes
-/// behind the reset: its answer says that the reset was read, too.
+/// Reads until this stream has been reset and a PING has come; both say that it was given up. The
+/// PING comes behind the reset: its answer says that the reset was read, too.
 async fn given_up(peer: &mut Http2, stream: u32) {
     let mut reset = false;
     loop {
@@ -87,8 +89,8 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
     let Some(store) = Store::postgres("what_finds_no_stream_in_time_…").await else {
         return;
     };
-    let upstream = Http2Upstream::start().await;
-    let config = Config::to(&upstream.url(), &store).with(
+    let upstream = BareUpstream::start().await;
+    let config = Config::to(&upstream.h2c(), &store).with(
         "{ upstream: { http2_connections: 1, timeout: 1s }, barrier: { wait: 20s, settle: 1s } }",
     );
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
@@ -100,14 +102,14 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
     assert_eq!(older.retry_after(), Some(1));
 
     let newer = b.start_request(order(7, 42, "newer"));
-    let mut of_b = upstream.accept(ONE_STREAM).await;
+    let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
 
     of_a.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
-    // What comes next over A's connection is what is sent next.
+    // The next request over A's connection is the one that is sent next.
     let after = a.start_request(order(2, 1, "after"));
     assert_eq!(of_a.serve().await, "after", "41 was never sent");
     soon("the next", after)
@@ -116,14 +118,15 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
         .assert_forwarded();
 }
 
-/// 41 has its permit and waits for a stream; 42 comes. 41 must not hold it up for as long as it may wait.
+/// 41 has its permit and waits for a stream; 42 comes. 41 must not hold it up for as long as it may
+/// wait.
 #[tokio::test]
 async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     let Some(store) = Store::postgres("what_waits_for_a_stream_…").await else {
         return;
     };
-    let upstream = Http2Upstream::start().await;
-    let config = Config::to(&upstream.url(), &store).with(
+    let upstream = BareUpstream::start().await;
+    let config = Config::to(&upstream.h2c(), &store).with(
         "{ upstream: { http2_connections: 1, timeout: 300s }, barrier: { wait: 25s, settle: 300s } }",
     );
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
@@ -132,7 +135,7 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     waits_for_a_stream(&a).await;
 
     let newer = b.start_request(order(7, 42, "newer"));
-    let mut of_b = upstream.accept(ONE_STREAM).await;
+    let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
@@ -146,7 +149,8 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     after.await.expect("no panic").assert_forwarded();
 }
 
-/// One proxy, and a reload: the connections of before take nothing more, and what was sent over them ends.
+/// One proxy, and a reload: the connections of before take nothing more, and what was sent over
+/// them ends.
 #[tokio::test]
 async fn a_reload_refuses_what_waits_for_a_stream() {
     let more = "{ upstream: { http2_connections: 1, timeout: 300s }, barrier: { settle: 300s } }";
@@ -162,7 +166,7 @@ async fn a_reload_refuses_what_waits_for_a_stream() {
     assert!(detail.contains("reloaded"), "{detail}");
 
     let newer = proxy.start_request(order(7, 42, "newer"));
-    let mut new = upstream.accept(ONE_STREAM).await;
+    let mut new = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(new.serve().await, "newer");
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
@@ -218,7 +222,7 @@ async fn what_a_closed_window_holds_back_is_never_sent() {
     let (upstream, _config, proxy) = started(more).await;
     let closed = [(INITIAL_WINDOW_SIZE, 0)];
     let sent = proxy.start_request(order(7, 41, "kept back"));
-    let mut peer = upstream.accept(&closed).await;
+    let mut peer = upstream.accept_http2(&closed).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
     given_up(&mut peer, head.stream).await;
     let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
@@ -241,16 +245,17 @@ async fn what_a_closed_window_holds_back_is_never_sent() {
     next.assert_forwarded();
 }
 
-/// The way to the upstream is stuck: megabytes lie in the kernel, and the confirmation cannot get through.
+/// The way to the upstream is stuck: megabytes lie in the kernel, and the confirmation cannot get
+/// through.
 #[tokio::test]
 async fn what_is_stuck_in_the_kernel_when_a_request_is_given_up_is_never_sent() {
-    let upstream = Http2Upstream::narrow();
+    let upstream = BareUpstream::narrow();
     let more = "{ body: { buffer: 16MiB, timeout: 1s }, upstream: { timeout: 1s } }";
-    let proxy = Proxy::start(&Config::to(&upstream.url(), &Store::sqlite()).with(more)).await;
+    let proxy = Proxy::start(&Config::to(&upstream.h2c(), &Store::sqlite()).with(more)).await;
     let large = "x".repeat(8 << 20);
     let sent = proxy.start_request(order(7, 41, &large));
     let wide = [(INITIAL_WINDOW_SIZE, 1 << 30)];
-    let mut peer = upstream.accept(&wide).await;
+    let mut peer = upstream.accept_http2(&wide).await;
     let more = frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
     peer.send(&more).await.expect("taken");
     let sent = soon("the answer", sent).await.expect("no panic");
@@ -267,7 +272,7 @@ async fn an_empty_body_is_not_waited_for() {
     let more = "{ upstream: { timeout: 500ms }, body: { timeout: 300s } }";
     let (upstream, _config, proxy) = started(more).await;
     let sent = proxy.start_request(delete("/orders/7").token(41));
-    let mut peer = upstream.accept(&[]).await;
+    let mut peer = upstream.accept_http2(&[]).await;
     let (stream, body) = peer.request().await;
     assert!(body.is_empty());
     given_up(&mut peer, stream).await;
@@ -283,7 +288,7 @@ async fn more_connections_are_opened_as_streams_run_out_and_closed_as_they_are_i
     let mut peers = Vec::new();
     for id in 0..3 {
         sent.push(proxy.start_request(order(id, 1, "each")));
-        let mut peer = upstream.accept(ONE_STREAM).await;
+        let mut peer = upstream.accept_http2(ONE_STREAM).await;
         let (stream, _) = peer.request().await;
         peers.push((peer, stream));
     }
@@ -319,14 +324,15 @@ async fn a_limit_that_the_upstream_lowers_holds_from_then_on() {
     let acked = |frame: &crate::support::http2::Frame| frame.kind == 4 && frame.flags & 1 == 1;
     first.until("the settings are taken", acked).await;
     let next = proxy.start_request(order(7, 41, "next"));
-    let mut second = upstream.accept(ONE_STREAM).await;
+    let mut second = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(second.serve().await, "next");
     next.await.expect("no panic").assert_forwarded();
     first.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
 }
 
-/// What the upstream says that it has not processed has settled; it was written once, and is not sent again.
+/// A request that the upstream has not processed, by its own word, has settled; it was written
+/// once, and is not sent again.
 #[tokio::test]
 async fn what_the_upstream_has_not_processed_has_settled() {
     let (upstream, _config, proxy) = started(NEVER).await;
@@ -346,16 +352,17 @@ async fn what_the_upstream_has_not_processed_has_settled() {
     assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
 
     let next = proxy.start_request(order(7, 43, "next"));
-    let mut second = upstream.accept(&[]).await;
+    let mut second = upstream.accept_http2(&[]).await;
     assert_eq!(second.serve().await, "next");
     next.await.expect("no panic").assert_forwarded();
-    // What was not left out comes to its end.
+    // The streams that it covers come to their end.
     peer.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
 }
 
-/// A reset says nothing of the kind, and a response is whole only with the end of its stream. `HAProxy` refuses a
-/// stream (`REFUSED_STREAM`) whose server has read the request and closed without an answer.
+/// A reset says nothing of the kind, and a response is whole only with the end of its stream.
+/// `HAProxy` refuses a stream (`REFUSED_STREAM`) whose server has read the request and closed
+/// without an answer.
 #[tokio::test]
 async fn what_the_upstream_resets_is_unknown() {
     // A connection takes two PINGs without an answer between.
@@ -395,13 +402,11 @@ async fn what_the_upstream_resets_is_unknown() {
 #[tokio::test]
 async fn an_upstream_that_does_not_speak_http2_is_unreachable() {
     for says in ["", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"] {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("a port");
-        let url = format!("h2c://{}", listener.local_addr().expect("bound"));
-        let config = Config::to(&url, &Store::sqlite());
+        let upstream = BareUpstream::start().await;
+        let config = Config::to(&upstream.h2c(), &Store::sqlite());
         let proxy = Proxy::start(&config.with("upstream: { connect_timeout: 500ms }")).await;
         let sent = proxy.start_request(order(7, 41, "marked"));
-        let (mut socket, _) = listener.accept().await.expect("a connection");
+        let mut socket = upstream.accept().await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, says.as_bytes()).await;
         let sent = soon("the answer", sent).await.expect("no panic");
         sent.assert_problem(502, "upstream-unreachable");

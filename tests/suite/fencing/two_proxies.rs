@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, post, put, soon};
 
-/// What a test stands on; `None`, and a line that says so, without Postgres.
+/// The set-up of a test; `None`, and a line that says so, without Postgres.
 async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     let store = Store::postgres(test).await?;
     Some(two_on(&store, more).await)
@@ -67,7 +67,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
         (answer.status() == 412).then_some(())
     })
     .await;
-    // What A has been asked to close before this it has closed by then, if it was going to.
+    // By then A has closed what it was asked to close before this, if it was going to.
     a.send(put("/orders/8").token(1)).await.assert_forwarded();
     a.send(put("/orders/8").token(2)).await.assert_forwarded();
     let rows_of = |resource: &str, token: u64| {
@@ -92,7 +92,8 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     upstream.assert_no_overtaking();
 }
 
-/// 42 waits at A for 41, which is at work there; at B the row of 42 alone must not let 42 through.
+/// 42 waits at A for 41, which is in progress there; at B the row of 42 alone must not let 42
+/// through.
 #[tokio::test]
 async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     let Some((upstream, a, b)) = pair(
@@ -231,7 +232,8 @@ async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time(
     assert_eq!(upstream.tokens("order:8"), [41]);
 }
 
-/// Nobody asks the proxy that has spent it. That its connection is another one is reason enough to look.
+/// Nobody asks the proxy that has spent it. That its connection is another one is reason enough to
+/// look.
 #[tokio::test]
 async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() {
     let Some(store) = Store::postgres("under_reuse_once_a_lost_spending_…").await else {

@@ -1,51 +1,25 @@
-//! Bytes that the kernel holds when a proxy dies or is stopped, or a tunnel ends: they never arrive (guarantee G2).
-//! The way to the upstream is stuck in each: the upstream does not read, and its kernel takes only some kilobytes.
+//! Bytes that the kernel holds when a proxy dies or is stopped, or a tunnel ends: they never arrive
+//! (guarantee G2). The way to the upstream is stuck in each: the upstream does not read, and its
+//! kernel takes only some kilobytes.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
+use crate::support::bare::BareUpstream;
 use crate::support::wire::{Io, Wire};
-use crate::support::{Config, Proxy, Step, Store, get, put, soon};
+use crate::support::{Config, Proxy, Store, get, put, soon};
 
-/// An upstream that does what the test does.
-struct Narrow(TcpListener);
-
-impl Narrow {
-    fn start() -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(4096).expect("an option");
-        let any = "127.0.0.1:0".parse().expect("an address");
-        socket.bind(any).expect("the loopback has free ports");
-        Self(socket.listen(16).expect("it listens"))
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.0.local_addr().expect("it is bound")
-    }
-
-    async fn accept(&self) -> TcpStream {
-        let accepted = soon("a connection", self.0.accept()).await;
-        accepted.expect("accepting works").0
-    }
-
-    /// Answers the next request, over a connection of its own; returns its token.
-    async fn serve(&self) -> Option<String> {
-        let mut wire = Wire::new(Io::Tcp(self.accept().await));
-        let head = soon("a request", wire.head()).await;
-        let head = head.expect("a request").expect("a head");
-        let Step::Send(answer) = Step::ok() else {
-            unreachable!("a whole response")
-        };
-        wire.send(&answer).await.expect("taken");
-        head.get("x-fencing-token").map(str::to_owned)
-    }
+/// The token of the next request, which is answered over a connection of its own.
+async fn serve(upstream: &BareUpstream) -> Option<String> {
+    let head = upstream.serve().await;
+    head.get("x-fencing-token").map(str::to_owned)
 }
 
-/// The way is free again: no more comes than what had arrived, and the connection is not ended as if it were whole.
+/// The way is free again: no more comes than what had arrived, and the connection is not ended as
+/// if it were whole.
 async fn nothing_more_comes(mut stuck: TcpStream) {
     let mut read = Vec::new();
     let ended = soon("the end", stuck.read_to_end(&mut read)).await;
@@ -55,7 +29,7 @@ async fn nothing_more_comes(mut stuck: TcpStream) {
 }
 
 /// 200 kB of 41 are under way.
-async fn stuck(proxy: &Proxy, upstream: &Narrow) -> TcpStream {
+async fn stuck(proxy: &Proxy, upstream: &BareUpstream) -> TcpStream {
     let request = put("/orders/7").token(41).body(vec![b'x'; 200_000]);
     let to = proxy.data();
     tokio::spawn(async move { request.attempt(to).await.ok() });
@@ -64,7 +38,7 @@ async fn stuck(proxy: &Proxy, upstream: &Narrow) -> TcpStream {
     soon("the first byte", stuck.peek(&mut first))
         .await
         .expect("it comes");
-    // Whatever is written is written at once; there is no more to see from outside.
+    // The proxy writes all at once; there is no more to see from outside.
     proxy
         .until_metric("fencepost_upstream_in_flight", &[], |count| count > 0.0)
         .await;
@@ -73,10 +47,9 @@ async fn stuck(proxy: &Proxy, upstream: &Narrow) -> TcpStream {
 
 #[tokio::test]
 async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
-    let upstream = Narrow::start();
-    let url = format!("http://{}", upstream.address());
+    let upstream = BareUpstream::narrow();
     // The user timeout has nothing to do with it.
-    let config = Config::to(&url, &Store::sqlite())
+    let config = Config::to(&upstream.url(), &Store::sqlite())
         .with("{ upstream: { undelivered: 600s }, barrier: { wait: 25s, settle: 1s } }");
     let mut proxy = Proxy::start(&config).await;
     let stuck = stuck(&proxy, &upstream).await;
@@ -85,7 +58,7 @@ async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
     // The next run waits until 41 has settled, and knows nothing of what its kernel may hold.
     let proxy = Proxy::start(&config).await;
     let newer = proxy.start_request(put("/orders/7").token(42));
-    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
     nothing_more_comes(stuck).await;
@@ -96,16 +69,15 @@ async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settle
     let Some(store) = Store::postgres("what_a_stopped_proxy_has_not_delivered_…").await else {
         return;
     };
-    let upstream = Narrow::start();
-    let url = format!("http://{}", upstream.address());
-    let config = Config::to(&url, &store)
+    let upstream = BareUpstream::narrow();
+    let config = Config::to(&upstream.url(), &store)
         .with("{ upstream: { undelivered: 1s }, barrier: { wait: 25s, settle: 1s } }");
     let a = Proxy::start(&config.clone().with("store: { lease: 1s }")).await;
     let b = Proxy::start(&config.with("store: { lease: 20s }")).await;
     let stuck = stuck(&a, &upstream).await;
     a.pause().await;
     let newer = b.start_request(put("/orders/7").token(42));
-    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
     soon("42", newer)
         .await
         .expect("no panic")
@@ -117,9 +89,8 @@ async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settle
 /// The upstream ends its side of a tunnel; what its client has sent meanwhile lies in the kernel.
 #[tokio::test]
 async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_ended_it() {
-    let upstream = Narrow::start();
-    let url = format!("http://{}", upstream.address());
-    let config = Config::to(&url, &Store::sqlite())
+    let upstream = BareUpstream::narrow();
+    let config = Config::to(&upstream.url(), &Store::sqlite())
         .with("barrier: { wait: 25s, settle: 300s }")
         .route("upgrade: allow");
     let proxy = Proxy::start(&config).await;
@@ -128,15 +99,10 @@ async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_end
         .header("Connection", "Upgrade")
         .header("Upgrade", "websocket");
     let mut client = proxy.begin(&opening, b"").await;
-    let mut tunnel = upstream.accept().await;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(soon("a head", tunnel.read_u8()).await.expect("a head"));
-    }
+    let mut tunnel = Wire::new(Io::Tcp(upstream.accept().await));
+    soon("a head", tunnel.head()).await.expect("a head");
     tunnel
-        .write_all(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        )
+        .send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         .await
         .expect("taken");
     let switched = client.any_head().await;
@@ -145,10 +111,13 @@ async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_end
     let more = vec![b'x'; 64 << 20];
     let filled = tokio::time::timeout(Duration::from_secs(1), client.wire.send(&more));
     assert!(filled.await.is_err(), "it is stuck");
+    let Io::Tcp(mut tunnel) = tunnel.into_io() else {
+        unreachable!("it is on TCP")
+    };
     tunnel.shutdown().await.expect("open");
     // That is the tunnel's end, and it has settled.
     let newer = proxy.start_request(put("/orders/7").token(42));
-    assert_eq!(upstream.serve().await.as_deref(), Some("42"));
+    assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
     soon("42", newer)
         .await
         .expect("no panic")

@@ -1,4 +1,4 @@
-//! What a client reads of trouble behind the proxy: what it may do, and nothing of how things are
+//! A client reads of trouble behind the proxy only how to go on, and nothing of how things are
 //! named there. The errors of the store and of connections are in the log.
 
 use serde_json::Value;

@@ -1,26 +1,25 @@
-//! What arrives is what was sent, byte for byte, but for what the documentation names ([`compare`]): over a
-//! matrix of exchanges ([`matrix`]), alone and with real nginx and `HAProxy` in front and behind. These change
-//! things of their own, so every exchange is held against the same one without the proxy, and only what the
-//! proxy does counts.
+//! Requests and responses pass byte for byte, except as the documentation says ([`compare`]): over
+//! a matrix of exchanges ([`matrix`]), alone and with real nginx and `HAProxy` in front and behind.
+//! These change things themselves. So each exchange is compared with the same one without the
+//! proxy, and only the proxy's changes count.
 
 mod cases;
 mod compare;
 mod long;
 mod matrix;
-mod scribe;
 mod servers;
 mod streams;
 
 use std::fmt::Write as _;
+use std::iter;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use self::cases::Case;
-use self::scribe::{Arrival, Scribe};
-use self::servers::{Kind, Server};
+use self::cases::EchoCase;
+use self::servers::{RealServer, ServerKind};
 use crate::support::client::Exchange;
+use crate::support::upstream::Arrival;
 use crate::support::wait::soon;
-use crate::support::{Answer, Config, Proxy, Store};
+use crate::support::{Answer, Config, Proxy, Step, Store, Upstream};
 
 /// The proxy in front of an address.
 async fn fenced(to: SocketAddr) -> Proxy {
@@ -29,11 +28,28 @@ async fn fenced(to: SocketAddr) -> Proxy {
     Proxy::start(&config).await
 }
 
+/// An upstream that answers with the bytes of the case.
+async fn scripted() -> (Upstream, Vec<EchoCase>) {
+    let cases = matrix::all();
+    let known = cases.clone();
+    let upstream = Upstream::start().await;
+    upstream.otherwise(move |head| {
+        let Some(case) = EchoCase::of(&known, head.word(1)) else {
+            return vec![Step::Close];
+        };
+        let end = case.closes.then_some(Step::Close);
+        iter::once(Step::Send(case.answer.clone()))
+            .chain(end)
+            .collect()
+    });
+    (upstream, cases)
+}
+
 /// Plays one case against `front`; what arrived, and what was answered.
 async fn play(
-    case: &Case,
+    case: &EchoCase,
     front: SocketAddr,
-    scribe: &mut Scribe,
+    upstream: &Upstream,
 ) -> Result<(Arrival, Answer), String> {
     let exchanged = async {
         let mut exchange = Exchange::open(front, &case.method).await?;
@@ -56,16 +72,16 @@ async fn play(
             answer.text()
         ));
     }
-    let arrival = scribe.arrival().await;
-    scribe.assert_no_more();
+    let arrival = upstream.take().await;
+    assert_eq!(upstream.count(), 0, "one arrival too many");
     Ok((arrival, answer))
 }
 
 /// Holds every case of the matrix, by way of `through`, against the same case by way of `plain`.
 async fn hold(
-    cases: &[Case],
-    by: Option<Kind>,
-    scribe: &mut Scribe,
+    cases: &[EchoCase],
+    by: Option<ServerKind>,
+    upstream: &Upstream,
     plain: SocketAddr,
     through: SocketAddr,
 ) {
@@ -78,14 +94,14 @@ async fn hold(
         let mut say = |side: &str, why: &str| {
             writeln!(wrong, "{}: {side}: {why}", case.name).expect("a String takes all");
         };
-        let (sent, told) = match play(case, plain, scribe).await {
+        let (sent, told) = match play(case, plain, upstream).await {
             Ok(seen) => seen,
             Err(why) => {
                 say("without the proxy", &why);
                 continue;
             }
         };
-        match play(case, through, scribe).await {
+        match play(case, through, upstream).await {
             Ok((arrived, answered)) => {
                 let request = compare::arrivals(case, by, &sent, &arrived);
                 request.unwrap_or_else(|why| say("request", &why));
@@ -102,28 +118,26 @@ async fn hold(
 
 #[tokio::test]
 async fn alone() {
-    let cases = Arc::new(matrix::all());
-    let mut scribe = Scribe::start(Arc::clone(&cases)).await;
-    let proxy = fenced(scribe.address).await;
-    let plain = scribe.address;
-    hold(&cases, None, &mut scribe, plain, proxy.data()).await;
+    let (upstream, cases) = scripted().await;
+    let proxy = fenced(upstream.address()).await;
+    let plain = upstream.address();
+    hold(&cases, None, &upstream, plain, proxy.data()).await;
 }
 
 /// client → server → proxy → upstream
-async fn in_front(kind: Kind, test: &str) {
-    let cases = Arc::new(matrix::all());
-    let mut scribe = Scribe::start(Arc::clone(&cases)).await;
-    let proxy = fenced(scribe.address).await;
-    let Some(plain) = Server::start(kind, scribe.address, test).await else {
+async fn in_front(kind: ServerKind, test: &str) {
+    let (upstream, cases) = scripted().await;
+    let proxy = fenced(upstream.address()).await;
+    let Some(plain) = RealServer::start(kind, upstream.address(), test).await else {
         return;
     };
-    let Some(through) = Server::start(kind, proxy.data(), test).await else {
+    let Some(through) = RealServer::start(kind, proxy.data(), test).await else {
         return;
     };
     hold(
         &cases,
         Some(kind),
-        &mut scribe,
+        &upstream,
         plain.address,
         through.address,
     )
@@ -131,42 +145,38 @@ async fn in_front(kind: Kind, test: &str) {
 }
 
 /// client → proxy → server → upstream
-async fn behind(kind: Kind, test: &str) {
-    let cases = Arc::new(matrix::all());
-    let mut scribe = Scribe::start(Arc::clone(&cases)).await;
-    let Some(server) = Server::start(kind, scribe.address, test).await else {
+async fn behind(kind: ServerKind, test: &str) {
+    let (upstream, cases) = scripted().await;
+    let Some(server) = RealServer::start(kind, upstream.address(), test).await else {
         return;
     };
     let proxy = fenced(server.address).await;
-    hold(
-        &cases,
-        Some(kind),
-        &mut scribe,
-        server.address,
-        proxy.data(),
+    hold(&cases, Some(kind), &upstream, server.address, proxy.data()).await;
+}
+
+#[tokio::test]
+async fn behind_nginx() {
+    in_front(ServerKind::Nginx, "echo::behind_nginx").await;
+}
+
+#[tokio::test]
+async fn in_front_of_nginx() {
+    behind(ServerKind::Nginx, "echo::in_front_of_nginx").await;
+}
+
+#[tokio::test]
+async fn behind_nginx_as_installed() {
+    in_front(
+        ServerKind::NginxAsInstalled,
+        "echo::behind_nginx_as_installed",
     )
     .await;
 }
 
 #[tokio::test]
-async fn behind_nginx() {
-    in_front(Kind::Nginx, "echo::behind_nginx").await;
-}
-
-#[tokio::test]
-async fn in_front_of_nginx() {
-    behind(Kind::Nginx, "echo::in_front_of_nginx").await;
-}
-
-#[tokio::test]
-async fn behind_nginx_as_installed() {
-    in_front(Kind::NginxAsInstalled, "echo::behind_nginx_as_installed").await;
-}
-
-#[tokio::test]
 async fn in_front_of_nginx_as_installed() {
     behind(
-        Kind::NginxAsInstalled,
+        ServerKind::NginxAsInstalled,
         "echo::in_front_of_nginx_as_installed",
     )
     .await;
@@ -174,10 +184,10 @@ async fn in_front_of_nginx_as_installed() {
 
 #[tokio::test]
 async fn behind_haproxy() {
-    in_front(Kind::HaProxy, "echo::behind_haproxy").await;
+    in_front(ServerKind::HaProxy, "echo::behind_haproxy").await;
 }
 
 #[tokio::test]
 async fn in_front_of_haproxy() {
-    behind(Kind::HaProxy, "echo::in_front_of_haproxy").await;
+    behind(ServerKind::HaProxy, "echo::in_front_of_haproxy").await;
 }

@@ -1,24 +1,25 @@
-//! The HTTP edge as data: each case of `tests/edge` is bytes to send and what must come of them, and each
-//! published way to smuggle a request is a mutation that must come to nothing (guarantees G1 and G6). All run
-//! over the real binary, in front of an upstream that takes nothing but well-framed requests.
+//! The HTTP edge as data. Each case of `tests/edge` is bytes to send, and the outcome that they
+//! must have. Each published way to smuggle a request is a mutation that must come to nothing
+//! (guarantees G1 and G6). All run over the real binary, before an upstream that takes only
+//! well-framed requests.
 
 mod cases;
-mod field;
 mod http2;
 mod recorder;
 mod self_check;
 mod smuggling;
+mod stage;
 mod strict;
 mod template;
 mod wanted;
 
-use self::cases::Case;
-use self::field::Field;
+use self::cases::EdgeCase;
+use self::stage::Stage;
 
 /// Plays the cases; what was wrong with each that failed, and with what no case had to do with.
-async fn failures(cases: &[Case]) -> Vec<String> {
-    let field = Field::start().await;
-    let played = Field::play(cases, |case| case.play(&field)).await;
+async fn failures(cases: &[EdgeCase]) -> Vec<String> {
+    let field = Stage::start().await;
+    let played = Stage::play(cases, |case| case.play(&field)).await;
     let rest = field.end().await;
     let mut failures = Vec::new();
     for (case, outcome) in played {
@@ -56,9 +57,9 @@ async fn every_case_of_the_corpus_comes_out_as_it_must() {
 async fn no_published_way_to_smuggle_gets_a_second_request_through() {
     let mutations = smuggling::all();
     assert!(mutations.len() > 1000, "only {} mutations", mutations.len());
-    let field = Field::start().await;
+    let field = Stage::start().await;
     let to = field.proxy.data();
-    let played = Field::play(&mutations, |mutation| mutation.play(to)).await;
+    let played = Stage::play(&mutations, |mutation| mutation.play(to)).await;
     let rest = field.end().await;
     let mut failures = Vec::new();
     let arrivals = smuggling::by_name(&rest.arrivals);
@@ -79,9 +80,9 @@ async fn no_published_way_to_smuggle_gets_a_second_request_through() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_case_over_http_2_comes_out_as_it_must() {
     let cases = http2::all();
-    let field = Field::start().await;
+    let field = Stage::start().await;
     let to = field.proxy.data();
-    let played = Field::play(&cases, |case| case.play(to)).await;
+    let played = Stage::play(&cases, |case| case.play(to)).await;
     let rest = field.end().await;
     let mut failures = Vec::new();
     for (case, outcome) in played {
@@ -98,7 +99,7 @@ async fn every_case_over_http_2_comes_out_as_it_must() {
     report(&failures, cases.len());
 }
 
-/// Whether five bytes are the name of a case.
+/// Returns whether five bytes are the name of a case.
 fn is_case(word: &[u8]) -> bool {
     word[0] == b'k' && word[1..].iter().all(u8::is_ascii_digit)
 }

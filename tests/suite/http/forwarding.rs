@@ -1,5 +1,5 @@
-//! What goes over, both ways, and what does not (guarantee G5). The store
-//! plays no part in these, so they run over the embedded one.
+//! The parts of requests and responses that cross, and those that do not (guarantee G5). The store
+//! does not matter here, so these run over `SQLite`.
 
 use tempfile::TempDir;
 
@@ -98,8 +98,8 @@ async fn an_answer_before_the_end_of_the_body_is_passed_on() {
     assert!(!upstream.only().whole);
 }
 
-/// hyper sends no body with a GET of unknown length unless it is told to; behind a method override that
-/// would be a write without its content.
+/// hyper sends no body with a GET of unknown length by default; behind a method override
+/// that would be a write without its content.
 #[tokio::test]
 async fn a_body_goes_over_with_any_method() {
     let (upstream, proxy) = fenced("body: { buffer: 4KiB }").await;

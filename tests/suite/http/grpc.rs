@@ -1,5 +1,6 @@
-//! gRPC through the proxy, with the gRPC library that most servers and clients have (Debian's python3-grpcio): what
-//! a caller sees through the proxy is what it sees without, and refusals are gRPC statuses to it.
+//! gRPC through the proxy, with the gRPC library that most servers and clients have (Debian's
+//! python3-grpcio): what a caller sees through the proxy is what it sees without, and refusals are
+//! gRPC statuses to it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -57,7 +58,7 @@ impl Service {
         })
     }
 
-    /// What it has said of calls and messages.
+    /// Its notes on calls and messages.
     fn said(&self) -> Vec<Value> {
         let lines = self.process.lines();
         lines
@@ -302,7 +303,8 @@ async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
         .ask(&proxy.data(), "Slow", &["token=7", "say=6", "cancel=3"])
         .await;
     assert_eq!(deadline["code"], "CANCELLED", "{deadline}");
-    // The newer one waits until the service is done with the older one, and no longer: that is known.
+    // The newer one waits until the service is done with the older one, and no longer: that is
+    // known.
     let newer = service.ask(&proxy.data(), "Unary", &["token=8"]).await;
     assert_eq!(newer["code"], "OK", "{newer}");
     service.until_said("slow", "done").await;

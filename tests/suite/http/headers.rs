@@ -1,4 +1,4 @@
-//! Which header and trailer fields cross, and which the proxy adds.
+//! Header and trailer fields that cross the proxy, and those that it adds.
 
 use crate::support::{Config, Proxy, Step, Store, Upstream, put};
 

@@ -1,23 +1,24 @@
-//! HTTP/2 on the data port: what is offered, what is refused, and that nothing refused goes any further.
+//! HTTP/2 on the data port: what is offered, what is refused, and that nothing refused goes any
+//! further.
 
 mod floods;
 mod life;
 mod trailers;
 
 use crate::support::http2::{
-    Answer, END_HEADERS, END_STREAM, HEADERS, Http2, SETTINGS, block, frame,
+    END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, SETTINGS, block, frame,
 };
 use crate::support::wire::via;
 use crate::support::{Config, Proxy, Store, Upstream};
 
-/// What it is, the length it says, and the pieces of its body.
-type Case<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
+/// A name, the length in its head, and the pieces of its body.
+type BodyCase<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
 
-/// What a field list is made of.
-type Fields<'a> = Vec<(&'a str, &'a [u8])>;
+/// Names and values of fields.
+type FieldList<'a> = Vec<(&'a str, &'a [u8])>;
 
 /// The head of a request that is forwarded.
-fn good(path: &str) -> Fields<'_> {
+fn good(path: &str) -> FieldList<'_> {
     vec![
         (":method", b"PUT"),
         (":scheme", b"http"),
@@ -28,7 +29,7 @@ fn good(path: &str) -> Fields<'_> {
 }
 
 /// [`good`], with a field put in place of the one of its name, or put behind the others.
-fn with<'a>(name: &'a str, value: &'a [u8]) -> Fields<'a> {
+fn with<'a>(name: &'a str, value: &'a [u8]) -> FieldList<'a> {
     let mut fields = good("/orders/7");
     match fields.iter_mut().find(|(known, _)| *known == name) {
         Some(field) => field.1 = value,
@@ -37,7 +38,7 @@ fn with<'a>(name: &'a str, value: &'a [u8]) -> Fields<'a> {
     fields
 }
 
-fn without(name: &str) -> Fields<'static> {
+fn without(name: &str) -> FieldList<'static> {
     let mut fields = good("/orders/7");
     fields.retain(|(known, _)| *known != name);
     fields
@@ -54,15 +55,15 @@ async fn started(more: &str) -> (Upstream, Proxy) {
 async fn is_served(proxy: &Proxy) {
     let mut client = Http2::open(proxy.data()).await;
     let stream = client.head(&good("/orders/healthy"), true).await;
-    assert_eq!(client.answer(stream).await, Answer::Status(200));
+    assert_eq!(client.answer(stream).await, Outcome::Status(200));
 }
 
-fn is_refusal(answer: &Answer) -> bool {
+fn is_refusal(answer: &Outcome) -> bool {
     match answer {
-        Answer::Status(status) => (400..500).contains(status),
+        Outcome::Status(status) => (400..500).contains(status),
         // PROTOCOL_ERROR, ENHANCE_YOUR_CALM, COMPRESSION_ERROR, FRAME_SIZE_ERROR.
-        Answer::Reset(code) | Answer::Gone(Some(code)) => [1, 6, 9, 11].contains(code),
-        Answer::Gone(None) => false,
+        Outcome::Reset(code) | Outcome::Gone(Some(code)) => [1, 6, 9, 11].contains(code),
+        Outcome::Gone(None) => false,
     }
 }
 
@@ -89,9 +90,9 @@ async fn what_is_offered_is_what_is_configured_and_no_extended_connect() {
 async fn a_connect_is_refused_extended_or_not() {
     let (upstream, proxy) = started("{}").await;
     let mut client = Http2::open(proxy.data()).await;
-    let plain: Fields = vec![(":method", b"CONNECT"), (":authority", b"app.test:443")];
+    let plain: FieldList = vec![(":method", b"CONNECT"), (":authority", b"app.test:443")];
     let stream = client.head(&plain, false).await;
-    assert_eq!(client.answer(stream).await, Answer::Status(405));
+    assert_eq!(client.answer(stream).await, Outcome::Status(405));
     let mut extended = good("/orders/7");
     extended[0].1 = b"CONNECT";
     extended.insert(1, (":protocol", b"websocket"));
@@ -114,7 +115,7 @@ async fn heads_that_are_not_well_formed_go_nowhere() {
     late.push((":path", b"/orders/7"));
     let mut twice = good("/orders/7");
     twice.insert(3, (":path", b"/orders/8"));
-    let cases: Vec<(&str, Fields)> = vec![
+    let cases: Vec<(&str, FieldList)> = vec![
         // RFC 9113, 8.2.1.
         ("an upper-case name", with("X-Upper", b"1")),
         ("a space in a name", with("x name", b"1")),
@@ -181,7 +182,7 @@ async fn heads_that_are_not_well_formed_go_nowhere() {
         ),
         ("two equal lengths", doubled("content-length", b"0")),
         ("a length without a body", with("content-length", b"5")),
-        // What a server behind may read as framing, or as ours.
+        // A server behind may read these as framing, or as ours.
         ("a length with an underscore", with("content_length", b"5")),
         (
             "a coding with an underscore",
@@ -204,7 +205,7 @@ async fn heads_that_are_not_well_formed_go_nowhere() {
 #[tokio::test]
 async fn a_body_of_another_length_than_it_says_goes_nowhere() {
     let (upstream, proxy) = started("{}").await;
-    let cases: [Case; 4] = [
+    let cases: [BodyCase; 4] = [
         ("more than it says", b"3", &[b"1234"]),
         ("more, in a second frame", b"3", &[b"123", b"4"]),
         ("less than it says", b"5", &[b"1234"]),
@@ -239,9 +240,9 @@ async fn what_is_judged_is_what_goes_upstream() {
     let trailers = block(&[("x-sum", b"5"), ("content-length", b"9")]);
     let end = frame(HEADERS, END_HEADERS | END_STREAM, stream, &trailers);
     client.send(&end).await.expect("a live connection");
-    assert_eq!(client.answer(stream).await, Answer::Status(200));
+    assert_eq!(client.answer(stream).await, Outcome::Status(200));
     let arrival = upstream.only();
-    // What stands behind `#` is gone before anything is decided, and never comes back.
+    // A fragment is cut off before anything is decided, and never comes back.
     assert_eq!(arrival.target(), "/orders/7?a=1");
     assert_eq!(arrival.resource(), Some("order:7"));
     assert_eq!(arrival.head.get("host"), Some("app.test"));
@@ -271,7 +272,7 @@ async fn heads_over_a_limit_are_refused_as_on_http1() {
         let stream = client.head(&fields, true).await;
         assert_eq!(
             client.answer(stream).await,
-            Answer::Status(status),
+            Outcome::Status(status),
             "{what}"
         );
         proxy
@@ -283,7 +284,7 @@ async fn heads_over_a_limit_are_refused_as_on_http1() {
             .await;
         // Each stream is judged for itself.
         let stream = client.head(&good("/orders/8"), true).await;
-        assert_eq!(client.answer(stream).await, Answer::Status(200), "{what}");
+        assert_eq!(client.answer(stream).await, Outcome::Status(200), "{what}");
     }
     assert!(upstream.tokens("order:7").is_empty());
     // Far beyond the limit it is the library that refuses, before anything is stored.

@@ -1,4 +1,4 @@
-//! Limits: each is there, is told by its series, and lets go again.
+//! Limits: each is there, is counted by its series, and releases again.
 
 mod bodies;
 mod connections;
@@ -38,7 +38,7 @@ const EVERY_WAY: &str = "
       - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
       - { path: '/open/{id}', mode: bypass }";
 
-/// Whatever goes upstream takes a place, judged or not; what is over is refused at once.
+/// Every forwarded request takes a permit, judged or not; those over the limit are refused at once.
 #[tokio::test]
 async fn requests_in_flight_are_bounded_in_every_mode() {
     let (upstream, proxy) = limited(EVERY_WAY).await;

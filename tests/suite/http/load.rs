@@ -1,12 +1,15 @@
-//! Many clients, slow clients, long bodies: the memory stays bounded, and a client that behaves is served throughout.
+//! Many clients, slow clients, long bodies: the memory stays bounded, and a client that behaves is
+//! served throughout.
 //!
-//! Short by default. `FENCEPOST_LONG=1` plays the long form: 10,000 idle connections, 1 GiB bodies, a minute of each
-//! attack (`FENCEPOST_LONG=1 benches/run.sh --only edge` does that with the release build). What is measured is printed.
+//! Short by default. `FENCEPOST_LONG=1` plays the long form: 10,000 idle connections, 1 GiB bodies,
+//! a minute of each attack (`FENCEPOST_LONG=1 benches/run.sh --only edge` does that with the
+//! release build). The measurements are printed.
 
-mod plain;
 mod tools;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,10 +18,9 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::plain::Plain;
 use crate::support::client::Exchange;
-use crate::support::http2::{Answer, Http2};
-use crate::support::{Config, Proxy, Store, put, soon};
+use crate::support::http2::{Http2, Outcome};
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, put, soon};
 
 /// The short form's number, or the long one's.
 fn scale<T>(short: T, long: T) -> T {
@@ -31,13 +33,24 @@ fn scale<T>(short: T, long: T) -> T {
 
 /// Bytes that each idle connection may cost.
 const PER_CONNECTION: u64 = 40 << 10;
-/// What the process may grow by whatever else goes on.
+/// The most that the process may grow, whatever else goes on.
 const ROOM: u64 = 64 << 20;
 
-async fn started(more: &str) -> (Plain, Proxy) {
-    let upstream = Plain::start().await;
+/// A proxy before an upstream that keeps no body, and answers as many bytes as the query asks for.
+async fn started(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    upstream.pour_bodies_into(|_| {});
+    upstream.otherwise(|head| match head.word(1).split_once("size=") {
+        None => vec![Step::ok()],
+        Some((_, size)) => vec![
+            Step::raw(&format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"
+            )),
+            Step::Repeat(vec![b'd'; 64 << 10], size.parse().expect("a number")),
+        ],
+    });
     // Each healthy request is a commit, and the disk may be somebody else's for a while.
-    let config = Config::to(&upstream.url, &Store::sqlite())
+    let config = Config::new(&upstream, &Store::sqlite())
         .with("store: { timeout: 25s }")
         .with(more);
     let proxy = Proxy::start(&config).await;
@@ -127,7 +140,7 @@ async fn idle_connections() {
             1 => {
                 let mut client = Http2::open(proxy.data()).await;
                 let stream = client.head(&fenced("/orders/7"), true).await;
-                assert_eq!(client.answer(stream).await, Answer::Status(200));
+                assert_eq!(client.answer(stream).await, Outcome::Status(200));
                 idle_http2.push(client);
             }
             _ => {
@@ -153,7 +166,7 @@ async fn idle_connections() {
     }
     for client in idle_http2.iter_mut().step_by(50) {
         let stream = client.head(&fenced("/orders/7"), true).await;
-        assert_eq!(client.answer(stream).await, Answer::Status(200));
+        assert_eq!(client.answer(stream).await, Outcome::Status(200));
     }
 }
 
@@ -226,6 +239,11 @@ async fn slow_clients() {
 async fn long_bodies() {
     let size: u64 = scale(64 << 20, 1 << 30);
     let (upstream, mut proxy) = started("body: { timeout: 600s }").await;
+    let received = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&received);
+    upstream.pour_bodies_into(move |piece| {
+        count.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    });
     let healthy = Healthy::start(proxy.data());
     put("/orders/7")
         .token(1)
@@ -255,7 +273,7 @@ async fn long_bodies() {
     );
     let grown = healthy.end(&what, &mut proxy, before).await;
     assert!(grown < ROOM, "{grown} bytes");
-    assert_eq!(upstream.received(), 2 * size);
+    assert_eq!(received.load(Ordering::Relaxed), 2 * size);
 }
 
 async fn upload(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
@@ -275,29 +293,16 @@ async fn upload(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
 }
 
 async fn download(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
-    let mut stream = TcpStream::connect(to).await?;
-    let head = format!(
-        "GET /orders/down-{n}?size={size} HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 1\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    let mut piece = vec![0; 256 << 10];
-    let (mut read, mut head) = (0, Vec::new());
-    loop {
-        let count = stream.read(&mut piece).await?;
-        if count == 0 {
-            return Ok(read);
-        }
-        if head.is_empty() {
-            head = piece[..count].to_vec();
-            let end = head
-                .windows(4)
-                .position(|end| end == b"\r\n\r\n")
-                .expect("a whole head");
-            read += (count - end - 4) as u64;
-        } else {
-            read += count as u64;
-        }
-    }
+    let request = get(&format!("/orders/down-{n}?size={size}")).token(1);
+    let mut exchange = Exchange::begin(to, &request, b"").await;
+    let head = exchange.head().await?;
+    let mut read = 0;
+    let count = |piece: &[u8]| read += piece.len() as u64;
+    exchange
+        .wire
+        .body(head.response_framing(false), count)
+        .await?;
+    Ok(read)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,7 +338,7 @@ async fn streams_that_are_taken_back_again_and_again() {
         });
     }
     let opened: usize = clients.join_all().await.into_iter().sum();
-    let reached = upstream.requests();
+    let reached = upstream.count();
     let what = format!(
         "{opened} HTTP/2 streams opened and reset at once, {reached} requests reached the upstream"
     );

@@ -108,7 +108,8 @@ async fn an_upstream_that_leads_back_here_is_found_out_at_the_second_round() {
     );
     let said = round.json();
     assert_eq!(said["type"], "urn:fencepost:problem:loop-detected");
-    // The first round has its answer: nothing is left in flight, newer tokens pass on to the same end.
+    // The first round has its answer: nothing is left in flight, newer tokens pass on to the same
+    // end.
     let newer = proxy.send(put("/orders/7").token(3)).await;
     assert_eq!(newer.status(), 508);
     let mark = proxy.mark("order:7").await.expect("a mark");

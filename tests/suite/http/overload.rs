@@ -1,4 +1,4 @@
-//! Overload: what is over is refused at once, and what was admitted is done.
+//! Overload: requests over the limit are refused at once, and those that were admitted are done.
 
 use std::collections::HashSet;
 use std::time::Instant;

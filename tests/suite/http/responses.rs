@@ -1,14 +1,16 @@
-//! What an upstream may send, byte for byte: what is framed badly becomes a 502 or breaks off, its connection is
-//! never used again, and the next request gets its own answer. Nothing is ever sent twice.
+//! Responses byte for byte: one that is framed badly becomes a 502 or breaks off, its
+//! connection is never used again, and the next request gets its own answer. Nothing is ever sent
+//! twice.
 
 use std::time::Duration;
 
+use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, request, soon,
 };
 
-/// What the client sees of a response.
+/// The response as the client sees it.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     /// This status, this body, whole.
@@ -19,7 +21,7 @@ enum Seen {
     Broken,
 }
 
-/// What becomes of the upstream's connection.
+/// The fate of the upstream's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// The next request goes over it.
@@ -158,7 +160,8 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
         let case = format!("{method} {}", bytes.escape_ascii());
         for attempt in 1.. {
             number += 1;
-            // A connection of which nothing is to be said yet, so that it is told whose end is whose.
+            // A connection with nothing to report yet, so that the log says whose end is
+            // whose.
             let warm = format!("/orders/warm{number}");
             proxy.send(put(&warm).token(1)).await.assert_forwarded();
             connections = connections.max(upstream.connections());
@@ -185,7 +188,7 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             let opened = upstream.connections() - connections;
             connections += opened;
             if matches!(seen, Refused | Broken) {
-                // What became of it is unknown, and stays in flight.
+                // Its outcome is unknown, and it stays in flight.
                 let mark = proxy
                     .mark(&format!("order:{number}"))
                     .await
@@ -204,7 +207,8 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             if opened == 0 {
                 break;
             }
-            // A connection is put back by a task of its own, which a request that comes at once may overtake.
+            // A connection is put back by a task of its own, which a request that comes at once may
+            // overtake.
             spare += opened;
             assert!(attempt < 3, "connections: {case}");
         }
@@ -238,24 +242,17 @@ async fn what_comes_late_closes_an_idle_connection() {
     }
 }
 
-/// A request that was given up is not to arrive from the kernel's buffers later on, when newer tokens have been let in.
+/// A request that was given up is not to arrive from the kernel's buffers later on, when newer
+/// tokens have been let in.
 #[tokio::test]
 async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
-    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-    socket.set_recv_buffer_size(4096).expect("an option");
-    socket
-        .bind("127.0.0.1:0".parse().expect("an address"))
-        .expect("free ports");
-    let listener = socket.listen(16).expect("it listens");
-    let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let config = Config::to(&url, &Store::sqlite());
+    let upstream = BareUpstream::narrow();
+    let config = Config::to(&upstream.url(), &Store::sqlite());
     let more = "{ body: { buffer: 16MiB, timeout: 5s }, upstream: { timeout: 1s } }";
     let proxy = Proxy::start(&config.with(more)).await;
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
-    let (mut socket, _) = soon("a connection", listener.accept())
-        .await
-        .expect("it comes");
+    let mut socket = upstream.accept().await;
     let answer = soon("an answer", sent).await.expect("no panic");
     answer.assert_problem(504, "outcome-unknown");
     let error = eventually("the reset", || {
@@ -272,15 +269,10 @@ async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
 /// A server that speaks first speaks another protocol: nothing is sent to it.
 #[tokio::test]
 async fn what_comes_before_a_request_is_no_answer_to_it() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let proxy = Proxy::start(&Config::to(&url, &Store::sqlite())).await;
+    let upstream = BareUpstream::start().await;
+    let proxy = Proxy::start(&Config::to(&upstream.url(), &Store::sqlite())).await;
     let sent = proxy.start_request(put("/orders/1").token(1));
-    let (mut socket, _) = soon("a connection", listener.accept())
-        .await
-        .expect("it comes");
+    let mut socket = upstream.accept().await;
     let greeting = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
     tokio::io::AsyncWriteExt::write_all(&mut socket, greeting)
         .await

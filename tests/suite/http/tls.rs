@@ -16,19 +16,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::support::client::Exchange;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::tls::{Ca, Client, EXPIRES, Files};
+use crate::support::tls::{Ca, EXPIRES, Files, TlsClient};
 use crate::support::wire::Wire;
 use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, put, soon};
 
 /// A proxy with TLS, what stands behind it, and the files that it reads.
-struct Rig {
+struct TlsRig {
     ca: Ca,
     files: Files,
     upstream: Upstream,
     store: Store,
 }
 
-impl Rig {
+impl TlsRig {
     /// `localhost` with a certificate of the CA's.
     async fn new() -> Self {
         let (ca, files) = (Ca::new("the test's CA"), Files::new());
@@ -58,17 +58,17 @@ impl Rig {
         ))
     }
 
-    fn client(&self) -> Client {
-        Client::trusting(&self.ca)
+    fn client(&self) -> TlsClient {
+        TlsClient::trusting(&self.ca)
     }
 
-    fn named(&self, names: &[&str]) -> Client {
-        Client::showing(&self.ca, &self.ca.client(names))
+    fn named(&self, names: &[&str]) -> TlsClient {
+        TlsClient::showing(&self.ca, &self.ca.client(names))
     }
 }
 
 /// Sends a request over TLS.
-async fn send(client: &Client, proxy: &Proxy, request: &Request) -> Answer {
+async fn send(client: &TlsClient, proxy: &Proxy, request: &Request) -> Answer {
     let wire = soon("the handshake", client.wire(proxy.data())).await;
     send_over(wire.expect("a handshake"), request).await.0
 }
@@ -84,9 +84,9 @@ async fn send_over(wire: Wire, request: &Request) -> (Answer, Wire) {
     (answer, exchange.wire)
 }
 
-/// Whether a client gets an answer. One with TLS 1.3 hears only after its own part of the handshake that it is
-/// refused.
-async fn is_let_in(client: &Client, proxy: &Proxy) -> bool {
+/// Returns whether a client gets an answer. One with TLS 1.3 hears only after its own part of the
+/// handshake that it is refused.
+async fn is_let_in(client: &TlsClient, proxy: &Proxy) -> bool {
     let request = put("/orders/7").token(1);
     let attempt = async {
         let wire = client.wire(proxy.data()).await?;
@@ -114,10 +114,10 @@ async fn until_errors(proxy: &Proxy, reason: &str, least: f64) {
 
 #[tokio::test]
 async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     for (token, version) in [(1, &rustls::version::TLS12), (2, &rustls::version::TLS13)] {
-        let client = Client::of_versions(&rig.ca, &[version], None);
+        let client = TlsClient::of_versions(&rig.ca, &[version], None);
         let answer = send(&client, &proxy, &put("/orders/7").token(token)).await;
         answer.assert_forwarded();
         let arrival = rig.upstream.last();
@@ -135,9 +135,9 @@ async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
     assert!(metrics.sum("fencepost_tls_handshake_errors_total", &[]) < 0.5);
 }
 
-/// What a client of hyper's gets for one request over HTTP/2.
+/// The answer to one request of hyper's client over HTTP/2.
 async fn over_http_2(
-    client: &Client,
+    client: &TlsClient,
     proxy: &Proxy,
     request: http::Request<Full<Bytes>>,
 ) -> Result<http::Response<Bytes>, hyper::Error> {
@@ -167,7 +167,7 @@ fn http_2_request(method: &str, target: &str, token: u64) -> http::Request<Full<
 
 #[tokio::test]
 async fn alpn_decides_what_is_spoken() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
 
     let client = rig.client().offering(&["h2", "http/1.1"]);
@@ -218,7 +218,7 @@ async fn alpn_decides_what_is_spoken() {
 /// A client of the wrong version that never sends the body that it has announced keeps nothing.
 #[tokio::test]
 async fn a_refused_version_ends_its_connection_though_a_body_is_announced() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     let client = rig.client().offering(&["h2"]);
     let wire = soon("the handshake", client.wire(proxy.data())).await;
@@ -234,7 +234,7 @@ async fn a_refused_version_ends_its_connection_though_a_body_is_announced() {
 
 #[tokio::test]
 async fn reqwest_and_curl_get_in() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     let at = proxy.data();
     let url = format!("https://localhost:{}/orders/7", at.port());
@@ -283,7 +283,7 @@ async fn reqwest_and_curl_get_in() {
 
 #[tokio::test]
 async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let other = Ca::new("another CA");
     let proxy = Proxy::start(&rig.mutual("required")).await;
     let good = rig.named(&["worker.pay.svc"]);
@@ -296,7 +296,7 @@ async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
     let server = rig.ca.server(&["worker.pay.svc"]);
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         for own in [None, Some(&expired), Some(&stranger), Some(&server)] {
-            let client = Client::of_versions(&rig.ca, &[version], own);
+            let client = TlsClient::of_versions(&rig.ca, &[version], own);
             assert!(!is_let_in(&client, &proxy).await, "{version:?}");
         }
     }
@@ -309,21 +309,21 @@ async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
 
 #[tokio::test]
 async fn an_optional_certificate_may_be_absent_and_not_bad() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("optional")).await;
     assert!(is_let_in(&rig.client(), &proxy).await);
     assert!(is_let_in(&rig.named(&["worker.pay.svc"]), &proxy).await);
     let stranger = Ca::new("another CA").client(&["worker.pay.svc"]);
     for own in [stranger, rig.ca.client_until(&["worker.pay.svc"], 2020)] {
-        assert!(!is_let_in(&Client::showing(&rig.ca, &own), &proxy).await);
+        assert!(!is_let_in(&TlsClient::showing(&rig.ca, &own), &proxy).await);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_trust_the_certificate_is_counted() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
-    let wary = Client::trusting(&Ca::new("another CA"));
+    let wary = TlsClient::trusting(&Ca::new("another CA"));
     assert!(wary.connect(proxy.data()).await.is_err());
     proxy
         .until_metric(
@@ -336,7 +336,7 @@ async fn a_client_that_does_not_trust_the_certificate_is_counted() {
 
 #[tokio::test]
 async fn what_is_no_tls_gets_an_end_and_no_hang() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     for bytes in [
         put("/orders/7").token(1).bytes(),
@@ -360,7 +360,7 @@ async fn what_is_no_tls_gets_an_end_and_no_hang() {
 
 #[tokio::test]
 async fn a_handshake_that_stalls_is_ended_and_holds_up_nobody() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let config = rig.config().with("{ limits: { head_timeout: 3s } }");
     let proxy = Proxy::start(&config).await;
     // The first bytes of a hello, and no more.
@@ -385,7 +385,7 @@ async fn a_handshake_that_stalls_is_ended_and_holds_up_nobody() {
 
 #[tokio::test]
 async fn a_handshake_in_progress_does_not_delay_the_stop() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     // Longer than the test waits.
     let config = rig
         .config()
@@ -401,7 +401,7 @@ async fn a_handshake_in_progress_does_not_delay_the_stop() {
 
 #[tokio::test]
 async fn check_and_start_name_the_file_and_what_is_wrong_with_it() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let pair = rig.ca.server(&["localhost"]);
     let files = &rig.files;
     files.put("empty", "");

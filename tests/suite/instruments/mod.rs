@@ -1,5 +1,6 @@
 //! The suite's own instruments: they must see what the tests rely on.
 
 pub mod harness;
+mod http2;
 pub mod path;
 pub mod relay;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use rustix::io::ioctl_fionread;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::support::bare::BareUpstream;
 use crate::support::path::{Cut, Path, Weather, can_stall};
 use crate::support::{eventually, soon};
 
@@ -20,20 +21,20 @@ const BODY: usize = 200 << 10;
 const WAYS: [Weather; 3] = [Weather::Dead, Weather::Hole, Weather::Shut];
 
 /// A path, and a connection over it.
-struct Rig {
+struct PathRig {
     path: Path,
     sender: TcpStream,
     receiver: TcpStream,
 }
 
-impl Rig {
+impl PathRig {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let path = Path::start(listener.local_addr().expect("it is bound"));
+        let upstream = BareUpstream::start().await;
+        let path = Path::start(upstream.address());
         let sender = TcpStream::connect(path.address())
             .await
             .expect("it listens");
-        let (receiver, _) = soon("a connection", listener.accept()).await.expect("one");
+        let receiver = upstream.accept().await;
         let mut rig = Self {
             path,
             sender,
@@ -77,7 +78,7 @@ impl Rig {
 #[tokio::test]
 async fn what_is_stuck_arrives_when_the_path_is_clear() {
     for weather in WAYS.into_iter().filter(|_| can_stall()) {
-        let mut rig = Rig::start().await;
+        let mut rig = PathRig::start().await;
         rig.stick(weather).await;
         rig.path.weather(Weather::Clear);
         let mut read = vec![0; BODY];
@@ -91,12 +92,12 @@ async fn what_is_stuck_arrives_when_the_path_is_clear() {
     }
 }
 
-/// What the path has acknowledged is the receiver's to read, when it likes.
+/// The receiver can read what the path has acknowledged, at any time.
 #[tokio::test]
 async fn what_was_taken_arrives_in_any_weather() {
     let all = WAYS.into_iter().chain([Weather::Mute]);
     for weather in all.filter(|_| can_stall()) {
-        let mut rig = Rig::start().await;
+        let mut rig = PathRig::start().await;
         rig.sender.write_all(&vec![b'x'; BODY]).await.expect("room");
         assert!(rig.path.delivered(Duration::from_secs(10)).await);
         rig.path.weather(weather);
@@ -109,7 +110,7 @@ async fn what_was_taken_arrives_in_any_weather() {
 
 #[tokio::test]
 async fn what_is_small_passes_a_closed_window() {
-    let mut rig = Rig::start().await;
+    let mut rig = PathRig::start().await;
     rig.path.weather(Weather::Shut);
     rig.pass(b"small").await;
 }
@@ -118,7 +119,7 @@ async fn what_is_small_passes_a_closed_window() {
 #[tokio::test]
 async fn what_was_reset_does_not_arrive() {
     for weather in WAYS.into_iter().filter(|_| can_stall()) {
-        let mut rig = Rig::start().await;
+        let mut rig = PathRig::start().await;
         rig.stick(weather).await;
         rig.sender.set_zero_linger().expect("a live socket");
         drop(rig.sender);
@@ -139,7 +140,7 @@ async fn what_was_reset_does_not_arrive() {
 #[tokio::test]
 async fn what_the_user_timeout_has_dropped_does_not_arrive() {
     for weather in WAYS.into_iter().filter(|_| can_stall()) {
-        let mut rig = Rig::start().await;
+        let mut rig = PathRig::start().await;
         let short = Some(Duration::from_millis(600));
         SockRef::from(&rig.sender)
             .set_tcp_user_timeout(short)
@@ -158,7 +159,7 @@ async fn what_the_user_timeout_has_dropped_does_not_arrive() {
 
 #[tokio::test]
 async fn a_trickle_is_slow_and_whole() {
-    let mut rig = Rig::start().await;
+    let mut rig = PathRig::start().await;
     rig.path.weather(Weather::Trickle);
     let body = vec![b'x'; 24 << 10];
     rig.sender.write_all(&body).await.expect("room");
@@ -173,7 +174,7 @@ async fn a_trickle_is_slow_and_whole() {
 #[tokio::test]
 async fn a_cut_ends_both_sides() {
     for how in [Cut::Reset, Cut::Close] {
-        let mut rig = Rig::start().await;
+        let mut rig = PathRig::start().await;
         assert_eq!(rig.path.cut(how), 1);
         assert_eq!(rig.rest().await, 0);
         let mut read = [0; 1];

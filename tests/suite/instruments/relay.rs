@@ -1,5 +1,5 @@
-//! The relay between proxy and Postgres: it fails where it is told to, and knows every statement that
-//! a proxy sends.
+//! The relay between proxy and Postgres: it fails where a test wants it, and knows every statement
+//! that a proxy sends.
 
 use std::time::Duration;
 

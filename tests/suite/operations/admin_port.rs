@@ -1,5 +1,5 @@
-//! The admin port against those who reach it: what it costs to leave requests undone, who reads and writes what, and
-//! TLS.
+//! The admin port against those who reach it: what it costs to leave requests undone, who reads and
+//! writes what, and TLS.
 
 mod access;
 mod room;

@@ -306,7 +306,7 @@ async fn a_default_of_the_environment_stands_below_the_file() {
     command.env("FENCEPOST_DEFAULT_LISTEN", "0.0.0.0:1");
     let proxy = Proxy::start_by(&config, command, &[]).await;
     for field in ["LISTEN", "ADMIN_LISTEN"] {
-        let variable = format!("above FENCEPOST_DEFAULT_{field} ");
+        let variable = format!("overrides FENCEPOST_DEFAULT_{field} ");
         proxy
             .logged("that nobody outside reaches it", |line| {
                 let warning = line["warning"].as_str();

@@ -1,6 +1,6 @@
-//! The alerts, the dashboard and the runbook, held against the real thing: Debian's Prometheus scrapes real proxies
-//! under mixed traffic, and every expression is asked of it. An alert or a panel that names a series which is not there
-//! stays silent for ever, and looks like peace.
+//! The alerts, the dashboard and the runbook, held against the real thing: Debian's Prometheus
+//! scrapes real proxies under mixed traffic, and every expression is asked of it. An alert or a
+//! panel that names a series which is not there stays silent for ever, and looks like peace.
 
 mod files;
 mod prometheus;
@@ -67,7 +67,8 @@ fn questions() -> Vec<(String, String)> {
     questions
 }
 
-/// Puts in what Grafana would: `All` for every variable, and ranges that the test's few seconds of scrapes lie in.
+/// Puts in what Grafana would: `All` for every variable, and ranges that the test's few seconds of
+/// scrapes lie in.
 fn filled_in(expr: &str) -> String {
     let mut expr = expr
         .replace("$__rate_interval", "5m")
@@ -79,8 +80,9 @@ fn filled_in(expr: &str) -> String {
     expr
 }
 
-/// Which job each alert fires for in the [`Scene`]. Those that are missing (lost lines of the log, a hundred thousand new
-/// resources, a certificate with between a day and a week to go) are left to promtool's cases.
+/// Which job each alert fires for in the [`Scene`]. Those that are missing (lost lines of the log,
+/// a hundred thousand new resources, a certificate with between a day and a week to go) are left to
+/// promtool's cases.
 const FIRE: &[(&str, &str)] = &[
     ("FencepostTokensReset", "reset"),
     ("FencepostStaleRequests", "orders"),
@@ -192,11 +194,12 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
             .iter()
             .find(|alert| text(alert, "alert") == *name)
             .expect("an alert of this name");
-        // What an instance said some minutes ago as well: the scene lasts for seconds.
+        // Adds the values of some minutes ago: the scene lasts for seconds.
         let expr = &text(alert, "expr")
             .replace(" offset 1m", "")
             .replace(" offset 5m", "");
-        // A scrape of the quiet one that came too late is a target that is down, for as long as it takes.
+        // A scrape of the quiet one that came too late is a target that is down, for as long as it
+        // takes.
         let of_scrapes = ["FencepostDown", "FencepostAbsent"].contains(name);
         let jobs = eventually(&format!("{name} to fire for {job}"), || async {
             let jobs = prometheus.labels(expr, "job").await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::support::client::Exchange;
-use crate::support::http2::{Answer, END_STREAM, GOAWAY, HEADERS, Http2, PREFACE, block, frame};
+use crate::support::http2::{END_STREAM, GOAWAY, HEADERS, Http2, Outcome, PREFACE, block, frame};
 use crate::support::wire::Wire;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, request, soon,
@@ -44,8 +44,8 @@ fn fields(path: &str) -> Vec<(&str, &[u8])> {
     ]
 }
 
-/// One request after the other on kept-alive connections, until there are none any more; the paths that were
-/// answered.
+/// One request after the other on kept-alive connections, until there are none any more; the paths
+/// that were answered.
 async fn on_http1(
     proxy: std::net::SocketAddr,
     client: usize,
@@ -98,11 +98,11 @@ async fn on_http2(
         }
         for (stream, name) in streams.into_iter().zip(names) {
             match http2.answer(stream).await {
-                Answer::Status(200) => {
+                Outcome::Status(200) => {
                     paths.insert(name);
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
-                Answer::Gone(None | Some(0)) | Answer::Reset(7) => return paths,
+                Outcome::Gone(None | Some(0)) | Outcome::Reset(7) => return paths,
                 other => panic!("{name}: {other:?}"),
             }
         }
@@ -153,7 +153,7 @@ over_both_stores! {
         upstream.reached(2).await;
         proxy.process().signal(Signal::TERM);
         assert!(proxy.process().exit().await.success());
-        // The caller is told what it can be told: that nobody knows.
+        // The caller learns the truth: the outcome is unknown.
         if let Ok(answer) = at_work.answer().await {
             answer.assert_problem(502, "outcome-unknown");
         }
@@ -220,13 +220,13 @@ async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
     // Sent before its client could know.
     let second = client.head(&fields("/orders/8"), true).await;
     upstream.reached(2).await;
-    assert_eq!(client.answer(second).await, Answer::Status(200));
+    assert_eq!(client.answer(second).await, Outcome::Status(200));
     gate.open();
-    assert_eq!(client.answer(first).await, Answer::Status(200));
+    assert_eq!(client.answer(first).await, Outcome::Status(200));
     // Others come to the open port meanwhile.
     let mut other = Http2::open(proxy.data()).await;
     let stream = other.head(&fields("/orders/9"), true).await;
-    assert_eq!(other.answer(stream).await, Answer::Status(200));
+    assert_eq!(other.answer(stream).await, Outcome::Status(200));
     assert_eq!(
         other.end().await,
         [0, 0],
@@ -248,7 +248,7 @@ async fn idle_connections_hold_nothing_up() {
     kept.finish().await.assert_forwarded();
     let mut http2 = Http2::open(proxy.data()).await;
     let stream = http2.head(&fields("/orders/8"), true).await;
-    assert_eq!(http2.answer(stream).await, Answer::Status(200));
+    assert_eq!(http2.answer(stream).await, Outcome::Status(200));
     let mut unused = Http2::open(proxy.data()).await;
     let idle = tokio::spawn(async move { (http2.end().await, unused.end().await) });
     proxy.stop().await;

@@ -1,4 +1,5 @@
-//! What an orchestrator asks of the process: its health, and a drain that begins before the end is asked for.
+//! The hooks of an orchestrator: the process's health, and a drain that begins before the end is
+//! asked for.
 
 use std::process::{Command, Output};
 
@@ -83,7 +84,7 @@ over_both_stores! {
         upstream.reached(1).await;
         proxy.process().signal(Signal::USR1);
         proxy.logged("draining", |line| line["signal"] == "SIGUSR1").await;
-        // One that is told twice is not in a hurry.
+        // One that is asked twice is not in a hurry.
         proxy.process().signal(Signal::USR1);
         proxy.process().signal(Signal::TERM);
         eventually("the data port to take no more", || async {
@@ -110,7 +111,7 @@ async fn health_is_what_the_probes_say() {
         health(&everywhere, &["live"]).await,
         (Some(0), "live".into(), String::new())
     );
-    // What is no admin port is not healthy, whatever it answers.
+    // A port that is no admin port is not healthy, whatever it answers.
     let (code, _, why) = health(&proxy.data().to_string(), &[]).await;
     assert_eq!(code, Some(1));
     assert!(why.contains("is not fencepost's admin port"), "{why}");
@@ -145,7 +146,7 @@ async fn only_a_proxy_is_told_to_drain() {
     sleeper.wait().expect("a child can be waited for");
 }
 
-/// What is not fenced has no permit to wait for, and is at work all the same.
+/// An unfenced request has no permit to wait for, and is in progress all the same.
 #[tokio::test]
 async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
     let upstream = Upstream::start().await;
@@ -174,8 +175,8 @@ async fn what_has_drained_renews_no_lease() {
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(
-        "{ store: { lease: 4s, timeout: 3s }, barrier: { wait: 1s, settle: 3s }, \
-            upstream: { timeout: 3s, undelivered: 500ms } }",
+        "{ store: { lease: 2s, timeout: 1s }, barrier: { wait: 1s, settle: 1s }, \
+            upstream: { timeout: 1s, undelivered: 500ms } }",
     );
     let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
     p.send(put("/orders/7").token(5)).await.assert_forwarded();

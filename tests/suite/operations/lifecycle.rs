@@ -61,7 +61,7 @@ async fn probes_tell_when_it_leaves_before_it_does() {
         (proxy.ask("/readyz").await.status() == 503).then_some(())
     })
     .await;
-    // Until the delay is over it serves: whoever balances the load may not have looked yet.
+    // Until the delay is over it serves: the load balancer may not have looked yet.
     proxy
         .send(put("/orders/7").token(1))
         .await

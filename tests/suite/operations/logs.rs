@@ -33,9 +33,9 @@ async fn a_reader_who_stops_holds_up_no_request() {
         .assert_forwarded();
 
     proxy.process().stop_reading();
-    // A pipe is full when it takes no more, which may be well below its 64 KiB: a line that does not
-    // fit into what is left of a page begins a new one. Each reason to refuse has its own 100 lines
-    // a second, so a second without a new byte shows it.
+    // A pipe is full when it takes no more, which may be well below its 64 KiB: a line that does
+    // not fit into what is left of a page begins a new one. Each reason to refuse has its own 100
+    // lines a second, so a second without a new byte shows it.
     let (mut bytes, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(2) {
         let stale = proxy.send(put("/orders/7").token(8)).await;
@@ -60,7 +60,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     }
     assert_eq!(proxy.ask("/livez").await.status(), 200);
 
-    // What waits is written when somebody reads, and before the process ends.
+    // Waiting lines are written when somebody reads, and before the process ends.
     proxy.process().read_on();
     proxy.stop().await;
     proxy
@@ -108,7 +108,8 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
         .await;
 }
 
-/// Text from strangers shows as it is, wherever people read it, and programs read the same text.
+/// Text from strangers shows as it is, wherever an operator reads it, and programs read the same
+/// text.
 #[tokio::test]
 async fn no_stranger_steers_a_terminal() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,4 @@
-//! What dashboards rely on.
+//! The series that dashboards rely on.
 
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, get, over_both_stores, put, soon,

@@ -1,9 +1,9 @@
-//! The operator's way out under fire: advance, override and resolve while traffic runs, proxies die, freeze and
-//! are cut off, and a second proxy remembers what was before.
+//! The operator's way out under fire: advance, override and resolve while traffic runs, proxies
+//! die, freeze and are cut off, and a second proxy remembers what was before.
 //!
-//! After an override nobody refuses by the old mark for longer than it takes to hear of it, and nobody ever
-//! writes the old mark back. Traffic that would keep an epoch open is shut out by an advance first: that is
-//! how an operator gets there too.
+//! After an override nobody refuses by the old mark for longer than it takes to hear of it, and
+//! nobody ever writes the old mark back. Traffic that would keep an epoch open is shut out by an
+//! advance first: that is how an operator gets there too.
 
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ const KEY: &str = "order:7";
 const PATIENT: &str =
     "{ store: { lease: 5s, timeout: 15s }, barrier: { wait: 400s, grace: 300s, settle: 300s } }";
 
-/// What comes after a death is waited for.
-const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, \
+/// Deaths are soon found, and settle soon.
+const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
     barrier: { wait: 25s, grace: 300s, settle: 1s } }";
 
 async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
@@ -94,8 +94,8 @@ async fn takes(proxy: &Proxy, token: u64) {
     .await;
 }
 
-/// Nobody took the override for a loss, and the mark is what it ought to be: as the first says, whose connections
-/// have not been cut.
+/// Nobody took the override for a loss, and the mark is what it ought to be: as the first says,
+/// whose connections have not been cut.
 async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
     for proxy in proxies {
         let regressions = proxy
@@ -308,7 +308,8 @@ async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all()
         .assert_forwarded();
     assert_nothing_written_back(&[&a, &b], 60).await;
 
-    // Its caller was told that nothing is known: what comes late is of the old era, and changes nothing.
+    // Its caller was told that nothing is known: what comes late is of the old era, and changes
+    // nothing.
     advance(&a, 61).await;
     closed(&a).await;
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);

@@ -1,4 +1,4 @@
-//! What people ask of the admin port, beside what requests need.
+//! Reads over the admin port do not slow down requests.
 
 use crate::support::faulty_disk::FaultyDisk;
 use crate::support::proxy::fencepost;

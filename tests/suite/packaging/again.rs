@@ -1,4 +1,5 @@
-//! `tests/again.sh`: which failed tests get a second run, and what is said of both. Cargo itself is played here.
+//! `tests/again.sh`: which failed tests get a second run, and what it prints of both. A script
+//! plays cargo.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,7 +21,7 @@ echo "test result: FAILED. 9 passed; $count failed; 0 ignored"
 exit 101
 "#;
 
-/// Whether the run passes, and what it says.
+/// Returns whether the run passes, and what it says.
 fn run(failed: &str) -> (bool, String) {
     let dir = TempDir::new().expect("a directory");
     let cargo = dir.path().join("cargo");

@@ -1,5 +1,6 @@
-//! The Helm chart, without a cluster: `tests/chart/check.py` has Helm's own engine render and lint it, Kubernetes'
-//! schemas and the binary under test judge what comes out, and refuses what must be refused. One test per group of it.
+//! The Helm chart, without a cluster: `tests/chart/check.py` has Helm's own engine render and lint
+//! it, Kubernetes' schemas and the binary under test judge what comes out, and refuses what must be
+//! refused. One test per group of it.
 
 use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};

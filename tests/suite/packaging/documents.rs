@@ -1,5 +1,5 @@
-//! The documents: their links lead somewhere, the tests that they name exist, and README is a short front page with
-//! the figures of the newest measurement.
+//! The documents: their links lead somewhere, the tests that they name exist, and README is a short
+//! front page with the figures of the newest measurement.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The documents that people read, relative to the top.
+/// The documents for readers, relative to the top.
 fn documents() -> Vec<String> {
     let mut found = vec![
         "README.md".to_owned(),
@@ -41,7 +41,7 @@ fn prose(text: &str) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// The headings as people see them.
+/// The headings as readers see them.
 pub fn headings(text: &str) -> BTreeSet<String> {
     let text = prose(text);
     let lines = text.lines().filter(|line| line.starts_with('#'));
@@ -160,7 +160,7 @@ fn readme_is_a_front_page() {
     assert!(lines <= 250, "{lines} lines; the rest belongs into docs/");
 }
 
-/// The text between the two marks, each of which is there once.
+/// The text between the two marks, each of which occurs once.
 fn quoted(path: &str) -> String {
     let text = read(path);
     let parts: Vec<&str> = text.split(BEGIN).collect();

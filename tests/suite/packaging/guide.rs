@@ -1,5 +1,6 @@
-//! What the documents tell people to write: each block of YAML in them is rendered, validated or checked as what it
-//! is meant to be (`tests/chart/guide.py`), and the chart's values among them are started as pods.
+//! The YAML in the documents: each block is rendered, validated or
+//! checked as what it is meant to be (`tests/chart/guide.py`), and the chart's values among them
+//! are started as pods.
 
 use std::process::Command;
 

@@ -11,33 +11,39 @@ const FILE: usize = 400;
 /// The most lines of a function.
 const FUNCTION: usize = 90;
 
-/// The source files without their tests: path below `src`, and text.
-fn sources() -> BTreeMap<String, String> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// The most lines of a file of the suite.
+const TEST_FILE: usize = 500;
+
+/// The Rust files below a folder: their paths there, and their text.
+fn files(folder: &str) -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = BTreeMap::new();
-    let mut open = vec![src.clone()];
+    let mut open = vec![root.clone()];
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
             let path = entry.path();
             if path.is_dir() {
                 open.push(path);
-                continue;
-            }
-            let inside = path.strip_prefix(&src).expect("below src");
-            let inside = inside.to_str().expect("UTF-8").to_owned();
-            let of_tests = inside.ends_with("tests.rs")
-                || inside.contains("/tests/")
-                || inside.ends_with("double.rs");
-            if path.extension().is_some_and(|end| end == "rs") && !of_tests {
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let inside = path.strip_prefix(&root).expect("below it");
+                let inside = inside.to_str().expect("UTF-8").to_owned();
                 let text = std::fs::read_to_string(&path).expect("a source file");
-                let code = text
-                    .find("\n#[cfg(test)]\nmod tests {")
-                    .unwrap_or(text.len());
-                found.insert(inside, text[..code].to_owned());
+                found.insert(inside, text);
             }
         }
     }
-    assert!(found.len() > 100, "these are not all sources");
+    assert!(found.len() > 100, "these are not all files of {folder}");
+    found
+}
+
+/// The source files without their tests.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = files("src");
+    found.retain(|path, _| !(path.ends_with("tests.rs") || path.contains("/tests/")));
+    for text in found.values_mut() {
+        let code = text.find("\n#[cfg(test)]\nmod tests {");
+        text.truncate(code.unwrap_or(text.len()));
+    }
     found
 }
 
@@ -69,20 +75,35 @@ fn files_and_functions_are_short() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-#[test]
-fn a_type_name_is_used_once() {
+/// The types whose name another one has too, and where they are.
+fn twins(sources: &BTreeMap<String, String>) -> BTreeMap<String, Vec<&str>> {
     let item =
         Regex::new(r"(?m)^ *(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait) (\w+)").expect("a regex");
     let alias = Regex::new(r"(?m)^(?:pub(?:\([^)]*\))? )?type (\w+)").expect("a regex");
     let mut files: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let sources = sources();
-    for (path, text) in &sources {
+    for (path, text) in sources {
         for name in item.captures_iter(text).chain(alias.captures_iter(text)) {
             files.entry(name[1].to_owned()).or_default().push(path);
         }
     }
     files.retain(|_, files| files.len() > 1);
-    assert!(files.is_empty(), "{files:#?}");
+    files
+}
+
+#[test]
+fn a_type_name_is_used_once() {
+    for folder in [sources(), files("tests/suite")] {
+        let twins = twins(&folder);
+        assert!(twins.is_empty(), "{twins:#?}");
+    }
+}
+
+#[test]
+fn files_of_the_suite_are_short() {
+    for (path, text) in files("tests/suite") {
+        let lines = text.lines().count();
+        assert!(lines <= TEST_FILE, "tests/suite/{path}: {lines} lines");
+    }
 }
 
 type Module = Vec<String>;
@@ -246,9 +267,32 @@ fn no_two_files_import_each_other() {
         }
     }
     assert!(edges.len() > 500, "the imports were found: {}", edges.len());
-    let both = edges
-        .iter()
-        .filter(|(a, b)| a < b && edges.contains(&(b.clone(), a.clone())));
-    let both: Vec<_> = both.collect();
-    assert!(both.is_empty(), "these import each other: {both:#?}");
+    let circles = circles(&edges);
+    assert!(circles.is_empty(), "these import each other: {circles:#?}");
+}
+
+/// The imports by which files import one another in a circle of any length. Imports of files that
+/// import nothing of what is left, or that nothing left imports, are taken away until all that is
+/// left is in a circle or between two.
+fn circles(edges: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    let mut left = edges.clone();
+    loop {
+        let from: BTreeSet<_> = left.iter().map(|(from, _)| from.clone()).collect();
+        let to: BTreeSet<_> = left.iter().map(|(_, to)| to.clone()).collect();
+        let before = left.len();
+        left.retain(|(a, b)| to.contains(a) && from.contains(b));
+        if left.len() == before {
+            return left;
+        }
+    }
+}
+
+#[test]
+fn a_circle_of_three_files_is_found() {
+    let edge = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let round = [edge("a", "b"), edge("b", "c"), edge("c", "a")];
+    let mut edges = BTreeSet::from([edge("x", "a"), edge("c", "y")]);
+    assert!(circles(&edges).is_empty());
+    edges.extend(round.clone());
+    assert_eq!(circles(&edges), BTreeSet::from(round));
 }

@@ -1,5 +1,5 @@
-//! The image that the project's Dockerfile makes: what is in it, what it says of itself, and that it serves and fences
-//! as a container with a read-only root and no privileges does.
+//! The image that the project's Dockerfile makes: what is in it, what it says of itself, and that
+//! it serves and fences as a container with a read-only root and no privileges does.
 
 mod build;
 mod container;
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use self::build::{image, list, project};
-use self::container::{Plan, USER, volume};
+use self::container::{ContainerPlan, USER, volume};
 use crate::support::network::{ADDRESS, in_a_network};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::tls::{Ca, server};
@@ -23,8 +23,8 @@ use crate::support::{Upstream, eventually, get, put};
 /// Where the marks lie.
 const MARKS: &str = "/var/lib/fencepost";
 
-/// A configuration for this upstream, whose marks lie in the image's working directory. Where it listens is left to
-/// the image.
+/// A configuration for this upstream, whose marks lie in the image's working directory. Where it
+/// listens is left to the image.
 fn config(url: &str) -> String {
     format!(
         "upstream: {{ url: '{url}' }}\n\
@@ -197,7 +197,7 @@ fn it_serves_and_fences_and_remembers() {
         let upstream = Upstream::start().await;
         let marks = volume();
         let plan = || {
-            Plan::new(image)
+            ContainerPlan::new(image)
                 .volume(marks.path(), MARKS)
                 .config(&config(upstream.url()))
         };
@@ -246,7 +246,7 @@ fn it_serves_and_fences_and_remembers() {
         assert_eq!(status.code(), Some(0), "{output}");
         assert_eq!(upstream.tokens("order:7"), [42, 42]);
 
-        // What it has written is its own, and only there.
+        // Its files belong to its user, and lie nowhere else.
         for entry in std::fs::read_dir(marks.path()).expect("a directory") {
             let meta = entry.expect("an entry").metadata().expect("it is there");
             assert_eq!((meta.uid(), meta.gid()), (USER, USER));
@@ -260,7 +260,7 @@ fn without_a_place_for_the_marks_it_does_not_start() {
         return;
     };
     in_a_network(|| async {
-        let mut container = Plan::new(image)
+        let mut container = ContainerPlan::new(image)
             .config(&config("http://127.0.0.1:3000"))
             .run()
             .await;
@@ -278,7 +278,7 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
-        let mut container = Plan::new(image)
+        let mut container = ContainerPlan::new(image)
             .volume(marks.path(), MARKS)
             .config(&config(upstream.url()))
             .serve()
@@ -308,8 +308,8 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
     });
 }
 
-/// What the file says of the admin port holds against the image's environment; and keys and marks are read from
-/// inside only.
+/// The file overrides the image's environment for the admin port; and keys and marks
+/// are read from inside only.
 #[test]
 fn the_file_stands_above_the_image_and_marks_are_read_inside() {
     let Some(image) = image("the_file_stands_above_the_image_and_marks_are_read_inside") else {
@@ -319,7 +319,9 @@ fn the_file_stands_above_the_image_and_marks_are_read_inside() {
         let marks = volume();
         let plan = |more: &str| {
             let text = config("http://127.0.0.1:3000") + more;
-            Plan::new(image).volume(marks.path(), MARKS).config(&text)
+            ContainerPlan::new(image)
+                .volume(marks.path(), MARKS)
+                .config(&text)
         };
         let port: SocketAddr = (ADDRESS, 7081).into();
         {
@@ -365,10 +367,10 @@ fn names_come_from_the_hosts_file_and_from_dns() {
     };
     in_a_network(|| async {
         let upstream = Upstream::start().await;
-        let dns = names::Server::start("app.dns.internal").await;
+        let dns = names::NameServer::start("app.dns.internal").await;
         let at = |name: &str| upstream.url().replace("127.0.0.1", name);
         let plan = |url: &str| {
-            Plan::new(image)
+            ContainerPlan::new(image)
                 .config(&config(url))
                 .file("/etc/hosts", "127.0.0.1 localhost app.hosts.internal\n")
                 .file("/etc/resolv.conf", "nameserver 127.0.0.1\n")
@@ -398,7 +400,7 @@ fn upstreams_are_trusted_by_the_roots_in_it() {
         let ca = Ca::new("a public CA");
         let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
         let plan = || {
-            Plan::new(image)
+            ContainerPlan::new(image)
                 .config(&config(upstream.url()))
                 .file("/etc/hosts", "127.0.0.1 localhost\n")
         };

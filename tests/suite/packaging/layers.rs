@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The modules of the crate, lowest first. What stands beside each other here may use each other,
+/// The modules of the crate, lowest first. Modules of one line may use each other,
 /// but not both ways; `proxy` and `admin` may not at all.
 const LAYERS: &[&[&str]] = &[
     &[
         "routing",
         "wire",
+        "http1",
         "throttle",
         "printable",
         "counts",
         "worker",
+        "socket",
         "boot_clock",
     ],
     &["config"],
@@ -90,7 +92,7 @@ fn imports(code: &str) -> BTreeSet<String> {
             let end = name
                 .find(|c: char| !c.is_alphanumeric() && c != '_')
                 .unwrap_or(name.len());
-            // What the crate's root re-exports belongs to no layer.
+            // Items that the crate's root re-exports belong to no layer.
             if name.starts_with(char::is_lowercase) {
                 found.insert(name[..end].to_owned());
             }

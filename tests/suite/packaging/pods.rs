@@ -1,7 +1,8 @@
-//! What the chart renders, started: no cluster is at hand, so `tests/chart/pod.py` plays the kubelet in a network
-//! namespace of its own. It runs fencepost's containers in bubblewrap with exactly the command, environment, mounts
-//! and user that are rendered, asks every probe, scrape and Service by the pod's address, sends 42 and 41, and ends
-//! the pod in the kubelet's order with a request in flight.
+//! The rendered chart, started. No cluster is at hand, so `tests/chart/pod.py` plays the
+//! kubelet in a network namespace of its own. It runs fencepost's containers in bubblewrap with
+//! exactly the command, environment, mounts and user that are rendered, asks every probe, scrape
+//! and Service by the pod's address, sends 42 and 41, and ends the pod in the kubelet's order with
+//! a request in flight.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +27,7 @@ static ROOM: Semaphore = Semaphore::const_new(8);
 /// How long one story may take; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// What `pod.py` exits with where the render wants a Postgres.
+/// The exit code of `pod.py` where the render needs a Postgres.
 const NO_POSTGRES: i32 = 77;
 
 /// The namespaces that a pod lives in, and that take its processes along.
@@ -81,8 +82,8 @@ impl Node {
         Some(Self { python, user })
     }
 
-    /// Plays the pods of a render; what was seen, `None` where it wants a Postgres, and `Err` with all that was
-    /// said where something is wrong.
+    /// Plays the pods of a render; what was seen, `None` where it wants a Postgres, and `Err` with
+    /// all that was said where something is wrong.
     async fn play(
         &self,
         render: &[String],
@@ -345,7 +346,7 @@ async fn whoever_migrates_by_hand_needs_no_ddl_at_run_time() {
     .await;
 }
 
-/// What the chart renders from a values file of `ci`.
+/// The chart, rendered from a values file of `ci`.
 fn rendered(node: &Node, name: &str) -> Vec<Value> {
     let output = script(&node.python, "tool.py")
         .args(["render", "--values"])

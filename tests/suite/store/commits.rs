@@ -1,4 +1,4 @@
-//! What a token costs the store, in commits. Counts, never times.
+//! The commits that a token costs the store. Counts, never times.
 
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
@@ -46,7 +46,8 @@ async fn a_rising_token_costs_one_commit_on_postgres() {
     assert_about_one_each(u64::try_from(commits).expect("it grows"));
 }
 
-/// Counted in the log: the last frame of a commit has the size of the file, every other frame has none.
+/// Counted in the log: the last frame of a commit has the size of the file, every other frame has
+/// none.
 #[tokio::test]
 async fn a_rising_token_costs_one_commit_on_sqlite() {
     let store = Store::sqlite();
@@ -54,14 +55,14 @@ async fn a_rising_token_costs_one_commit_on_sqlite() {
     let proxy = Proxy::start(&Config::new(&upstream, &store).with(QUIET)).await;
     rise(&proxy, 1).await;
     let mut counted = 0;
-    let mut log = Log::read(&store);
+    let mut log = WriteAheadLog::read(&store);
     for token in 1 + TOKENS..=2 * TOKENS {
         let order = format!("/orders/{}", token % 5);
         proxy
             .send(put(&order).token(token))
             .await
             .assert_forwarded();
-        let now = Log::read(&store);
+        let now = WriteAheadLog::read(&store);
         // From its start again, once it was copied into the file.
         let before = if now.salt == log.salt { log.commits } else { 0 };
         counted += now.commits - before;
@@ -70,13 +71,14 @@ async fn a_rising_token_costs_one_commit_on_sqlite() {
     assert_about_one_each(counted);
 }
 
-/// What `SQLite`'s write-ahead log says of itself (<https://sqlite.org/fileformat2.html#walformat>).
-struct Log {
+/// The header of `SQLite`'s write-ahead log
+/// (<https://sqlite.org/fileformat2.html#walformat>).
+struct WriteAheadLog {
     salt: [u8; 8],
     commits: u64,
 }
 
-impl Log {
+impl WriteAheadLog {
     fn read(store: &Store) -> Self {
         let path = store.path().with_extension("db-wal");
         let log = std::fs::read(path).expect("it has a log");
@@ -84,7 +86,7 @@ impl Log {
         let page = u32::from_be_bytes(log[8..12].try_into().expect("four bytes"));
         let page = usize::try_from(page).expect("a page fits");
         let frames = log[32..].chunks_exact(24 + page);
-        // What the log had before it began from its start has another salt.
+        // Frames from before the log began from its start have another salt.
         let commits = frames.filter(|frame| frame[8..16] == salt && frame[4..8] != [0; 4]);
         let commits = commits.count().try_into().expect("it fits");
         Self { salt, commits }

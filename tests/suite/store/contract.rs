@@ -1,5 +1,6 @@
-//! The contract of [`MarkStore`], one list of tests run over both stores. What only one engine can
-//! show (a killed server, a pooler, a second process on the file) is in its own module.
+//! The contract of [`MarkStore`], one list of tests run over both stores. Promises that only one
+//! engine can show (a killed server, a pooler, a second process on the file) are in modules of
+//! their own.
 
 mod concurrent;
 mod epochs;
@@ -8,7 +9,7 @@ mod marks;
 mod needs;
 mod only_postgres;
 mod only_sqlite;
-mod people;
+mod operators;
 mod plans;
 
 use std::sync::Arc;
@@ -213,7 +214,7 @@ over_both_stores! {
         a_counter_starts_where_its_owner_says,
         ids_are_taken_once,
     }
-    people {
+    operators {
         lists_go_by_prefix_in_byte_order,
         a_list_is_read_in_pages,
         marks_are_counted_per_namespace,

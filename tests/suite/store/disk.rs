@@ -1,6 +1,7 @@
-//! A disk whose sync fails. Linux takes the pages of a failed sync for clean, so that the next sync succeeds without
-//! them. The disk of these tests is made of the system calls: it has what was written before a sync that succeeded, and
-//! lacks what was written before one that did not. Then the power fails.
+//! A disk whose sync fails. Linux takes the pages of a failed sync for clean, so that the next sync
+//! succeeds without them. The disk of these tests is made of the system calls: it has what was
+//! written before a sync that succeeded, and lacks what was written before one that did not. Then
+//! the power fails.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,13 +22,13 @@ const DEADLY_FAULT: &str = "inject=fdatasync,fsync:error=EIO:signal=KILL:when=60
 
 /// One file: as it is read, and as it is on the disk.
 #[derive(Default)]
-struct File {
+struct DiskImage {
     cache: Vec<u8>,
     disk: Vec<u8>,
     dirty: Vec<(usize, usize)>,
 }
 
-impl File {
+impl DiskImage {
     fn write(&mut self, at: usize, bytes: &[u8]) {
         put_at(&mut self.cache, at, bytes);
         self.dirty.push((at, bytes.len()));
@@ -62,9 +63,9 @@ fn name_of(path: &str) -> Option<String> {
     Some(path.rsplit_once('/')?.1.to_owned())
 }
 
-/// What the disk holds after this trace, by the names of the files.
+/// The disk after this trace, by the names of the files.
 fn disk_after(trace: &str) -> BTreeMap<String, Vec<u8>> {
-    let mut files: BTreeMap<String, File> = BTreeMap::new();
+    let mut files: BTreeMap<String, DiskImage> = BTreeMap::new();
     let mut syncing: BTreeMap<&str, String> = BTreeMap::new();
     for line in trace.lines() {
         let (pid, call) = line.split_once(' ').unwrap_or_default();
@@ -105,7 +106,7 @@ fn disk_after(trace: &str) -> BTreeMap<String, Vec<u8>> {
                     found.synced(rest.ends_with("= 0"));
                 }
             }
-            // Who dies in a sync learns of no success.
+            // A process that dies in a sync learns of no success.
             _ if call.starts_with("+++ killed") => {
                 let file = syncing.remove(pid).unwrap_or_default();
                 if let Some(found) = files.get_mut(&file) {
@@ -207,7 +208,8 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
     );
 }
 
-/// The next run finds what the failed sync has left in the log, and no connection of the run before has closed it.
+/// The next run finds what the failed sync has left in the log, and no connection of the run before
+/// has closed it.
 #[tokio::test]
 async fn no_mark_is_lost_to_a_sync_that_failed_as_its_proxy_died() {
     let dir = TempDir::new().expect("a directory");

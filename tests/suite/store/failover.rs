@@ -1,5 +1,6 @@
-//! A Postgres primary and its standby: a commit counts when the standby has it, and what a failover cannot lose it
-//! does not lose; what an asynchronous one loses is found, refused, and mended from memory.
+//! A Postgres primary and its standby: a commit counts when the standby has it, and what a failover
+//! cannot lose it does not lose; what an asynchronous one loses is found, refused, and mended from
+//! memory.
 
 mod losses;
 mod switches;

@@ -1,5 +1,5 @@
 //! The file of an embedded store under a running proxy: moved, deleted, replaced, or not there at a
-//! start. Whatever somebody does to it, no two proxies ever accept tokens for one resource.
+//! start. No matter what happens to it, no two proxies ever accept tokens for one resource.
 
 mod lost;
 mod modes;
@@ -38,7 +38,7 @@ async fn refuses(proxy: &Proxy, token: u64) {
     answer.assert_problem(503, "store-unavailable");
 }
 
-/// What `/readyz` says of a store that is down.
+/// The answer of `/readyz` while the store is down.
 async fn why(proxy: &Proxy) -> String {
     eventually("a reason in /readyz", || async {
         let said = proxy.ask("/readyz").await.json();
@@ -47,8 +47,8 @@ async fn why(proxy: &Proxy) -> String {
     .await
 }
 
-/// Until an equal token, which memory could answer for, is refused. One that is under way when the file is given up is
-/// cut, and its answer may be too.
+/// Until an equal token, which memory could answer for, is refused. One that is under way when the
+/// file is given up is cut, and its answer may be too.
 async fn until_it_refuses(proxy: &Proxy, token: u64) {
     eventually("the equal token is refused", || async {
         let answer = put("/orders/7").token(token).attempt(proxy.data()).await;
@@ -57,7 +57,8 @@ async fn until_it_refuses(proxy: &Proxy, token: u64) {
     .await;
 }
 
-/// The tokens that came to the upstream, equal ones in a row as one: until the move is noticed, memory answers for some.
+/// The tokens that came to the upstream, equal ones in a row as one: until the move is noticed,
+/// memory answers for some.
 fn tokens(upstream: &Upstream) -> Vec<u64> {
     let mut tokens = upstream.tokens("order:7");
     tokens.dedup();
@@ -84,7 +85,8 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     let moved = elsewhere.path().join("moved.db");
     move_all(&store.path(), &moved);
 
-    // What asks the store is refused from the first one on, and soon what memory could answer.
+    // Requests that ask the store are refused from the first one on, and soon those that memory
+    // could answer.
     refuses(&first, 6).await;
     until_it_refuses(&first, 5).await;
     let second = Proxy::start(&config).await;
@@ -377,7 +379,7 @@ async fn a_file_with_two_names_is_not_opened() {
     let store = Store::sqlite();
     let (_, config, mut proxy) = with_5(&store, "{}").await;
     proxy.kill9();
-    // What was committed last is in the log, which goes by the other name.
+    // The last commit is in the log, which goes by the other name.
     let alias = store.path().with_file_name("alias.db");
     std::fs::hard_link(store.path(), &alias).expect("one file system");
     let by_alias = config

@@ -42,7 +42,7 @@ async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk)
     let resource = format!("order:a{refused}");
     assert!(upstream.tokens(&resource).is_empty(), "it was forwarded");
 
-    // What needs no store goes on.
+    // Requests that need no store go on.
     proxy
         .send(put("/orders/known").token(5))
         .await

@@ -75,7 +75,7 @@ impl Roles {
         (status.code(), String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// What Postgres says to this role.
+    /// The error that Postgres gives to this role.
     async fn refusal(&self, statement: &str) -> String {
         use sqlx::{ConnectOptions as _, Connection as _};
         let options: sqlx::postgres::PgConnectOptions = self.runner.parse().expect("a URL");
@@ -113,8 +113,8 @@ async fn the_role_that_serves_needs_no_ddl() {
     // Everything that a proxy does, with either setting: nothing is left to migrate.
     for (n, migrate) in [(0, false), (1, true)] {
         let config = Config::new(&upstream, &store).with(&format!(
-            "{{ upstream: {{ undelivered: 500ms }}, store: {{ migrate: {migrate} }}, \
-                barrier: {{ wait: 25s, settle: 3s }} }}"
+            "{{ upstream: {{ undelivered: 500ms }}, store: {{ migrate: {migrate}, lease: 2s }}, \
+                barrier: {{ wait: 25s, settle: 1s }} }}"
         ));
         let (mut a, mut b) = (Proxy::start(&config).await, Proxy::start(&config).await);
         let path = format!("/orders/{n}");
@@ -216,7 +216,8 @@ async fn what_cannot_be_granted_is_said() {
         said.contains("is not this role's to give") || said.contains("permission denied"),
         "{said}"
     );
-    // The schema is somebody else's (before Postgres 15 `public` is the superuser's), who let the owner use it.
+    // The schema is somebody else's (before Postgres 15 `public` is the superuser's), who let the
+    // owner use it.
     let (owner, _) = roles.owner.rsplit_once('/').expect("a URL");
     let elsewhere = format!("{owner}/cannot_be_granted_elsewhere");
     for (database, statement) in [

@@ -1,4 +1,5 @@
-//! Very many open epochs, and what reads and deletes them: none of it holds up the work, or takes what is in use.
+//! Very many open epochs, and what reads and deletes them: none of it holds up the work, or takes
+//! what is in use.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use sqlx::{Connection as _, PgConnection};
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{Gate, Pair, Step, Store, eventually, put, soon};
 
-/// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the answers to so many
-/// openings had been lost.
+/// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the
+/// answers to this many openings had been lost.
 async fn strays(store: &Store, count: u32) {
     store
         .execute(&format!(
@@ -18,8 +19,8 @@ async fn strays(store: &Store, count: u32) {
         .await;
 }
 
-/// The row of 41 is read back while the answer to its opening is on its way, beside the writer. Taken for one that nobody
-/// uses, it would let 42 overtake.
+/// The row of 41 is read back while the answer to its opening is on its way, beside the writer.
+/// Taken for one that nobody uses, it would let 42 overtake.
 #[tokio::test]
 async fn an_opening_without_an_answer_keeps_its_row() {
     let brief = "{ store: { lease: 200s, timeout: 6s }, barrier: { wait: 25s, settle: 300s } }";
@@ -124,7 +125,8 @@ async fn a_stop_has_its_deadline_for_very_many_epochs() {
         .send(put("/orders/7").token(41))
         .await
         .assert_forwarded();
-    // The connection that deletes is there: a new one and its first statement would take more than `store.timeout`.
+    // The connection that deletes is there: a new one and its first statement would take more than
+    // `store.timeout`.
     pair.way_of_a.lose_notifications(true);
     eventually("a walk through the own rows", || async {
         (pair.way_of_a.passed(Statement::Own) >= 1).then_some(())

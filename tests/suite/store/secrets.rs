@@ -1,4 +1,5 @@
-//! The way to Postgres: a password goes to the server that it is for, and nowhere else; and what an error says of a URL.
+//! The way to Postgres: a password goes to the server that it is for, and nowhere else; and what an
+//! error says of a URL.
 
 mod fake;
 mod postgres;
@@ -6,7 +7,7 @@ mod postgres;
 use std::path::Path;
 use std::process::Command;
 
-use self::fake::Fake;
+use self::fake::FakePostgres;
 use crate::support::proxy::fencepost;
 use crate::support::tls::{Ca, Files, server};
 
@@ -43,7 +44,7 @@ async fn a_password_never_goes_to_a_server_that_is_not_verified() {
     let own = own.display();
     let pair = ca.server(&[ELSEWHERE]);
     for encrypted in [false, true] {
-        let fake = Fake::start(encrypted.then(|| server(&pair, None, &[]))).await;
+        let fake = FakePostgres::start(encrypted.then(|| server(&pair, None, &[]))).await;
         let url = |parameters: &str| {
             format!(
                 "postgres://u:{SECRET}@{ELSEWHERE}:{}/db?{parameters}",
@@ -85,7 +86,7 @@ async fn verify_ca_trusts_only_the_ca_that_is_named() {
     let system = [("SSL_CERT_FILE", system.as_path())];
     let named = files.put("own.crt", own.pem());
     let named = format!("sslrootcert={}", named.display());
-    // Who signed, which name, the parameters, and whether the password is handed over.
+    // The signer, the name, the parameters, and whether the password is sent.
     for (ca, name, parameters, trusted) in [
         (
             &public,
@@ -113,7 +114,7 @@ async fn verify_ca_trusts_only_the_ca_that_is_named() {
         (&public, ELSEWHERE, String::new(), true),
         (&public, ELSEWHERE, "sslrootcert=system".into(), true),
     ] {
-        let fake = Fake::start(Some(server(&ca.server(&[name]), None, &[]))).await;
+        let fake = FakePostgres::start(Some(server(&ca.server(&[name]), None, &[]))).await;
         let url = format!(
             "postgres://u:{SECRET}@{ELSEWHERE}:{}/db?{parameters}",
             fake.port()
@@ -137,7 +138,7 @@ async fn no_variable_and_no_password_file_says_where_the_marks_are() {
         std::os::unix::fs::PermissionsExt::from_mode(0o600),
     )
     .expect("it is ours");
-    let fake = Fake::start(None).await;
+    let fake = FakePostgres::start(None).await;
     let own = format!("postgres://u@127.0.0.1:{}/db", fake.port());
     let far = format!("postgres://u:{SECRET}@{ELSEWHERE}:{}/db", fake.port());
     let home = passwords.parent().expect("a directory").to_owned();
@@ -160,7 +161,7 @@ async fn no_variable_and_no_password_file_says_where_the_marks_are() {
     }
     let (_, said) = migrate(&far, &[("PGSSLMODE", Path::new("disable"))]).await;
     assert_eq!(fake.heard(), [""; 0], "{said}");
-    // What cannot be kept out is not let in.
+    // A mode that cannot be kept is refused.
     for name in ["PGOPTIONS", "PGSSLCERT", "PGSSLKEY"] {
         let (_, said) = migrate(&own, &[(name, Path::new("-c"))]).await;
         assert!(said.contains(name) && said.contains("unset it"), "{said}");

@@ -1,5 +1,5 @@
-//! When the store is away: what cannot be decided is not forwarded, what is decided goes on, and the
-//! process lives.
+//! When the store is away: what cannot be decided is not forwarded, what is decided goes on, and
+//! the process lives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn on_own_cluster(test: &str, more: &str) -> Option<(Cluster, Upstream, Pr
 async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     let Some((cluster, upstream, proxy, _)) = on_own_cluster(
         "an_outage_refuses_…",
-        "{ store: { lease: 20s, timeout: 1s }, barrier: { settle: 500ms } }",
+        "{ store: { lease: 8s, timeout: 1s }, barrier: { settle: 500ms } }",
     )
     .await
     else {
@@ -40,7 +40,8 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     .await;
     cluster.stop();
 
-    // An open epoch goes on until the lease ends; what is known to be stale is known without a store.
+    // An open epoch goes on until the lease ends; what is known to be stale is known without a
+    // store.
     proxy
         .send(put("/orders/7").token(5))
         .await
@@ -239,7 +240,7 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
         *known = token.max(*known);
     }
     cluster.start_again();
-    // What the database has, not what the proxy under load remembers.
+    // Reads the database, not the memory of the proxy under load.
     let witness = Proxy::start(&config.with("store: { timeout: 5s }")).await;
     for (resource, token) in accepted {
         let sent = upstream

@@ -337,7 +337,7 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// What the proxy calls its own answer; `None`: the upstream's.
+    /// The outcome of the proxy's own answer; `None`: the answer is the upstream's.
     pub fn outcome(&self) -> Option<&str> {
         self.header("x-fencing-outcome")
     }

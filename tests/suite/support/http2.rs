@@ -1,13 +1,14 @@
-//! HTTP/2 written by hand, frame by frame, for either side: for what no library would send, and for seeing what
-//! comes back as it came. Only as much HPACK as that needs: fields go out as literals, of an answer the status is
-//! read, and of a request nothing (a test tells requests by their bodies).
+//! HTTP/2 written by hand, frame by frame, for either side: for what no library would send, and for
+//! seeing what comes back as it came. Only as much HPACK as that needs: fields go out as literals,
+//! of an answer the status is read, and of a request nothing (a test tells requests by their
+//! bodies).
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use super::wait::soon;
 
@@ -50,15 +51,20 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 pub fn block(fields: &[(&str, &[u8])]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
-        block.push(0);
-        string(&mut block, name.as_bytes());
-        string(&mut block, value);
+        literal(&mut block, name.as_bytes(), value);
     }
     block
 }
 
+/// Adds a field to a header block, as a literal that is not indexed (RFC 7541, 6.2.2).
+pub fn literal(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    block.push(0);
+    string(block, name);
+    string(block, value);
+}
+
 /// A string literal (RFC 7541, 5.2), its length in a prefix of 7 bits (5.1).
-fn string(block: &mut Vec<u8>, text: &[u8]) {
+pub fn string(block: &mut Vec<u8>, text: &[u8]) {
     if text.len() < 127 {
         block.push(u8::try_from(text.len()).expect("it is short"));
     } else {
@@ -73,9 +79,9 @@ fn string(block: &mut Vec<u8>, text: &[u8]) {
     block.extend(text);
 }
 
-/// What became of a stream, or of the whole connection.
+/// The fate of a stream, or of the whole connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Outcome {
     Status(u16),
     /// `RST_STREAM` with this code.
     Reset(u32),
@@ -87,68 +93,17 @@ pub enum Answer {
 pub struct Http2 {
     stream: TcpStream,
     read: Vec<u8>,
-    /// Whether PINGs and SETTINGS are answered.
+    /// True if PINGs and SETTINGS are answered.
     pub polite: bool,
     /// The settings that the other side has sent.
     pub settings: HashMap<u16, u32>,
-    /// What became of the streams, each by the first that was said of it.
-    answers: HashMap<u32, Answer>,
+    /// The fates of the streams; the first word on each counts.
+    answers: HashMap<u32, Outcome>,
     /// The codes of the GOAWAYs that have come.
     goodbyes: Vec<u32>,
     next: u32,
     /// It is the server's end: HEADERS are requests.
     serves: bool,
-}
-
-/// An upstream that does nothing by itself.
-pub struct Http2Upstream(TcpListener);
-
-impl Http2Upstream {
-    pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await;
-        Self(listener.expect("the loopback has free ports"))
-    }
-
-    /// One whose kernel takes no more than some kilobytes that are not read.
-    pub fn narrow() -> Self {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(4096).expect("an option");
-        let any = "127.0.0.1:0".parse().expect("an address");
-        socket.bind(any).expect("the loopback has free ports");
-        Self(socket.listen(16).expect("it listens"))
-    }
-
-    /// What the proxy's `upstream.url` says.
-    pub fn url(&self) -> String {
-        format!("h2c://{}", self.0.local_addr().expect("it is bound"))
-    }
-
-    /// Ends the next connection without a word.
-    pub async fn refuse(&self) {
-        let accepted = soon("a connection", self.0.accept()).await;
-        drop(accepted.expect("accepting works"));
-    }
-
-    /// The next connection, its preface read and these SETTINGS sent.
-    pub async fn accept(&self, settings: &[(u16, u32)]) -> Http2 {
-        let accepted = soon("a connection", self.0.accept()).await;
-        let (mut stream, _) = accepted.expect("accepting works");
-        stream
-            .set_nodelay(true)
-            .expect("a live socket takes options");
-        let mut preface = [0; PREFACE.len()];
-        let read = soon("the preface", stream.read_exact(&mut preface)).await;
-        read.expect("a preface");
-        assert_eq!(preface, PREFACE);
-        stream
-            .write_all(&settings_frame(settings))
-            .await
-            .expect("the settings are taken");
-        Http2 {
-            serves: true,
-            ..Http2::over(stream)
-        }
-    }
 }
 
 /// A SETTINGS frame.
@@ -162,17 +117,21 @@ pub fn settings_frame(settings: &[(u16, u32)]) -> Vec<u8> {
 }
 
 impl Http2 {
-    /// Takes a client's connection, and its preface.
-    pub async fn accept(listener: &TcpListener) -> Result<Self> {
-        let (mut stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
+    /// Takes the preface of a client over this connection, and sends these SETTINGS.
+    pub async fn serve_over(mut stream: TcpStream, settings: &[(u16, u32)]) -> Self {
+        stream
+            .set_nodelay(true)
+            .expect("a live socket takes options");
         let mut preface = [0; PREFACE.len()];
-        stream.read_exact(&mut preface).await?;
+        let read = soon("the preface", stream.read_exact(&mut preface)).await;
+        read.expect("a preface");
         assert_eq!(preface, PREFACE);
-        stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
-        let mut accepted = Self::over(stream);
-        accepted.serves = true;
-        Ok(accepted)
+        let sent = stream.write_all(&settings_frame(settings)).await;
+        sent.expect("the settings are taken");
+        Self {
+            serves: true,
+            ..Self::over(stream)
+        }
     }
 
     fn over(stream: TcpStream) -> Self {
@@ -267,9 +226,9 @@ impl Http2 {
         let answer = match frame_.kind {
             _ if self.serves => None,
             HEADERS if !self.answers.contains_key(&frame_.stream) => {
-                Some(Answer::Status(status(&frame_.payload)))
+                Some(Outcome::Status(status(&frame_.payload)))
             }
-            RST_STREAM => Some(Answer::Reset(code(&frame_.payload))),
+            RST_STREAM => Some(Outcome::Reset(code(&frame_.payload))),
             _ => None,
         };
         if frame_.kind == GOAWAY {
@@ -353,17 +312,17 @@ impl Http2 {
     }
 
     /// Reads until it is known what became of `stream`.
-    pub async fn answer(&mut self, stream: u32) -> Answer {
+    pub async fn answer(&mut self, stream: u32) -> Outcome {
         soon("an answer", async {
             loop {
                 if let Some(answer) = self.answers.get(&stream) {
                     return answer.clone();
                 }
                 match self.frame().await {
-                    Err(_) => return Answer::Gone(None),
-                    // NO_ERROR: a goodbye in good order, the stream may still be answered.
+                    Err(_) => return Outcome::Gone(None),
+                    // NO_ERROR: a clean goodbye, the stream may still be answered.
                     Ok(frame) if frame.kind == GOAWAY && code(&frame.payload[4..]) != 0 => {
-                        return Answer::Gone(Some(code(&frame.payload[4..])));
+                        return Outcome::Gone(Some(code(&frame.payload[4..])));
                     }
                     Ok(_) => {}
                 }
@@ -392,13 +351,14 @@ impl Http2 {
         }
     }
 
-    /// Sends `bytes` once, as far as the other side takes them, and reads to its end; returns the codes of its GOAWAYs.
+    /// Sends `bytes` once, as far as the other side takes them, and reads to its end; returns the
+    /// codes of its GOAWAYs.
     pub async fn pour(self, bytes: Vec<u8>) -> Vec<u32> {
         self.sink(bytes, false).await
     }
 
-    /// Sends until the other side does not take it any more, and reads what it says meanwhile; returns the codes of
-    /// its GOAWAYs.
+    /// Sends until the other side does not take it any more, and reads what it says meanwhile;
+    /// returns the codes of its GOAWAYs.
     pub async fn flood(self, bytes: Vec<u8>) -> Vec<u32> {
         self.sink(bytes, true).await
     }
@@ -441,9 +401,9 @@ pub fn code(payload: &[u8]) -> u32 {
     u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]])
 }
 
-/// The status that a response's header block opens with: indexed, or a literal of three digits, which Huffman's
-/// code (RFC 7541, appendix B) may have made shorter.
-fn status(block: &[u8]) -> u16 {
+/// The status that a response's header block opens with: indexed, or a literal of three digits,
+/// which Huffman's code (RFC 7541, appendix B) may have made shorter.
+pub fn status(block: &[u8]) -> u16 {
     const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     // An update of the table's size may come first.
     let block = match block {

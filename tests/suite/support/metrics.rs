@@ -41,7 +41,7 @@ impl Metrics {
         self.matching(name, labels).map(|(_, value)| value).sum()
     }
 
-    /// Whether any series of this name has at least these labels.
+    /// Returns whether any series of this name has at least these labels.
     pub fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
         self.matching(name, labels).next().is_some()
     }

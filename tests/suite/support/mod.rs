@@ -1,6 +1,7 @@
-//! What the tests stand on. Nothing here imports the program under test: it is met as its users
+//! The helpers of the tests. Nothing here imports the program under test: it is met as its users
 //! meet it, as a process with a configuration file, two ports, a log and exit codes.
 
+pub mod bare;
 pub mod client;
 pub mod faulty_disk;
 pub mod http2;
@@ -8,6 +9,7 @@ pub mod metrics;
 pub mod network;
 pub mod pair;
 pub mod path;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod process;
 pub mod proxy;

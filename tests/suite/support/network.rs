@@ -1,4 +1,5 @@
-//! A network of a test's own: the loopback, and one address that is not the loopback's, as a pod has it.
+//! A network of a test's own: the loopback, and one address that is not the loopback's, as a pod
+//! has it.
 
 use std::fs::File;
 use std::future::Future;
@@ -16,7 +17,7 @@ use super::store::program;
 /// The only address beside the loopback's.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
-/// Whether a test can have one; says so where it cannot.
+/// Returns whether a test can have one; says so where it cannot.
 pub fn is_possible(test: &str) -> bool {
     let missing = if geteuid().is_root() {
         ["unshare", "ip"]

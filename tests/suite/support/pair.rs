@@ -17,13 +17,14 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both with this laid over their configuration. `None`, and a line that says so, without
-    /// Postgres.
+    /// Starts both with this laid over their configuration. `None`, and a line that says so,
+    /// without Postgres.
     pub async fn start(test: &str, more: &str) -> Option<Self> {
         Self::start_as(test, more, "{}").await
     }
 
-    /// As [`Self::start`]; only A's lease is that short, and B outlives whatever keeps the machine from its renewals.
+    /// As [`Self::start`]; only A's lease is that short, and B outlives whatever keeps the machine
+    /// from its renewals.
     pub async fn mortal_a(test: &str, more: &str) -> Option<Self> {
         Self::start_as(test, more, "store: { lease: 30s }").await
     }

@@ -27,19 +27,19 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 
-use self::connection::Link;
+use self::connection::PathLink;
 use super::postgres::free_port;
 
 pub use self::filter::can_stall;
 
-/// What is asked of the kernel as the window toward the proxy; it makes half as much again of it.
+/// The window toward the proxy that the kernel is asked for; it grants half as much again.
 const WINDOW: u32 = 8 << 10;
 /// How long the address of a closed listener may be in use.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Between two looks at what the kernel holds.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What becomes of what is sent.
+/// The fate of the bytes that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     Clear,
@@ -67,26 +67,26 @@ pub enum Cut {
 /// Stands between one proxy and one upstream. Ends when dropped, with all its connections.
 pub struct Path {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    desk: Arc<PathShared>,
     /// Keeps the port while nobody listens on it.
     _place: TcpSocket,
     listening: Mutex<Option<JoinSet<()>>>,
 }
 
-/// What all connections share.
-struct Desk {
+/// The state that all connections share.
+struct PathShared {
     upstream: SocketAddr,
     /// Each way, in milliseconds.
     delay: AtomicU64,
     /// Short sections, never across an await.
-    state: Mutex<State>,
+    state: Mutex<PathState>,
 }
 
-struct State {
+struct PathState {
     /// Of connections to come.
     weather: Weather,
     listener: Option<Weak<TcpListener>>,
-    links: Vec<Weak<Link>>,
+    links: Vec<Weak<PathLink>>,
     tasks: JoinSet<()>,
 }
 
@@ -98,10 +98,10 @@ impl Path {
         place.bind(address).expect("the port is free");
         let path = Self {
             address,
-            desk: Arc::new(Desk {
+            desk: Arc::new(PathShared {
                 upstream,
                 delay: AtomicU64::new(0),
-                state: Mutex::new(State {
+                state: Mutex::new(PathState {
                     weather: Weather::Clear,
                     listener: None,
                     links: Vec::new(),
@@ -215,8 +215,8 @@ fn listening(address: SocketAddr) -> TcpListener {
     }
 }
 
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PathShared {
+    fn lock(&self) -> MutexGuard<'_, PathState> {
         self.state.lock().expect("nothing panics under this lock")
     }
 
@@ -231,7 +231,7 @@ impl Desk {
     }
 
     /// Takes in a connection; from here on it has the weather of all.
-    fn register(&self, link: &Arc<Link>) {
+    fn register(&self, link: &Arc<PathLink>) {
         let mut state = self.lock();
         link.has(state.weather);
         state.links.retain(|link| link.strong_count() > 0);
@@ -246,7 +246,7 @@ impl Desk {
     }
 }
 
-impl State {
+impl PathState {
     fn of_new(&mut self, weather: Weather) {
         self.weather = weather;
         if let Some(listener) = self.listener.as_ref().and_then(Weak::upgrade) {

@@ -7,8 +7,6 @@
 //! is gone, however it went: statics are never dropped, and a killed test run drops nothing.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -61,7 +59,8 @@ impl Cluster {
         cluster
     }
 
-    /// As [`Self::start`], with its tables on this disk. The server's log of changes is on another one.
+    /// As [`Self::start`], with its tables on this disk. The server's log of changes is on another
+    /// one.
     pub fn start_on(disk: &FaultyDisk) -> Self {
         let cluster = Self::bare();
         cluster.init();
@@ -133,7 +132,7 @@ impl Cluster {
     }
 
     /// Kills every process of the server with SIGKILL and waits until they are gone, as a power
-    /// cut would end them. What was not fsynced may still be in the kernel's cache.
+    /// cut would end them. Data that was not fsynced may still be in the kernel's cache.
     pub fn kill9(&self) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut postmaster) = server.take() else {
@@ -338,7 +337,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.thaw();
-        // At once: nothing in there is worth a checkpoint any more. Killed, it would leave its shared memory behind.
+        // At once: nothing in there is worth a checkpoint any more. Killed, it would leave its
+        // shared memory behind.
         self.end(Signal::QUIT);
         let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
         drop(reaper.stdin.take());
@@ -369,7 +369,7 @@ fn binaries() -> PathBuf {
         .expect("Postgres is not installed: apt-get install postgresql")
 }
 
-/// Whom the server runs as, when the tests run as root.
+/// The user that the server runs as, when the tests run as root.
 fn owner() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -413,8 +413,8 @@ fn start_reaper(dir: &Path) -> Child {
         .expect("sh can be run")
 }
 
-/// A port that was free a moment ago, and that this process hands out once. It is none of those that the system gives
-/// to connections (`ip_local_port_range`), which may take one at any moment.
+/// A port that was free a moment ago, and that this process hands out once. It is none of those
+/// that the system gives to connections (`ip_local_port_range`), which may take one at any moment.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(97);
@@ -425,8 +425,8 @@ pub fn free_port() -> u16 {
         .expect("loopback has a free port")
 }
 
-/// Looks without listening. A child that is being started holds a copy of each socket until it executes its program:
-/// one that listens would keep the port from whoever it is handed to.
+/// Looks without listening. A child that is being started holds a copy of each socket until it
+/// executes its program: one that listens would keep the port from its new owner.
 fn can_be_bound(port: u16) -> bool {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
     socket.set_reuse_address(true).expect("it can be set");
@@ -436,7 +436,7 @@ fn can_be_bound(port: u16) -> bool {
 
 fn signal(pid: u32, what: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // Gone already is as good as signalled.
+    // One that is gone needs no signal.
     let _ = kill_process(pid.expect("a pid is positive"), what);
 }
 
@@ -461,88 +461,10 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A pooler in front of a cluster, for the one test that must see it refused.
-#[derive(Debug)]
-pub struct PgBouncer {
-    child: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-
-impl PgBouncer {
-    /// Starts Debian's `PgBouncer` in transaction mode; `None` where it is not installed.
-    pub fn start(cluster: &Cluster, settings: &str) -> Option<Self> {
-        let program = Path::new("/usr/sbin/pgbouncer");
-        if !program.exists() {
-            return None;
-        }
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let port = free_port();
-        let write = |name: &str, text: &str| -> io::Result<PathBuf> {
-            let path = dir.path().join(name);
-            fs::File::create(&path)?.write_all(text.as_bytes())?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
-            Ok(path)
-        };
-        let users = write("users.txt", "\"postgres\" \"\"\n").expect("the file can be written");
-        let config = write(
-            "pgbouncer.ini",
-            &format!(
-                "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr=127.0.0.1\n\
-                 listen_port={port}\nunix_socket_dir=\nauth_type=trust\nauth_file={}\n\
-                 pool_mode=transaction\n{settings}\n",
-                cluster.port(),
-                users.display()
-            ),
-        )
-        .expect("the file can be written");
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let mut command = Command::new(program);
-        if let Some((uid, gid)) = cluster.owner() {
-            command.uid(uid).gid(gid);
-        }
-        let mut child = command
-            .arg("-q")
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("pgbouncer can be run");
-        wait_until("PgBouncer listens", || {
-            if let Ok(Some(status)) = child.try_wait() {
-                let mut said = String::new();
-                if let Some(mut stderr) = child.stderr.take() {
-                    let _ = stderr.read_to_string(&mut said);
-                }
-                panic!("PgBouncer ended with {status}: {said}");
-            }
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        Some(Self {
-            child,
-            port,
-            _dir: dir,
-        })
-    }
-
-    /// The URL of a database through the pooler.
-    pub fn url(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
-    }
-}
-
-impl Drop for PgBouncer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

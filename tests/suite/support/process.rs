@@ -86,7 +86,7 @@ impl Process {
             << 10
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("readers do not panic").clone()
     }
@@ -104,9 +104,9 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("an own child takes signals");
     }
 
-    /// SIGSTOP; returns when every thread has stopped. Until the first of them takes the signal, the
-    /// others run on. A thread that the kernel holds (`D`) stops before it runs again: a shell, for
-    /// one, while its child is stopped between vfork and exec.
+    /// SIGSTOP; returns when every thread has stopped. Until the first of them takes the signal,
+    /// the others run on. A thread that the kernel holds (`D`) stops before it runs again: a shell,
+    /// for one, while its child is stopped between vfork and exec.
     pub async fn stop(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());

@@ -17,7 +17,7 @@ use super::process::Process;
 use super::wait::eventually;
 use super::{Store, Upstream};
 
-/// What is waited for when a proxy starts.
+/// The log line that ends the wait for a proxy's start.
 pub const READY: &str = "the proxy to be ready";
 /// The bearer token of the admin API in every test.
 pub const ADMIN_TOKEN: &str = "only-for-tests-of-ours";
@@ -256,7 +256,8 @@ impl Proxy {
         (status, process.output())
     }
 
-    /// As [`Self::start`], with the file where Kubernetes would mount a `ConfigMap`: behind two links.
+    /// As [`Self::start`], with the file where Kubernetes would mount a `ConfigMap`: behind two
+    /// links.
     pub async fn start_linked(config: &Config) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let link = dir.path().join("fencepost.yaml");
@@ -335,7 +336,7 @@ impl Proxy {
             .await
     }
 
-    /// What the marks API says of a resource; `None` if it knows nothing of it.
+    /// The answer of the marks API for a resource; `None` if it does not know the resource.
     pub async fn mark(&self, resource: &str) -> Option<Value> {
         let answer = self.ask(&format!("/v1/marks/{}", escape(resource))).await;
         match answer.status() {
@@ -352,7 +353,7 @@ impl Proxy {
         Some(token.parse().expect("a decimal string"))
     }
 
-    /// Waits until so many requests wait at the resource's barrier.
+    /// Waits until this many requests wait at the resource's barrier.
     pub async fn waiting(&self, resource: &str, count: u64) {
         let what = format!("{count} waiting at the barrier of {resource}");
         eventually(&what, || async {

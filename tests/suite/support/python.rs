@@ -4,8 +4,8 @@ use super::skip::{is_skipped, lacks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says so, if there is
-/// none.
+/// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
+/// so, if there is none.
 pub fn python(test: &str) -> Option<PathBuf> {
     let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),

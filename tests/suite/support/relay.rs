@@ -1,17 +1,19 @@
 //! A relay between one fencepost and its Postgres that can fail at named points: before a statement
-//! reaches the server, or after the server has answered it and before a byte of that answer is seen.
+//! reaches the server, or after the server has answered it and before a byte of that answer is
+//! seen.
 //!
-//! It reads the frontend/backend protocol (version 3) as far as that needs: where messages begin and
-//! end, which SQL a prepared statement stands for, and which answer belongs to which request. What a
-//! client sends up to its Sync is one *cycle*, and so is what the server answers up to its
-//! `ReadyForQuery`; both are handed on whole. A preparation is a cycle without a statement: only its
-//! execution passes a point.
+//! It reads the frontend/backend protocol (version 3) as far as that needs: where messages begin
+//! and end, which SQL a prepared statement stands for, and which answer belongs to which request.
+//! A client's messages up to its Sync are one *cycle*, and so are the server's answers up to its
+//! `ReadyForQuery`; both are handed on whole. A preparation is a cycle without a statement: only
+//! its execution passes a point.
 //!
-//! A message may have several statements. The server gets all of them at once, so the point before any but
-//! the first lies where the server has answered them all.
+//! A message may have several statements. The server gets all of them at once, so the point before
+//! any but the first lies where the server has answered them all.
 //!
-//! A connection is cut on the client's side only. The server's side takes what had reached the relay
-//! before, answers it to nobody, and then sees the end of its input: what was sent may still commit.
+//! A connection is cut on the client's side only. The server's side takes what had reached the
+//! relay before, answers it to nobody, and then sees the end of its input: what was sent may still
+//! commit.
 
 mod connection;
 mod frames;
@@ -27,7 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::connection::{Link, accept};
+use self::connection::{RelayLink, accept};
 pub use self::statement::{ALL, Statement};
 use super::wait::soon;
 
@@ -40,11 +42,11 @@ pub enum Point {
     After(Statement),
 }
 
-/// What happens there.
+/// The action at that point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing goes on there until [`Trap::release`], then what was held goes its way, whether or not
-    /// its client is still there.
+    /// Nothing goes on there until [`Trap::release`], then what was held goes its way, whether or
+    /// not its client is still there.
     Hold,
     /// The client's connection is reset. The request goes no further, nor does the answer.
     Cut,
@@ -55,7 +57,7 @@ pub enum Action {
 /// Stands between one proxy and one Postgres. Ends when dropped, with all its connections.
 pub struct Relay {
     port: u16,
-    desk: Arc<Desk>,
+    desk: Arc<RelayShared>,
     _tasks: JoinSet<()>,
 }
 
@@ -66,7 +68,7 @@ impl Relay {
             .await
             .expect("loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(RelayShared {
             target: AtomicU16::new(cluster_port),
             refuses: AtomicBool::new(false),
             cancels: AtomicUsize::new(0),
@@ -108,7 +110,7 @@ impl Relay {
     /// The next time that the point is passed, once. Of many that fit, the one armed first.
     pub fn arm(&self, point: Point, action: Action) -> Trap {
         let id = self.desk.next_trap.fetch_add(1, Ordering::Relaxed);
-        let stage = watch::Sender::new(Stage::default());
+        let stage = watch::Sender::new(TrapStage::default());
         let trap = Trap {
             id,
             point,
@@ -135,7 +137,8 @@ impl Relay {
         self.desk.news.send_replace(news);
     }
 
-    /// How many notifications have been dropped, those not counted that a subscription sends itself.
+    /// How many notifications have been dropped, those not counted that a subscription sends
+    /// itself.
     pub fn lost(&self) -> usize {
         self.desk.lost.load(Ordering::Relaxed)
     }
@@ -146,8 +149,8 @@ impl Relay {
         self.desk.news.send_replace(news);
     }
 
-    /// Resets every connection. What is held at a point stays there until its trap lets it go, and
-    /// then still goes to the server.
+    /// Resets every connection. Messages held at a point stay there until its trap lets them go,
+    /// and then still go to the server.
     pub fn cut_all(&self) {
         std::mem::take(&mut self.desk.lock().cut).cancel();
     }
@@ -175,8 +178,8 @@ impl Relay {
 pub struct Trap {
     id: u64,
     point: Point,
-    desk: Arc<Desk>,
-    stage: watch::Sender<Stage>,
+    desk: Arc<RelayShared>,
+    stage: watch::Sender<TrapStage>,
 }
 
 impl Trap {
@@ -205,7 +208,7 @@ impl Drop for Trap {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Stage {
+struct TrapStage {
     sprung: bool,
     released: bool,
 }
@@ -214,10 +217,10 @@ struct Armed {
     id: u64,
     point: Point,
     action: Action,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<TrapStage>,
 }
 
-/// What becomes of notifications.
+/// The fate of notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
     Pass,
@@ -225,8 +228,8 @@ enum News {
     Hold,
 }
 
-/// What all connections share.
-struct Desk {
+/// The state that all connections share.
+struct RelayShared {
     target: AtomicU16,
     refuses: AtomicBool,
     cancels: AtomicUsize,
@@ -234,11 +237,11 @@ struct Desk {
     next_trap: AtomicU64,
     news: watch::Sender<News>,
     /// Never held across an await.
-    state: Mutex<State>,
+    state: Mutex<RelayState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RelayState {
     armed: Vec<Armed>,
     each_way: Duration,
     passed: HashMap<Statement, usize>,
@@ -246,8 +249,8 @@ struct State {
     cut: CancellationToken,
 }
 
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl RelayShared {
+    fn lock(&self) -> MutexGuard<'_, RelayState> {
         self.state.lock().expect("nothing panics under this lock")
     }
 
@@ -259,7 +262,7 @@ impl Desk {
     }
 
     /// Passes a point; `false`: what came here goes no further.
-    async fn pass(&self, fits: impl Fn(Point) -> bool, link: &Link) -> bool {
+    async fn pass(&self, fits: impl Fn(Point) -> bool, link: &RelayLink) -> bool {
         let armed = {
             let armed = &mut self.lock().armed;
             let at = armed.iter().position(|armed| fits(armed.point));

@@ -1,9 +1,11 @@
-//! A Postgres primary and its standby, two clusters on loopback: the primary may be killed and the standby promoted,
-//! as often as a test likes, each server staying on its port, so that one URL names both for good.
+//! A Postgres primary and its standby, two clusters on loopback: the primary may be killed and the
+//! standby promoted, as often as a test likes, each server staying on its port, so that one URL
+//! names both for good.
 //!
-//! With [`Commits::WaitForStandby`] both servers run with `synchronous_standby_names = '*'` always. So a promoted
-//! server answers no commit until its own standby is there: what it holds when it is promoted is what it holds until
-//! [`Pair::rebuild`], and can be compared at leisure with what the upstream has seen.
+//! With [`Commits::WaitForStandby`] both servers run with `synchronous_standby_names = '*'` always.
+//! So a promoted server answers no commit until its own standby is there: what it holds when it is
+//! promoted is what it holds until [`PostgresPair::rebuild`], and can be compared at leisure with
+//! what the upstream has seen.
 
 use std::time::Duration;
 
@@ -17,15 +19,15 @@ use super::store::has_postgres;
 /// How long a server may take to get where a test wants it.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Whether a commit waits until the standby has flushed it.
+/// The commits of a primary: they wait until the standby has flushed them, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commits {
     WaitForStandby,
     DontWait,
 }
 
-/// See the module's page.
-pub struct Pair {
+/// See the module's documentation.
+pub struct PostgresPair {
     primary: Cluster,
     standby: Cluster,
     commits: Commits,
@@ -33,9 +35,9 @@ pub struct Pair {
     hosts: String,
 }
 
-impl Pair {
-    /// A primary with its standby attached, and an empty database in both. `None`, and a line that says so, without
-    /// Postgres.
+impl PostgresPair {
+    /// A primary with its standby attached, and an empty database in both. `None`, and a line that
+    /// says so, without Postgres.
     pub async fn start(test: &str, commits: Commits) -> Option<Self> {
         Self::start_speaking(test, commits, None).await
     }
@@ -117,7 +119,7 @@ impl Pair {
         tokio::task::block_in_place(|| self.primary.kill9());
     }
 
-    /// Stops the standby in good order: what the primary commits from now on a failover loses.
+    /// Stops the standby cleanly: what the primary commits from now on a failover loses.
     pub fn detach(&self) {
         tokio::task::block_in_place(|| self.standby.stop());
     }
@@ -137,7 +139,8 @@ impl Pair {
         std::mem::swap(&mut self.primary, &mut self.standby);
     }
 
-    /// Takes a fresh copy of the primary and attaches it as the standby, on the port it has always had.
+    /// Takes a fresh copy of the primary and attaches it as the standby, on the port it has always
+    /// had.
     pub async fn rebuild(&mut self) {
         self.attach(&self.standby).await;
     }

@@ -1,9 +1,10 @@
-//! What a test does where the machine lacks a tool: it fails, unless `FENCEPOST_SKIP` names the tool.
+//! A test whose tool the machine lacks fails, unless `FENCEPOST_SKIP` names the
+//! tool.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Whether `FENCEPOST_SKIP`, names with commas between them, has `tool` or `all`.
+/// Returns whether `FENCEPOST_SKIP`, names with commas between them, has `tool` or `all`.
 pub fn is_skipped(tool: &str) -> bool {
     let skip = std::env::var("FENCEPOST_SKIP").unwrap_or_default();
     has(&skip, tool)
@@ -38,6 +39,37 @@ pub fn lacks(test: &str, tool: &str) {
         let written = list.and_then(|mut list| list.write_all(line.as_bytes()));
         written.expect("the list of ignored tests can be written");
     }
+}
+
+/// Run by [`a_missing_tool_fails_its_test_unless_it_is_named`], as `tests/again.sh` runs any other.
+#[test]
+#[ignore = "it is played by another test"]
+fn needs_a_tool_of_tomorrow() {
+    lacks("needs_a_tool_of_tomorrow", "a-tool-of-tomorrow");
+}
+
+#[test]
+fn a_missing_tool_fails_its_test_unless_it_is_named() {
+    let list = tempfile::NamedTempFile::new().expect("a file");
+    let run = |skip: &str| {
+        let suite = std::env::current_exe().expect("a path");
+        let output = std::process::Command::new(suite)
+            .args([
+                "--ignored",
+                "--exact",
+                "support::skip::needs_a_tool_of_tomorrow",
+            ])
+            .env("FENCEPOST_SKIP", skip)
+            .env("FENCEPOST_IGNORED", list.path())
+            .output()
+            .expect("the suite runs");
+        let told = std::fs::read_to_string(list.path()).expect("a list");
+        (output.status.success(), told)
+    };
+    assert_eq!(run("postgres"), (false, String::new()));
+    let told = "test support::skip::needs_a_tool_of_tomorrow ... ignored, \
+                without a-tool-of-tomorrow\n";
+    assert_eq!(run("postgres,a-tool-of-tomorrow"), (true, told.to_owned()));
 }
 
 #[test]

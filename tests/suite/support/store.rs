@@ -13,8 +13,9 @@ use tempfile::TempDir;
 use super::postgres::Cluster;
 use super::skip::{is_skipped, lacks};
 
-/// A directory for marks: in memory where there is room for it, since the disk is not the tests' own, and who waits
-/// for it waits for whatever else it does. A process that is killed loses nothing there that it would keep on a disk.
+/// A directory for marks: in memory where there is room for it, since the disk is not the tests'
+/// own, and who waits for it waits for whatever else it does. A process that is killed loses
+/// nothing there that it would keep on a disk.
 pub fn quick_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |file| file.f_bavail * file.f_frsize);
@@ -30,9 +31,9 @@ pub fn quick_dir() -> TempDir {
 
 /// A store. It outlives the proxies that use it.
 #[derive(Clone)]
-pub struct Store(Arc<Kind>);
+pub struct Store(Arc<StoreKind>);
 
-enum Kind {
+enum StoreKind {
     Sqlite(TempDir),
     Postgres(String),
 }
@@ -40,7 +41,7 @@ enum Kind {
 impl Store {
     /// A file of its own.
     pub fn sqlite() -> Self {
-        Self(Arc::new(Kind::Sqlite(quick_dir())))
+        Self(Arc::new(StoreKind::Sqlite(quick_dir())))
     }
 
     /// A database of its own on the server that all tests share; `None`, and a line that says so,
@@ -54,24 +55,26 @@ impl Store {
 
     /// A database of its own on this server.
     pub async fn on(cluster: &Cluster) -> Self {
-        Self(Arc::new(Kind::Postgres(cluster.create_database().await)))
+        Self(Arc::new(StoreKind::Postgres(
+            cluster.create_database().await,
+        )))
     }
 
     /// A database that is there already, at this URL.
     pub fn at(url: &str) -> Self {
-        Self(Arc::new(Kind::Postgres(url.to_owned())))
+        Self(Arc::new(StoreKind::Postgres(url.to_owned())))
     }
 
-    /// Whether many proxies can share it.
+    /// Returns whether many proxies can share it.
     pub fn is_shared(&self) -> bool {
-        matches!(&*self.0, Kind::Postgres(_))
+        matches!(&*self.0, StoreKind::Postgres(_))
     }
 
-    /// What `store.url` says.
+    /// The value of `store.url`.
     pub fn url(&self) -> String {
         match &*self.0 {
-            Kind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
-            Kind::Postgres(url) => url.clone(),
+            StoreKind::Sqlite(dir) => format!("sqlite:{}", dir.path().join("marks.db").display()),
+            StoreKind::Postgres(url) => url.clone(),
         }
     }
 
@@ -81,18 +84,18 @@ impl Store {
     /// If it is a Postgres.
     pub fn path(&self) -> PathBuf {
         match &*self.0 {
-            Kind::Sqlite(dir) => dir.path().join("marks.db"),
-            Kind::Postgres(_) => panic!("a Postgres is not a file"),
+            StoreKind::Sqlite(dir) => dir.path().join("marks.db"),
+            StoreKind::Postgres(_) => panic!("a Postgres is not a file"),
         }
     }
 
-    /// What the database itself says, past every proxy.
+    /// A number from the database itself, past every proxy.
     ///
     /// # Panics
     /// If it has no number for an answer.
     pub async fn number(&self, query: &str) -> i64 {
         let asked = sqlx::AssertSqlSafe(query.to_owned());
-        let number = if let Kind::Sqlite(dir) = &*self.0 {
+        let number = if let StoreKind::Sqlite(dir) = &*self.0 {
             let options = SqliteConnectOptions::new().filename(dir.path().join("marks.db"));
             let mut direct = options.connect().await.expect("the file is there");
             sqlx::query_scalar(asked).fetch_one(&mut direct).await
@@ -120,7 +123,7 @@ impl Store {
     /// # Panics
     /// If it is not `SQLite`.
     pub async fn file(&self) -> SqliteConnection {
-        let Kind::Sqlite(dir) = &*self.0 else {
+        let StoreKind::Sqlite(dir) = &*self.0 else {
             panic!("not a file")
         };
         let options = SqliteConnectOptions::new().filename(dir.path().join("marks.db"));
@@ -140,13 +143,13 @@ impl Store {
     /// The `store` section of a configuration.
     pub fn settings(&self) -> Value {
         match &*self.0 {
-            Kind::Sqlite(_) => json!({ "url": self.url() }),
-            Kind::Postgres(_) => json!({ "url": self.url(), "namespace": "orders" }),
+            StoreKind::Sqlite(_) => json!({ "url": self.url() }),
+            StoreKind::Postgres(_) => json!({ "url": self.url(), "namespace": "orders" }),
         }
     }
 }
 
-/// Whether [`Cluster::start`] will find what it needs.
+/// Returns whether [`Cluster::start`] will find what it needs.
 pub fn postgres_is_installed() -> bool {
     if is_skipped("postgres") {
         return false;
@@ -161,7 +164,7 @@ pub fn postgres_is_installed() -> bool {
         || program("initdb").is_some()
 }
 
-/// Whether `test` can have Postgres; says so where it cannot.
+/// Returns whether `test` can have Postgres; says so where it cannot.
 ///
 /// # Panics
 /// As [`lacks`].
@@ -173,7 +176,8 @@ pub fn has_postgres(test: &str) -> bool {
     there
 }
 
-/// Where a program of this name is, in the path or where Debian puts servers; `None` too if it is to be skipped.
+/// Where a program of this name is, in the path or where Debian puts servers; `None` too if it is
+/// to be skipped.
 pub fn program(name: &str) -> Option<PathBuf> {
     if is_skipped(name) {
         return None;

@@ -1,5 +1,5 @@
-//! CAs and certificates made on the spot, and both sides of TLS with them: rustls, as the program has it, but set up
-//! here anew; curl beside it is another library's.
+//! CAs and certificates made on the spot, and both sides of TLS with them: rustls, as the program
+//! has it, but set up here again; curl beside it is another library's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,7 +188,8 @@ impl Files {
         self.put(&format!("{name}.key"), &pair.key);
     }
 
-    /// Puts a version of a mounted secret there, behind two links, and swaps to it in one step, as Kubernetes does.
+    /// Puts a version of a mounted secret there, behind two links, and swaps to it in one step, as
+    /// Kubernetes does.
     pub fn mount(&self, version: &str, pair: &Credentials, ca: &str) {
         let folder = self.path(version);
         std::fs::create_dir(&folder).expect("the directory is writable");
@@ -215,11 +216,11 @@ fn link_to(target: impl AsRef<Path>, link: &Path) {
 
 /// A client's side.
 #[derive(Clone)]
-pub struct Client {
+pub struct TlsClient {
     config: ClientConfig,
 }
 
-impl Client {
+impl TlsClient {
     /// One that trusts a CA, speaks both versions, and offers no ALPN.
     pub fn trusting(ca: &Ca) -> Self {
         Self::of_versions(ca, rustls::DEFAULT_VERSIONS, None)

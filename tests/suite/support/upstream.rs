@@ -1,5 +1,7 @@
-//! A scripted upstream: notes every arrival, and does with each what the test says. Like the real
-//! ones it stands for, it goes on working on a request after its caller has left.
+//! The scripted upstream: it notes every arrival, and plays the steps that the test has set for it.
+//! Like real upstreams, it goes on working on a request after its caller has left.
+
+mod connection;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,10 +15,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use self::connection::Notes;
 use super::wait::soon;
-use super::wire::{Framing, Head, Io, Wire};
+use super::wire::{Head, Io, Wire};
 
-/// One thing the upstream does with a request. Its body is read before the first step, but for
+/// One thing the upstream does with a request. Its body is read before the first step, except for
 /// [`Step::Early`].
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -28,13 +31,15 @@ pub enum Step {
     Work(Duration),
     /// Write these bytes.
     Send(Vec<u8>),
+    /// Write these bytes again and again, until this many are written.
+    Repeat(Vec<u8>, u64),
     /// Write these bytes again and again, until the caller leaves.
     Endless(Vec<u8>),
     /// Send back whatever comes, byte for byte, until the caller leaves; it is noted as the body.
     Echo,
     /// Close with a reset.
     Reset,
-    /// Close in good order.
+    /// Close cleanly.
     Close,
 }
 
@@ -76,7 +81,7 @@ impl Gate {
     }
 }
 
-/// What the upstream saw of one request, and when.
+/// One request as the upstream saw it, and when.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     pub head: Head,
@@ -118,8 +123,14 @@ impl Arrival {
 type Matcher = Box<dyn Fn(&Head) -> bool + Send>;
 type Script = Box<dyn FnMut(&Head) -> Vec<Step> + Send>;
 
+/// Gets the pieces of bodies in place of [`Arrival::body`].
+type Sink = Box<dyn FnMut(&[u8]) + Send>;
+
 struct Shared {
     arrivals: Vec<Arrival>,
+    /// How many arrivals the test has taken away.
+    taken: usize,
+    sink: Option<Sink>,
     connections: usize,
     rules: Vec<(Matcher, Vec<Step>)>,
     otherwise: Script,
@@ -168,13 +179,15 @@ impl Upstream {
     fn serve(url: String, listener: Listener) -> Self {
         let shared = Arc::new(Mutex::new(Shared {
             arrivals: Vec::new(),
+            taken: 0,
+            sink: None,
             connections: 0,
             rules: Vec::new(),
             otherwise: Box::new(|_| vec![Step::ok()]),
         }));
         let changed = watch::Sender::new(());
         let mut tasks = JoinSet::new();
-        let desk = Desk {
+        let desk = Notes {
             shared: Arc::clone(&shared),
             changed: changed.clone(),
         };
@@ -218,9 +231,20 @@ impl Upstream {
         }
     }
 
-    /// What the proxy's `upstream.url` says.
+    /// The value of the proxy's `upstream.url`.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Where it listens.
+    ///
+    /// # Panics
+    /// If that is no port of the loopback.
+    pub fn address(&self) -> SocketAddr {
+        let address = self.url.strip_prefix("http://");
+        address
+            .and_then(|address| address.parse().ok())
+            .expect("it is on TCP")
     }
 
     /// The next request is treated so. Rules are used once, the first that fits first.
@@ -242,14 +266,30 @@ impl Upstream {
         self.lock().rules.push((Box::new(fits), steps.into()));
     }
 
-    /// What is done with all that no rule catches.
+    /// Sets the steps for all requests that no rule catches.
     pub fn otherwise(&self, script: impl FnMut(&Head) -> Vec<Step> + Send + 'static) {
         self.lock().otherwise = Box::new(script);
+    }
+
+    /// Keeps no body from now on: `sink` gets the pieces as they come.
+    pub fn pour_bodies_into(&self, sink: impl FnMut(&[u8]) + Send + 'static) {
+        self.lock().sink = Some(Box::new(sink));
     }
 
     /// All arrivals so far, in order.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.lock().arrivals.clone()
+    }
+
+    /// Takes the first arrival away, once it is whole.
+    pub async fn take(&self) -> Arrival {
+        self.until("a whole arrival", |all| {
+            all.first().is_some_and(|first| first.whole)
+        })
+        .await;
+        let mut shared = self.lock();
+        shared.taken += 1;
+        shared.arrivals.remove(0)
     }
 
     pub fn count(&self) -> usize {
@@ -294,7 +334,7 @@ impl Upstream {
             .collect()
     }
 
-    /// Waits until so many requests have arrived.
+    /// Waits until this many requests have arrived.
     pub async fn reached(&self, count: usize) {
         self.until(&format!("{count} arrivals at the upstream"), |all| {
             all.len() >= count
@@ -350,7 +390,7 @@ impl Upstream {
                         ended - arrival.began,
                     );
                 }
-                // What has not ended yet ends after all that has begun so far.
+                // A request that has not ended yet ends after all that has begun so far.
                 newest_ended = newest_ended.max(Some(arrival.ended.unwrap_or_else(Instant::now)));
             }
         }
@@ -358,160 +398,5 @@ impl Upstream {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().expect("no test panics under this lock")
-    }
-}
-
-/// What a connection's task needs.
-#[derive(Clone)]
-struct Desk {
-    shared: Arc<Mutex<Shared>>,
-    changed: watch::Sender<()>,
-}
-
-impl Desk {
-    fn update<T>(&self, change: impl FnOnce(&mut Shared) -> T) -> T {
-        let value = change(&mut self.shared.lock().expect("no test panics under this lock"));
-        self.changed.send_replace(());
-        value
-    }
-
-    async fn connection(self, mut wire: Wire) {
-        while let Ok(Some(head)) = wire.head().await {
-            let (index, steps) = self.update(|shared| {
-                shared.arrivals.push(Arrival {
-                    head: head.clone(),
-                    body: Vec::new(),
-                    trailers: Vec::new(),
-                    whole: false,
-                    began: Instant::now(),
-                    ended: None,
-                    left: false,
-                });
-                let fitting = shared.rules.iter().position(|(fits, _)| fits(&head));
-                let steps = match fitting {
-                    Some(at) => shared.rules.remove(at).1,
-                    None => (shared.otherwise)(&head),
-                };
-                (shared.arrivals.len() - 1, steps)
-            });
-            let seen = Seen {
-                desk: self.clone(),
-                index,
-            };
-            let early = matches!(steps.first(), Some(Step::Early));
-            if !early && seen.read_body(&mut wire, &head).await.is_err() {
-                seen.end(true);
-                return;
-            }
-            match seen.play(wire, steps).await {
-                Some(open) => wire = open,
-                None => return,
-            }
-            if early && seen.read_body(&mut wire, &head).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The note of one arrival.
-struct Seen {
-    desk: Desk,
-    index: usize,
-}
-
-impl Seen {
-    fn note<T>(&self, change: impl FnOnce(&mut Arrival) -> T) -> T {
-        self.desk
-            .update(|shared| change(&mut shared.arrivals[self.index]))
-    }
-
-    fn end(&self, left: bool) {
-        self.note(|arrival| {
-            arrival.ended.get_or_insert_with(Instant::now);
-            arrival.left |= left;
-        });
-    }
-
-    async fn read_body(&self, wire: &mut Wire, head: &Head) -> std::io::Result<()> {
-        let framing = head.request_framing();
-        if head.get("expect").is_some() && framing != Framing::Length(0) {
-            wire.send(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
-        }
-        let piece = |bytes: &[u8]| self.note(|arrival| arrival.body.extend_from_slice(bytes));
-        let trailers = wire.body(framing, piece).await?;
-        self.note(|arrival| {
-            arrival.trailers = trailers;
-            arrival.whole = true;
-        });
-        Ok(())
-    }
-
-    /// Does the steps; `None` when the connection is over.
-    async fn play(&self, mut wire: Wire, steps: Vec<Step>) -> Option<Wire> {
-        let mut open = true;
-        let last = steps.len() - 1;
-        for (at, step) in steps.into_iter().enumerate() {
-            match step {
-                Step::Early => {}
-                Step::Wait(gate) => open &= self.work(&mut wire, open, gate.pass()).await,
-                Step::Work(time) => {
-                    open &= self.work(&mut wire, open, tokio::time::sleep(time)).await;
-                }
-                Step::Send(bytes) => {
-                    if at == last {
-                        self.end(false);
-                    }
-                    open = open && wire.send(&bytes).await.is_ok();
-                }
-                Step::Endless(bytes) => {
-                    while wire.send(&bytes).await.is_ok() {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                    open = false;
-                    self.note(|arrival| arrival.left = true);
-                }
-                Step::Echo => {
-                    while let Ok(bytes) = wire.some().await
-                        && !bytes.is_empty()
-                    {
-                        self.note(|arrival| arrival.body.extend_from_slice(&bytes));
-                        if wire.send(&bytes).await.is_err() {
-                            break;
-                        }
-                    }
-                    open = false;
-                }
-                Step::Reset => {
-                    self.end(false);
-                    wire.reset();
-                    return None;
-                }
-                Step::Close => open = false,
-            }
-        }
-        self.end(!open);
-        open.then_some(wire)
-    }
-
-    /// Works until `done`; notices, and does not mind, that the caller leaves. Returns whether the
-    /// caller is still there.
-    async fn work(&self, wire: &mut Wire, open: bool, done: impl Future<Output = ()>) -> bool {
-        let mut done = std::pin::pin!(done);
-        if !open {
-            done.await;
-            return false;
-        }
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut done => return true,
-                more = wire.fill() => if !matches!(more, Ok(true)) {
-                    self.note(|arrival| arrival.left = true);
-                    done.await;
-                    return false;
-                }
-            }
-        }
     }
 }

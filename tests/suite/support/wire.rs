@@ -166,7 +166,7 @@ impl Wire {
         self.io.flush().await
     }
 
-    /// Closes with a reset rather than in good order.
+    /// Closes with a reset rather than cleanly.
     pub fn reset(self) {
         self.end_by_reset();
     }
@@ -230,7 +230,8 @@ impl Wire {
         Ok(self.take(count))
     }
 
-    /// Not byte by byte, as `drain` alone would without optimisation; the room stays, and so does the size of a read.
+    /// Not byte by byte, as `drain` alone would without optimisation; the room stays, and so does
+    /// the size of a read.
     fn take(&mut self, count: usize) -> Vec<u8> {
         let taken = self.buffer[..count].to_vec();
         self.buffer.drain(..count);
@@ -249,7 +250,7 @@ impl Wire {
         }
     }
 
-    /// The next head; `None` if the peer has closed in good order.
+    /// The next head; `None` if the peer has closed cleanly.
     pub async fn head(&mut self) -> Result<Option<Head>> {
         let Some(start) = self.line().await? else {
             return Ok(None);

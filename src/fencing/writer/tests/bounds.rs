@@ -11,12 +11,7 @@ const TIGHT: TokenBounds = TokenBounds {
     max: Token::MAX,
 };
 
-fn bounded(
-    rig: &Rig,
-    on: &str,
-    number: i64,
-    needs: Needs,
-) -> JoinHandle<Result<Answer, WriterError>> {
+fn bounded(rig: &Rig, on: &str, number: i64, needs: Needs) -> JoinHandle<Result<bool, Refused>> {
     coming_from(None, rig, on, number, needs)
 }
 
@@ -26,28 +21,28 @@ fn coming_from(
     on: &str,
     number: i64,
     needs: Needs,
-) -> JoinHandle<Result<Answer, WriterError>> {
+) -> JoinHandle<Result<bool, Refused>> {
     let (writer, key) = (rig.writer.clone(), key(on));
     let caller = Caller { needs, origin };
     tokio::spawn(async move {
         writer
-            .ask_for(Some(caller), &key, token(number), Want::Open)
+            .append_for(Some(caller), &key, token(number), Want::Open)
             .await
     })
 }
 
-async fn answer(asked: JoinHandle<Result<Answer, WriterError>>) -> Answer {
-    asked.await.expect("no panic").expect("an answer")
+async fn answer(asked: JoinHandle<Result<bool, Refused>>) -> Result<bool, Refused> {
+    asked.await.expect("no panic")
 }
 
-fn implausible(mark: Option<i64>) -> Answer {
-    Answer::Implausible {
+fn implausible(mark: Option<i64>) -> Result<bool, Refused> {
+    Err(Refused::Implausible {
         mark: mark.map(token),
-    }
+    })
 }
 
-/// A batch that has everything: what is stale, what leaps, and what is believed by a mark that was
-/// not known here.
+/// A batch that has everything: a stale token, a leap, and a token that is believed by a mark that
+/// was not known here.
 #[tokio::test(start_paused = true)]
 async fn all_that_wait_together_are_judged_by_the_mark_that_is_found() {
     let (store, rig) = alone().await;
@@ -55,7 +50,7 @@ async fn all_that_wait_together_are_judged_by_the_mark_that_is_found() {
     // Another instance has raised it meanwhile.
     store.state().marks.insert(key("a"), (token(60), None, 0));
     let go = Arc::new(Notify::new());
-    store.plan("advance", Act::Hold(Arc::clone(&go)));
+    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
     let first = ask(&rig, "b", 1, Want::Open);
     store.until("advance", 2).await;
     let asked: Vec<_> = [42, 51, 60, 70, 71, 5000]
@@ -64,7 +59,7 @@ async fn all_that_wait_together_are_judged_by_the_mark_that_is_found() {
         .collect();
     tokio::task::yield_now().await;
     go.notify_one();
-    answer(first).await;
+    answer(first).await.expect("granted");
     let mut answers = Vec::new();
     for asked in asked {
         answers.push(answer(asked).await);
@@ -76,13 +71,16 @@ async fn all_that_wait_together_are_judged_by_the_mark_that_is_found() {
             stale(60),
             // 70 was believed from 60 on, and raised the mark.
             stale(70),
-            granted(true),
+            Ok(true),
             implausible(Some(60)),
             implausible(Some(60)),
         ]
     );
     assert_eq!(store.mark_of(&key("a")), Some(70));
-    assert_eq!(look(&rig, "a", 69), Look::Stale(token(70)));
+    assert_eq!(
+        look(&rig, "a", 69),
+        Err(Refused::stale(token(70), DecidedBy::Memory))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,12 +90,15 @@ async fn a_token_that_leaps_opens_nothing_and_is_learned_from() {
     let leap = || bounded(&rig, "a", 5000, TIGHT.needs(token(5000)));
     assert_eq!(answer(leap()).await, implausible(Some(41)));
     assert_eq!(store.mark_of(&key("a")), Some(41));
-    assert_eq!(look(&rig, "a", 40), Look::Stale(token(41)));
+    assert_eq!(
+        look(&rig, "a", 40),
+        Err(Refused::stale(token(41), DecidedBy::Memory))
+    );
     assert!(store.open(&key("a")).is_empty());
-    // Nobody's bounds hold for an operator.
+    // No bounds hold for an operator.
     let raised = ask(&rig, "a", 5000, Want::Raise);
-    assert_eq!(answer(raised).await, granted(true));
-    assert_eq!(answer(leap()).await, granted(false));
+    assert_eq!(answer(raised).await, Ok(true));
+    assert_eq!(answer(leap()).await, Ok(false));
     assert_eq!(store.open(&key("a")).len(), 1);
     let max = TokenBounds {
         max: token(1000),
@@ -108,7 +109,7 @@ async fn a_token_that_leaps_opens_nothing_and_is_learned_from() {
     assert_eq!(store.mark_of(&key("b")), None);
     assert_eq!(
         answer(bounded(&rig, "b", 1000, max.needs(token(1000)))).await,
-        granted(true)
+        Ok(true)
     );
 }
 
@@ -124,7 +125,7 @@ async fn resources_that_have_a_mark_need_no_room() {
         store.state().marks.insert(key(&on), (token(1), None, 0));
     }
     let go = Arc::new(Notify::new());
-    store.plan("advance", Act::Hold(Arc::clone(&go)));
+    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
     let first = ask(&rig, "by-an-operator", 1, Want::Open);
     store.until("advance", 1).await;
     // In the order of the keys all of the known ones come first, and take the places while nothing
@@ -138,28 +139,32 @@ async fn resources_that_have_a_mark_need_no_room() {
     let (known, new) = (asked("known", 50), asked("new", 30));
     tokio::task::yield_now().await;
     go.notify_one();
-    answer(first).await;
+    answer(first).await.expect("granted");
     for asked in known {
-        assert_eq!(answer(asked).await, granted(false));
+        assert_eq!(answer(asked).await, Ok(false));
     }
     let (mut made, mut full) = (0, 0);
     for asked in new {
         match answer(asked).await {
-            Answer::Granted { advanced: true } => made += 1,
-            Answer::Full(Full::All) => full += 1,
+            Ok(true) => made += 1,
+            Err(Refused::TooManyNew(Full::All)) => full += 1,
             other => panic!("{other:?}"),
         }
     }
     assert_eq!((made, full), (10, 20));
-    assert_eq!(rig.meters.new_resources.get(), 11);
+    assert_eq!(rig.metrics.store().new_resources.get(), 11);
     assert_eq!(store.mark_of(&key("new-29")), None);
-    // What the store does not answer takes no place for good.
+    // An ask that the store does not answer takes no place for good.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    store.plan("advance", Act::Fail(broken()));
+    store.plan("advance", CallPlan::Fail(broken()));
     let failed = bounded(&rig, "later", 1, Needs::default()).await;
-    assert!(failed.expect("no panic").is_err());
+    assert!(
+        failed
+            .expect("no panic")
+            .is_err_and(|refused| refused.is_undecided())
+    );
     let again = bounded(&rig, "later", 1, Needs::default());
-    assert_eq!(answer(again).await, granted(true));
+    assert_eq!(answer(again).await, Ok(true));
 }
 
 /// A client whose places are used up has the higher token in the same statement.
@@ -176,7 +181,7 @@ async fn who_has_no_room_takes_none_from_an_operator_or_another_client() {
     for (on, by_an_operator) in [("a", true), ("b", false)] {
         let go = Arc::new(Notify::new());
         let calls = store.calls("advance");
-        store.plan("advance", Act::Hold(Arc::clone(&go)));
+        store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
         let first = ask(&rig, &format!("first-{on}"), 1, Want::Open);
         store.until("advance", calls + 1).await;
         let leaps = coming_from(stranger, &rig, on, 1000, TIGHT.needs(token(1000)));
@@ -188,10 +193,10 @@ async fn who_has_no_room_takes_none_from_an_operator_or_another_client() {
         };
         tokio::task::yield_now().await;
         go.notify_one();
-        answer(first).await;
-        assert_eq!(answer(asked).await, granted(true), "{on}");
+        answer(first).await.expect("granted");
+        assert_eq!(answer(asked).await, Ok(true), "{on}");
         assert_eq!(answer(leaps).await, implausible(Some(5)));
-        assert_eq!(answer(above).await, Answer::Full(Full::Each));
+        assert_eq!(answer(above).await, Err(Refused::TooManyNew(Full::Each)));
         assert_eq!(store.mark_of(&key(on)), Some(5));
     }
 }

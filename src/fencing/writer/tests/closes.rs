@@ -14,7 +14,7 @@ fn row(on: &str, opening: Opening) -> EpochRow {
     }
 }
 
-/// So many resources with an epoch open that nobody uses.
+/// Opens an epoch that no request uses for each of `count` resources.
 async fn many(rig: &Rig, count: usize) {
     let asked: Vec<_> = (0..count)
         .map(|n| ask(rig, &format!("r{n:05}"), 5, Want::Open))
@@ -24,7 +24,7 @@ async fn many(rig: &Rig, count: usize) {
     }
 }
 
-/// What the store was asked, until nothing was open any more.
+/// The store's calls until nothing was open any more.
 async fn until_closed(store: &Double) -> Vec<(&'static str, usize)> {
     while !store.state().epochs.is_empty() {
         tokio::time::sleep(A_TICK).await;
@@ -40,7 +40,7 @@ async fn a_wave_of_deletions_lets_requests_through_after_each_chunk() {
     rig.lease.renewed(rig.lease.clock().now());
     let holds: Vec<_> = (0..5).map(|_| Arc::new(Notify::new())).collect();
     for hold in &holds {
-        store.plan("close", Act::HoldAnswer(Arc::clone(hold)));
+        store.plan("close", CallPlan::HoldAnswer(Arc::clone(hold)));
     }
     rig.epoch_table.sweep(Duration::from_mins(1), 1).await;
     for (at, hold) in (1..).zip(&holds) {
@@ -66,7 +66,7 @@ async fn what_somebody_waits_for_goes_before_the_wave() {
     rig.lease.renewed(rig.lease.clock().now());
     assert!(open(&rig, "r99999", 5).await.is_ok());
     let hold = Arc::new(Notify::new());
-    store.plan("close", Act::HoldAnswer(Arc::clone(&hold)));
+    store.plan("close", CallPlan::HoldAnswer(Arc::clone(&hold)));
     rig.epoch_table.sweep(Duration::from_mins(1), 1).await;
     store.arrived("close", 1).await;
     assert!(rig.epoch_table.learn(&key("r99999"), token(6), 0, true));
@@ -84,7 +84,7 @@ async fn a_row_that_waits_for_its_deletion_goes_at_once_when_it_is_hinted_at() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     rig.lease.renewed(rig.lease.clock().now());
     let hold = Arc::new(Notify::new());
-    store.plan("close", Act::HoldAnswer(Arc::clone(&hold)));
+    store.plan("close", CallPlan::HoldAnswer(Arc::clone(&hold)));
     rig.epoch_table.sweep(Duration::from_mins(1), 1).await;
     store.arrived("close", 1).await;
     assert_eq!(store.open(&key("r02999")).len(), 1);
@@ -104,7 +104,7 @@ async fn the_end_of_a_run_deletes_range_by_range_and_not_by_name() {
     let entered = rig.epoch_table.enter(&key("busy"), token(1), 0, |_| None);
     assert!(matches!(
         entered,
-        crate::fencing::epochs::Entered::Permit(_)
+        Ok(crate::fencing::epochs::Entered::Permit(_))
     ));
     // One whose answer was lost.
     let lost = EpochRow {

@@ -1,12 +1,12 @@
-//! The writer across overrides: what an instance that knows the old mark, or is dead and does not know it, must
-//! not do.
+//! The writer across overrides: the limits of an instance that knows the old mark, or is dead and
+//! does not know it.
 
 use super::*;
-use crate::fencing::double::{SETTLE, TERM};
+use crate::fencing::tests::{SETTLE, TERM};
 use crate::store::{Administration, Instances};
 
-/// Declared dead and buried, with the mark of `a` overridden to 10 in era 1; and the era known here, by a
-/// statement about something else, while the death is not.
+/// Declared dead and reaped, with the mark of `a` overridden to 10 in era 1; and the era known
+/// here, by a statement about something else, while the death is not.
 async fn dead_unawares(store: &Double, rig: &Rig) {
     let me = rig.lease.identity().instance;
     tokio::time::sleep(TERM + SETTLE).await;
@@ -42,9 +42,15 @@ async fn who_is_dead_unawares_writes_no_mark_back() {
     );
     // A newer token truly asked for is another thing; but it finds no loss.
     let asked = ask(&rig, "a", 43, Want::Raise).await.expect("no panic");
-    assert_eq!(asked.expect("raised"), granted(true));
-    assert_eq!(rig.meters.regressions.get(), 0);
-    assert!(!matches!(look(&rig, "a", 43), Look::Barred(_)));
+    assert_eq!(asked, Ok(true));
+    assert_eq!(rig.metrics.store().regressions.get(), 0);
+    assert!(!matches!(
+        look(&rig, "a", 43),
+        Err(Refused::Unavailable {
+            why: Undecided::Repairing,
+            ..
+        })
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,11 +61,17 @@ async fn what_was_lost_is_not_written_back_over_an_override() {
     store.state().marks.insert(key("a"), (token(30), None, 0));
     store.state().epochs.clear();
     for _ in 0..10_000 {
-        store.plan("advance", Act::Fail(broken()));
+        store.plan("advance", CallPlan::Fail(broken()));
     }
     rig.writer.reconcile();
     tokio::time::sleep(A_TICK).await;
-    assert!(matches!(look(&rig, "a", 42), Look::Barred(_)));
+    assert!(matches!(
+        look(&rig, "a", 42),
+        Err(Refused::Unavailable {
+            why: Undecided::Repairing,
+            ..
+        })
+    ));
     let tried = store.calls("advance");
     assert!(tried > 0);
     dead_unawares(&store, &rig).await;
@@ -87,7 +99,7 @@ async fn a_permit_from_before_an_override_spends_nothing() {
     let spent = ask(&rig, "a", 42, Want::Spend("x".into()))
         .await
         .expect("no panic");
-    assert_eq!(spent.expect_err("its epoch is gone").kind, "era");
+    assert_eq!(spent.expect_err("its epoch is gone").kind(), "era");
     assert_eq!(
         store.mark_of(&key("a")),
         Some(10),
@@ -99,8 +111,12 @@ async fn a_permit_from_before_an_override_spends_nothing() {
 async fn an_opening_committed_late_is_closed_though_nothing_supersedes_it() {
     for asked_for in [true, false] {
         let (store, rig) = alone().await;
-        store.plan("advance", Act::Late);
-        assert!(open(&rig, "a", 5).await.is_err());
+        store.plan("advance", CallPlan::Late);
+        assert!(
+            open(&rig, "a", 5)
+                .await
+                .is_err_and(|refused| refused.is_undecided())
+        );
         tokio::time::sleep(A_TICK).await;
         store.commit_late();
         assert!(open(&rig, "b", 5).await.is_ok());
@@ -131,7 +147,7 @@ async fn news_is_of_the_era_in_which_it_was_read() {
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
     assert!(open(&one, "a", 5).await.is_ok());
     let go = Arc::new(Notify::new());
-    store.plan("epochs", Act::HoldAnswer(Arc::clone(&go)));
+    store.plan("epochs", CallPlan::HoldAnswer(Arc::clone(&go)));
     let asked = ask(&two, "a", 6, Want::Open);
     store.until("epochs", 2).await;
     two.epoch_table.adopt(1);
@@ -144,5 +160,5 @@ async fn news_is_of_the_era_in_which_it_was_read() {
         era: 0,
         owner: Some(InstanceId::from_bits(1)),
     };
-    assert_eq!(store.news(), [newer]);
+    assert_eq!(store.announced(), [newer]);
 }

@@ -19,30 +19,31 @@ fn stray(rig: &Rig, on: &str, opening: Opening, number: i64) -> EpochRow {
 async fn a_row_that_is_read_unanswered_and_judged_when_answered_stays() {
     let (store, rig) = alone().await;
     let (answer, page) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    store.plan("epochs", Act::HoldAnswer(Arc::clone(&answer)));
+    store.plan("epochs", CallPlan::HoldAnswer(Arc::clone(&answer)));
     let asked = ask(&rig, "a", 5, Want::Open);
     store.until("epochs", 1).await;
-    store.plan("own", Act::HoldAnswer(Arc::clone(&page)));
+    store.plan("own", CallPlan::HoldAnswer(Arc::clone(&page)));
     rig.writer.poll();
     store.arrived("own", 1).await;
     assert_eq!(store.open(&key("a")), [(1, 5)], "the page has it");
     answer.notify_one();
     assert!(asked.await.expect("no panic").is_ok());
     let entered = rig.epoch_table.enter(&key("a"), token(5), 0, |_| None);
-    assert!(matches!(entered, Entered::Permit(_)));
+    assert!(matches!(entered, Ok(Entered::Permit(_))));
     page.notify_one();
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.open(&key("a")), [(1, 5)], "it is in use");
     assert_eq!(store.calls("close"), 0);
 }
 
-/// Read when it was open, and judged when it is closed: closed once more, by its opening, which harms nobody.
+/// Read when it was open, and judged when it is closed. Its opening closes it once more, which does
+/// no harm.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_read_open_and_judged_when_closed_closes_nothing_else() {
     let (store, rig) = alone().await;
     assert!(open(&rig, "a", 5).await.is_ok());
     let page = Arc::new(Notify::new());
-    store.plan("own", Act::HoldAnswer(Arc::clone(&page)));
+    store.plan("own", CallPlan::HoldAnswer(Arc::clone(&page)));
     rig.writer.poll();
     store.arrived("own", 1).await;
     assert!(open(&rig, "a", 6).await.is_ok());
@@ -50,29 +51,30 @@ async fn a_row_that_is_read_open_and_judged_when_closed_closes_nothing_else() {
     page.notify_one();
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.open(&key("a")), [(2, 6)]);
-    assert_eq!(look(&rig, "a", 6), Look::Open);
+    assert_eq!(look(&rig, "a", 6), Ok(Recalled::Open));
 }
 
-/// Missing when it was read, and closed by this instance itself before that is judged: nothing was lost.
+/// Missing when it was read, and closed by this instance itself before that is judged: nothing was
+/// lost.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_was_closed_meanwhile_is_not_lost() {
     let (store, rig) = alone().await;
     assert!(open(&rig, "a", 5).await.is_ok());
     let found = Arc::new(Notify::new());
-    store.plan("own_of", Act::Hold(Arc::clone(&found)));
+    store.plan("own_of", CallPlan::Hold(Arc::clone(&found)));
     rig.writer.reconcile();
     store.arrived("own_of", 1).await;
     assert!(open(&rig, "a", 6).await.is_ok());
     store.arrived("close", 1).await;
     found.notify_one();
     tokio::time::sleep(A_TICK).await;
-    assert_eq!(look(&rig, "a", 6), Look::Open, "not barred");
+    assert_eq!(look(&rig, "a", 6), Ok(Recalled::Open), "not quarantined");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_is_looked_into_at_its_own_resource_and_nowhere_else() {
     let (store, rig) = alone().await;
-    let other = crate::fencing::double::Rig::new(Arc::clone(&store) as _, 2, clock()).await;
+    let other = crate::fencing::tests::Rig::new(Arc::clone(&store) as _, 2, clock()).await;
     for n in 0..50 {
         assert!(open(&rig, &format!("r{n}"), 5).await.is_ok());
     }
@@ -87,7 +89,8 @@ async fn a_hint_is_looked_into_at_its_own_resource_and_nowhere_else() {
     assert_eq!(store.order(&["own", "own_of"]), [("own_of", 1)]);
 }
 
-/// What is told without end is asked about in bounded statements, and what is too much is walked through once.
+/// An endless flood of hints is asked about in bounded statements. The hints beyond the bound are
+/// covered by one walk.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_hints_costs_bounded_statements() {
     let (store, rig) = alone().await;
@@ -122,8 +125,11 @@ async fn the_walk_goes_page_by_page_and_finds_what_was_superseded_unheard() {
     assert_eq!(store.order(&["own"]), [("own", 1024); 3]);
     assert_eq!(store.state().epochs.len(), 2996);
     assert_eq!(store.open(&key("r1500")).len(), 1);
-    assert_eq!(look(&rig, "r2999", 5), Look::Stale(token(6)));
-    assert_eq!(look(&rig, "r2998", 5), Look::Open);
+    assert_eq!(
+        look(&rig, "r2999", 5),
+        Err(Refused::stale(token(6), DecidedBy::Memory))
+    );
+    assert_eq!(look(&rig, "r2998", 5), Ok(Recalled::Open));
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +159,7 @@ async fn the_walk_is_slow_while_every_notification_arrives_and_quick_while_not()
     assert_eq!(store.calls("own"), before + 1, "at once");
 }
 
-/// Nobody else can raise a mark there.
+/// No other instance can raise a mark there.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_not_shared_is_walked_for_a_check_only() {
     let store = Arc::new(Double::alone());
@@ -174,8 +180,8 @@ async fn a_store_that_is_not_shared_is_walked_for_a_check_only() {
 #[tokio::test(start_paused = true)]
 async fn a_walk_that_fails_goes_on_where_it_was_and_holds_nobody_up() {
     let (store, rig) = alone().await;
-    store.plan("own", Act::Fail(broken()));
-    store.plan("own", Act::Lose);
+    store.plan("own", CallPlan::Fail(broken()));
+    store.plan("own", CallPlan::Lose);
     let never = Arc::new(Notify::new());
     let stray = stray(&rig, "a", 99, 5);
     store.state().epochs.push(stray);
@@ -183,14 +189,15 @@ async fn a_walk_that_fails_goes_on_where_it_was_and_holds_nobody_up() {
     store.arrived("own", 3).await;
     tokio::time::sleep(A_TICK).await;
     assert!(store.open(&key("a")).is_empty());
-    store.plan("own", Act::Hold(never));
+    store.plan("own", CallPlan::Hold(never));
     rig.writer.poll();
     store.arrived("own", 4).await;
     assert!(open(&rig, "b", 5).await.is_ok());
     assert!(open(&rig, "b", 6).await.is_ok());
 }
 
-/// A new connection each second, say: a check that begins again each time would never come to the end.
+/// A new connection each second, say: a check that begins again each time would never come to the
+/// end.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_is_asked_for_again_and_again_comes_to_its_end() {
     let (store, rig) = alone().await;
@@ -202,15 +209,24 @@ async fn a_check_that_is_asked_for_again_and_again_comes_to_its_end() {
     let parts = parts.filter(|shard| !rig.epoch_table.open_rows(*shard, 0).is_empty());
     for asked in 1..=parts.count() {
         let go = Arc::new(Notify::new());
-        store.plan("own_of", Act::Hold(Arc::clone(&go)));
+        store.plan("own_of", CallPlan::Hold(Arc::clone(&go)));
         rig.writer.reconcile();
         store.arrived("own_of", asked).await;
         go.notify_one();
     }
     tokio::task::yield_now().await;
-    store.plan("own_of", Act::Hold(Arc::new(Notify::new())));
+    store.plan("own_of", CallPlan::Hold(Arc::new(Notify::new())));
     for n in 0..20 {
-        let barred = look(&rig, &format!("r{n}"), 5);
-        assert!(matches!(barred, Look::Barred(_)), "r{n}: {barred:?}");
+        let quarantined = look(&rig, &format!("r{n}"), 5);
+        assert!(
+            matches!(
+                quarantined,
+                Err(Refused::Unavailable {
+                    why: Undecided::Repairing,
+                    ..
+                })
+            ),
+            "r{n}: {quarantined:?}"
+        );
     }
 }

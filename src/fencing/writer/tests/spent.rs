@@ -1,10 +1,10 @@
-//! The writer and what is spent: a spending that a failover has lost, alone or with its mark, and what only looks
-//! like one.
+//! The writer and spent tokens: a spending that a failover has lost, alone or with its mark, and
+//! states that only look like one.
 
 use super::*;
 use crate::store::Administration;
 
-async fn spend(rig: &Rig, number: i64, name: &str) -> Result<Answer, WriterError> {
+async fn spend(rig: &Rig, number: i64, name: &str) -> Result<bool, Refused> {
     ask(rig, "a", number, Want::Spend(name.into()))
         .await
         .expect("no panic")
@@ -24,18 +24,25 @@ fn lose_spending(store: &Double) {
 
 /// Refuses the token until it is repaired and has settled, and then because it is spent.
 async fn is_repaired(store: &Double, rig: &Rig) {
-    assert!(matches!(look(rig, "a", 5), Look::Barred(_)));
+    assert!(matches!(
+        look(rig, "a", 5),
+        Err(Refused::Unavailable {
+            why: Undecided::Repairing,
+            ..
+        })
+    ));
     tokio::time::sleep(A_TICK).await;
     assert!(spent_by(store).is_some(), "written back");
     tokio::time::sleep(LOSS).await;
     rig.lease.renewed(rig.lease.clock().now());
-    let counted = rig.meters.regressions.get();
+    let counted = rig.metrics.store().regressions.get();
     assert!(open(rig, "a", 5).await.is_ok());
+    assert_eq!(spend(rig, 5, "later").await, Err(Refused::Spent));
     assert_eq!(
-        spend(rig, 5, "later").await.expect("an answer"),
-        Answer::Spent
+        rig.metrics.store().regressions.get(),
+        counted,
+        "one loss, once"
     );
-    assert_eq!(rig.meters.regressions.get(), counted, "one loss, once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +50,7 @@ async fn a_lost_spending_is_a_loss_whatever_asks() {
     for spends in [true, false] {
         let (store, rig) = alone().await;
         assert!(open(&rig, "a", 5).await.is_ok());
-        assert_eq!(spend(&rig, 5, "x").await.expect("won"), granted(false));
+        assert_eq!(spend(&rig, 5, "x").await, Ok(false));
         lose_spending(&store);
         let error = if spends {
             spend(&rig, 5, "y").await.expect_err("lost")
@@ -51,8 +58,8 @@ async fn a_lost_spending_is_a_loss_whatever_asks() {
             let raised = ask(&rig, "a", 5, Want::Raise).await.expect("no panic");
             raised.expect_err("lost")
         };
-        assert_eq!(error.kind, "lost");
-        assert_eq!(rig.meters.regressions.get(), 1);
+        assert_eq!(error.kind(), "lost");
+        assert_eq!(rig.metrics.store().regressions.get(), 1);
         is_repaired(&store, &rig).await;
     }
 }
@@ -61,10 +68,10 @@ async fn a_lost_spending_is_a_loss_whatever_asks() {
 async fn a_spending_that_is_lost_with_its_mark_is_written_back_with_it() {
     let (store, rig) = alone().await;
     assert!(open(&rig, "a", 5).await.is_ok());
-    assert_eq!(spend(&rig, 5, "x").await.expect("won"), granted(false));
+    assert_eq!(spend(&rig, 5, "x").await, Ok(false));
     store.state().marks.insert(key("a"), (token(4), None, 0));
     let raised = ask(&rig, "a", 5, Want::Raise).await.expect("no panic");
-    assert_eq!(raised.expect_err("lost").kind, "lost");
+    assert_eq!(raised.expect_err("lost").kind(), "lost");
     tokio::time::sleep(A_TICK).await;
     assert_eq!(spent_by(&store).as_deref(), Some("x"));
     is_repaired(&store, &rig).await;
@@ -75,11 +82,11 @@ async fn what_was_seen_spent_elsewhere_is_missed_too() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
     assert!(open(&one, "a", 5).await.is_ok());
-    assert_eq!(spend(&one, 5, "x").await.expect("won"), granted(false));
-    assert_eq!(spend(&two, 5, "y").await.expect("an answer"), Answer::Spent);
+    assert_eq!(spend(&one, 5, "x").await, Ok(false));
+    assert_eq!(spend(&two, 5, "y").await, Err(Refused::Spent));
     lose_spending(&store);
-    assert_eq!(spend(&two, 5, "z").await.expect_err("lost").kind, "lost");
-    assert_eq!(two.meters.regressions.get(), 1);
+    assert_eq!(spend(&two, 5, "z").await.expect_err("lost").kind(), "lost");
+    assert_eq!(two.metrics.store().regressions.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,55 +94,56 @@ async fn what_was_given_back_is_no_loss() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
     assert!(open(&one, "a", 5).await.is_ok());
-    assert_eq!(spend(&one, 5, "x").await.expect("won"), granted(false));
-    assert_eq!(spend(&two, 5, "y").await.expect("an answer"), Answer::Spent);
+    assert_eq!(spend(&one, 5, "x").await, Ok(false));
+    assert_eq!(spend(&two, 5, "y").await, Err(Refused::Spent));
     assert!(one.writer.give_back(&key("a"), token(5), "x".into()).await);
     assert!(open(&one, "a", 5).await.is_ok());
-    assert_eq!(spend(&two, 5, "z").await.expect("won"), granted(false));
-    // Whose name stands there now is another one, and that is no loss either.
-    assert_eq!(spend(&one, 5, "w").await.expect("an answer"), Answer::Spent);
+    assert_eq!(spend(&two, 5, "z").await, Ok(false));
+    // Another name stands there now, and that is no loss either.
+    assert_eq!(spend(&one, 5, "w").await, Err(Refused::Spent));
     for rig in [&one, &two] {
-        assert_eq!(rig.meters.regressions.get(), 0);
+        assert_eq!(rig.metrics.store().regressions.get(), 0);
     }
 }
 
-/// Whether it was done nobody knows, and it may be done at any time.
+/// Its outcome is unknown, and it may still be done at any time.
 #[tokio::test(start_paused = true)]
 async fn a_giving_back_in_doubt_leaves_nothing_known() {
-    for act in [Act::Fail(broken()), Act::Lose, Act::Late] {
+    for act in [CallPlan::Fail(broken()), CallPlan::Lose, CallPlan::Late] {
         let (store, rig) = alone().await;
         assert!(open(&rig, "a", 5).await.is_ok());
-        assert_eq!(spend(&rig, 5, "x").await.expect("won"), granted(false));
+        assert_eq!(spend(&rig, 5, "x").await, Ok(false));
         store.plan("give_back", act);
         assert!(!rig.writer.give_back(&key("a"), token(5), "x".into()).await);
-        let answer = spend(&rig, 5, "y").await.expect("an answer");
+        let answer = spend(&rig, 5, "y").await;
         store.commit_late();
-        if answer == Answer::Spent {
-            assert!(spend(&rig, 5, "z").await.is_ok());
+        if answer == Err(Refused::Spent) {
+            let again = spend(&rig, 5, "z").await;
+            assert!(matches!(again, Ok(_) | Err(Refused::Spent)));
         }
-        assert_eq!(rig.meters.regressions.get(), 0);
+        assert_eq!(rig.metrics.store().regressions.get(), 0);
     }
 }
 
-/// It is sent while nobody gives anything back, and answered after somebody has.
+/// It is sent while no token is given back, and answered after one was.
 #[tokio::test(start_paused = true)]
 async fn a_statement_that_a_giving_back_overtakes_finds_no_loss() {
     let store = Arc::new(Double::default());
     let rig = rig(&store, 1).await;
     assert!(open(&rig, "a", 5).await.is_ok());
-    assert_eq!(spend(&rig, 5, "x").await.expect("won"), granted(false));
+    assert_eq!(spend(&rig, 5, "x").await, Ok(false));
     // Beside the writer, so that the writer can go on.
     let row_lock = StoreError::LockTimeout("locked by the test".into());
-    store.plan("advance", Act::Fail(row_lock));
+    store.plan("advance", CallPlan::Fail(row_lock));
     let go = Arc::new(Notify::new());
-    store.plan("advance", Act::Hold(Arc::clone(&go)));
+    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
     let asked = ask(&rig, "a", 5, Want::Raise);
     let sent = store.calls("advance") + 2;
     store.until("advance", sent).await;
     assert!(rig.writer.give_back(&key("a"), token(5), "x".into()).await);
     go.notify_one();
     assert!(asked.await.expect("no panic").is_ok());
-    assert_eq!(rig.meters.regressions.get(), 0);
+    assert_eq!(rig.metrics.store().regressions.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,25 +151,26 @@ async fn an_override_that_clears_what_is_spent_is_no_loss() {
     let (store, rig) = alone().await;
     let raised = ask(&rig, "a", 5, Want::Raise).await.expect("no panic");
     assert!(raised.is_ok());
-    assert_eq!(spend(&rig, 5, "x").await.expect("won"), granted(false));
+    assert_eq!(spend(&rig, 5, "x").await, Ok(false));
     let done = store.override_mark(&key("a"), token(5), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
     assert!(open(&rig, "a", 5).await.is_ok());
-    assert_eq!(spend(&rig, 5, "y").await.expect("won"), granted(false));
-    assert_eq!(rig.meters.regressions.get(), 0);
+    assert_eq!(spend(&rig, 5, "y").await, Ok(false));
+    assert_eq!(rig.metrics.store().regressions.get(), 0);
 }
 
-/// Somebody who knew of nothing has spent the token once more. That cannot be undone, but it is told, once.
+/// An instance that knew of nothing has spent the token once more. That cannot be undone, but it is
+/// reported, once.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_was_spent_again_behind_a_loss_is_told_of_once() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
     assert!(open(&one, "a", 5).await.is_ok());
-    assert_eq!(spend(&one, 5, "x").await.expect("won"), granted(false));
+    assert_eq!(spend(&one, 5, "x").await, Ok(false));
     lose_spending(&store);
-    assert_eq!(spend(&two, 5, "y").await.expect("won"), granted(false));
+    assert_eq!(spend(&two, 5, "y").await, Ok(false));
     let raised = ask(&one, "a", 5, Want::Raise).await.expect("no panic");
-    assert_eq!(raised.expect_err("lost").kind, "lost");
+    assert_eq!(raised.expect_err("lost").kind(), "lost");
     is_repaired(&store, &one).await;
-    assert_eq!(one.meters.regressions.get(), 1);
+    assert_eq!(one.metrics.store().regressions.get(), 1);
 }

@@ -1,85 +1,86 @@
-//! The body of a response, read from the socket when it is polled.
+//! The body of a response, which reads from the socket when it is polled.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::connection::{Http1UpstreamConnection, Upgraded};
-use super::head;
-use super::limits::RESPONSE_LIMITS;
+use super::detached_upload::ReadHalf;
+use super::head::RESPONSE_LIMITS;
 use super::pool::Http1Pool;
-use super::tail::ReadHalf;
+use crate::http1::{fields, take_data};
 use crate::proxy::body::BoxError;
-use crate::wire::answers::{AnswerContent, AnswerFault};
-use crate::wire::chunked::{ChunkedPart, trailer_limits};
+use crate::wire::chunked::trailer_limits;
+use crate::wire::content::ContentReader;
+use crate::wire::upstream_framing::UpstreamFault;
 
-/// The body of a response. Dropped before its end, it drops the connection.
+/// The body of a response. Dropping it before its end drops the connection.
 pub(crate) struct Http1Body(Http1BodyState);
 
 enum Http1BodyState {
     Reading(Box<Http1BodyReading>),
-    /// It is whole; its connection has been let go.
+    /// It is whole, and its connection has been released.
     Last(Option<Bytes>, Option<HeaderMap>),
-    /// Nothing is left of it, or nothing more comes.
+    /// Nothing more comes.
     Ended,
     Switched(Upgraded),
 }
 
 struct Http1BodyReading {
-    way: Way,
+    source: BodySource,
     keeps: bool,
     decoder: Decoder,
 }
 
-/// Where it is read from.
-enum Way {
+/// The connection that it is read from.
+enum BodySource {
     /// The connection, and whether the request has been written whole.
     Own(Http1UpstreamConnection, bool, Arc<Http1Pool>),
     Shared(ReadHalf),
 }
 
 impl Http1Body {
-    /// The connection has nothing to do but to read this. `written`: the whole request was.
+    /// The connection only has to read this. `written`: the whole request was written.
     pub(super) fn own(
         mut connection: Http1UpstreamConnection,
         written: bool,
         keeps: bool,
-        content: AnswerContent,
+        content: ContentReader,
         pool: &Arc<Http1Pool>,
     ) -> Self {
         let mut decoder = Decoder::new(content);
-        // Where all of it came with its head, nothing has to be kept.
+        // The whole body came with its head: the connection is not needed any more.
         let data = decoder.rest(&mut connection.buf);
         if decoder.is_at_end() {
-            let way = Way::Own(connection, written, Arc::clone(pool));
-            way.end(keeps, false);
+            let source = BodySource::Own(connection, written, Arc::clone(pool));
+            source.end(keeps, false);
             return Self(match data {
                 Some(data) => Http1BodyState::Last(Some(data), None),
                 None => Http1BodyState::Ended,
             });
         }
         Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
-            way: Way::Own(connection, written, Arc::clone(pool)),
+            source: BodySource::Own(connection, written, Arc::clone(pool)),
             keeps,
             decoder,
         })))
     }
 
     /// Another task still writes the request.
-    pub(super) fn shared(connection: ReadHalf, keeps: bool, content: AnswerContent) -> Self {
+    pub(super) fn shared(connection: ReadHalf, keeps: bool, content: ContentReader) -> Self {
         let decoder = Decoder::new(content);
-        let way = Way::Shared(connection);
+        let source = BodySource::Shared(connection);
         if decoder.is_at_end() {
-            way.end(keeps, false);
+            source.end(keeps, false);
             return Self(Http1BodyState::Ended);
         }
         Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
-            way,
+            source,
             keeps,
             decoder,
         })))
@@ -98,7 +99,7 @@ impl Http1Body {
     }
 }
 
-impl Way {
+impl BodySource {
     /// The response is whole. `closed`: because its connection is.
     fn end(self, keeps: bool, closed: bool) {
         match self {
@@ -112,7 +113,7 @@ impl Way {
                     }
                 }
             }
-            // The end of its half is that of the connection.
+            // Dropping the half closes the connection.
             Self::Shared(half) if closed => drop(half),
             Self::Shared(half) => half.answered(|connection| keeps && !is_extra(connection)),
         }
@@ -123,22 +124,22 @@ impl Way {
 fn is_extra(connection: &Http1UpstreamConnection) -> bool {
     let extra = !connection.buf.is_empty();
     if extra {
-        tracing::warn!(fault = %AnswerFault::Extra, "a connection to the upstream is given up");
+        tracing::warn!(fault = %UpstreamFault::Extra, "a connection to the upstream is given up");
     }
     extra
 }
 
 impl Http1BodyReading {
     fn end(self) {
-        self.way.end(self.keeps, self.decoder.closed);
+        self.source.end(self.keeps, self.decoder.closed);
     }
 
-    /// The next piece. `None`: it is whole.
+    /// The next piece. `None`: the body is whole.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BoxError>> {
         let decoder = &mut self.decoder;
-        match &mut self.way {
-            Way::Own(connection, ..) => decoder.poll(cx, connection),
-            Way::Shared(half) => half
+        match &mut self.source {
+            BodySource::Own(connection, ..) => decoder.poll(cx, connection),
+            BodySource::Shared(half) => half
                 .read(cx, |cx, connection| decoder.poll(cx, connection))
                 .unwrap_or_else(|| {
                     Poll::Ready(Err("the request broke off before its answer's end".into()))
@@ -149,17 +150,17 @@ impl Http1BodyReading {
 
 /// Finds the content in what comes.
 struct Decoder {
-    content: AnswerContent,
-    /// What has come of the trailer section.
+    content: ContentReader,
+    /// The part of the trailer section that has come.
     trailers: Vec<u8>,
-    /// Behind the latest piece.
-    fault: Option<AnswerFault>,
+    /// The fault behind the last piece.
+    fault: Option<UpstreamFault>,
     /// The connection's end was the content's.
     closed: bool,
 }
 
 impl Decoder {
-    const fn new(content: AnswerContent) -> Self {
+    const fn new(content: ContentReader) -> Self {
         Self {
             content,
             trailers: Vec::new(),
@@ -169,13 +170,13 @@ impl Decoder {
     }
 
     fn is_at_end(&self) -> bool {
-        self.content == AnswerContent::None
+        self.content.is_end()
     }
 
-    /// All that is left of it, if it has a length and has come whole.
+    /// The whole rest, if it has a length and has come.
     fn rest(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
         match self.content {
-            AnswerContent::Length(left) if buf.len() as u64 >= left => self.take(buf),
+            ContentReader::Length(left) if buf.len() as u64 >= left => self.take(buf),
             _ => None,
         }
     }
@@ -190,80 +191,37 @@ impl Decoder {
                 tracing::warn!(%fault, "a connection to the upstream is given up");
                 return Poll::Ready(Err(fault.into()));
             }
-            self.skip(&mut connection.buf);
+            if let Some(data) = self.take(&mut connection.buf) {
+                return Poll::Ready(Ok(Some(data)));
+            }
             if self.fault.is_some() {
                 continue;
-            }
-            if let Some(data) = self.take(&mut connection.buf) {
-                // Its end may have come with it.
-                self.skip(&mut connection.buf);
-                return Poll::Ready(Ok(Some(data)));
             }
             if self.is_at_end() {
                 return Poll::Ready(Ok(None));
             }
             if ready!(connection.poll_fill(cx))? == 0 {
-                if self.content != AnswerContent::ToEnd {
+                if self.content != ContentReader::ToEnd {
                     let why = "the upstream closed the connection before its answer's end";
                     let error = io::Error::new(io::ErrorKind::UnexpectedEof, why);
                     return Poll::Ready(Err(error.into()));
                 }
-                self.content = AnswerContent::None;
+                self.content = ContentReader::NONE;
                 self.closed = true;
             }
         }
     }
 
-    /// Skips what stands between the data of a chunked body.
-    fn skip(&mut self, buf: &mut BytesMut) {
-        let AnswerContent::Chunked(chunks) = &mut self.content else {
-            return;
-        };
-        let limits = trailer_limits(RESPONSE_LIMITS);
-        while !buf.is_empty() && !chunks.is_in_data() && !chunks.is_end() {
-            match chunks.next(buf, &limits) {
-                Ok(ChunkedPart::Data(_)) => return,
-                Ok(ChunkedPart::Framing(length)) => buf.advance(length),
-                Ok(ChunkedPart::Trailer(length)) => {
-                    self.trailers.extend_from_slice(&buf[..length]);
-                    buf.advance(length);
-                }
-                Err(error) => {
-                    self.fault = Some(AnswerFault::Body(error));
-                    return;
-                }
-            }
-        }
-        if chunks.is_end() {
-            self.content = AnswerContent::None;
-        }
-    }
-
-    /// Takes what there is of the data.
+    /// Takes what there is of the data, and notes a fault behind it.
     fn take(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
-        if buf.is_empty() {
-            return None;
-        }
-        let length = match &mut self.content {
-            AnswerContent::None | AnswerContent::Through => return None,
-            AnswerContent::ToEnd => buf.len(),
-            AnswerContent::Length(left) => {
-                let length = buf.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= length as u64;
-                if *left == 0 {
-                    self.content = AnswerContent::None;
-                }
-                length
-            }
-            AnswerContent::Chunked(chunks) => {
-                let limits = trailer_limits(RESPONSE_LIMITS);
-                match chunks.is_in_data().then(|| chunks.next(buf, &limits)) {
-                    Some(Ok(ChunkedPart::Data(length))) => length,
-                    _ => return None,
-                }
-            }
-        };
-        Some(buf.split_to(length).freeze())
+        let limits = trailer_limits(RESPONSE_LIMITS);
+        let content = &mut self.content;
+        let (data, taken) = take_data(buf, &mut self.trailers, |bytes, has_data| {
+            let enough = content.is_end() || has_data && content.is_in_data();
+            (!enough).then(|| content.next(bytes, &limits)).transpose()
+        });
+        self.fault = taken.err().map(UpstreamFault::Body);
+        data
     }
 }
 
@@ -286,7 +244,7 @@ impl Body for Http1Body {
                     return Poll::Ready(Some(Err(error)));
                 }
             };
-            let trailers = head::trailers(&reading.decoder.trailers);
+            let trailers = fields::read_trailers(&reading.decoder.trailers);
             let last = Http1BodyState::Last(data, trailers);
             if let Http1BodyState::Reading(reading) = std::mem::replace(&mut self.0, last) {
                 reading.end();
@@ -316,7 +274,7 @@ impl Body for Http1Body {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
             Http1BodyState::Reading(reading) => match reading.decoder.content {
-                AnswerContent::Length(left) => SizeHint::with_exact(left),
+                ContentReader::Length(left) => SizeHint::with_exact(left),
                 _ => SizeHint::default(),
             },
         }

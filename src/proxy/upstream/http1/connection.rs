@@ -1,23 +1,25 @@
-//! One connection to the upstream, with what has been read from it and not been taken.
+//! One connection to the upstream, with the bytes that were read and not yet taken.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio_util::either::Either;
 
-use crate::proxy::upstream::connect::UpstreamIo;
+use crate::http1::WriteQueue;
+use crate::proxy::upstream::connect::{UpstreamIo, notify_close, socket_of};
 use crate::proxy::upstream::socket::ResetSwitch;
 use crate::worker;
 
-/// What is read at once at first, and at the most.
+/// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
-pub(super) const MOST_READ: usize = 64 << 10;
+pub(super) const MAX_READ: usize = 64 << 10;
 
-/// The connection that a fenced request goes over, for the holder that may have to reset it. `None`:
-/// there is none yet, or it may carry another request by now.
+/// The connection of a fenced request, for the owner that may have to reset it. `None`: there is
+/// none yet, or it may carry another request by now.
 #[derive(Clone, Default)]
 pub(crate) struct Occupied(Arc<Mutex<Option<ResetSwitch>>>);
 
@@ -28,7 +30,7 @@ impl Occupied {
 
     /// Resets the connection, if the exchange still has one.
     pub(crate) fn reset(&self) {
-        // Held meanwhile: the connection cannot go back to the pool.
+        // The lock is held meanwhile, so the connection cannot go back to the pool.
         let switch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(switch) = &*switch {
             switch.throw();
@@ -36,26 +38,26 @@ impl Occupied {
     }
 }
 
-/// What a look at a connection that carries nothing has shown.
+/// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleLook {
     /// Nothing has come.
     Quiet,
-    /// Bytes that answer nothing.
+    /// Bytes have come that answer no request.
     Bytes,
     /// It has ended, or broken.
     Ended,
 }
 
-/// A connection. Dropped while a request is out on it, it is reset if it is fenced: what the kernel
-/// has not sent by then it would go on sending.
+/// A connection. Dropping a fenced one in the middle of an exchange resets it. Otherwise the kernel
+/// would go on sending what it has taken.
 pub(super) struct Http1UpstreamConnection {
     io: UpstreamIo,
-    /// What has been read and not been taken.
+    /// Bytes that were read and not yet taken.
     pub buf: BytesMut,
-    /// What is read at once: more where all room was used.
+    /// How much is read at once: more after a read that used all room.
     room: usize,
-    /// A request is out, or a tunnel is open.
+    /// A request has been sent and not answered, or a tunnel is open.
     busy: bool,
     occupied: Option<Occupied>,
     /// The worker whose runtime waits for the socket.
@@ -77,7 +79,7 @@ impl Http1UpstreamConnection {
     /// A request goes out over it.
     pub(super) fn occupy(&mut self, occupied: Option<&Occupied>) {
         if let Some(occupied) = occupied {
-            occupied.set(Some(self.io.switch().clone()));
+            occupied.set(Some(socket_of(&self.io).switch().clone()));
         }
         self.occupied = occupied.cloned();
         self.busy = true;
@@ -91,8 +93,8 @@ impl Http1UpstreamConnection {
         self.busy = false;
     }
 
-    /// Makes little of itself: nobody knows for how long it will be idle.
-    pub(super) fn rest(&mut self) {
+    /// Frees the buffer, since the connection may be idle for long.
+    pub(super) fn shrink(&mut self) {
         if self.room > FIRST_READ {
             self.room = FIRST_READ;
             self.buf = BytesMut::new();
@@ -102,17 +104,17 @@ impl Http1UpstreamConnection {
     /// Has this worker's runtime wait for the socket from now on. `false`: the connection is lost.
     pub(super) fn move_here(&mut self) -> bool {
         let here = worker::index();
-        let moved = self.worker == here || self.io.move_here().is_ok();
+        let moved = self.worker == here || socket_of(&self.io).move_here().is_ok();
         self.worker = here;
         moved
     }
 
     /// How many bytes the kernel has taken.
     pub(super) fn written(&self) -> u64 {
-        self.io.written()
+        socket_of(&self.io).written()
     }
 
-    /// Looks at what has come, without waiting for anything.
+    /// Looks at what has come, without waiting.
     pub(super) fn look(&mut self) -> IdleLook {
         if !self.buf.is_empty() {
             return IdleLook::Bytes;
@@ -120,7 +122,7 @@ impl Http1UpstreamConnection {
         let mut cx = Context::from_waker(Waker::noop());
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
-        // What a task may still do at once says nothing of the connection.
+        // tokio's budget of the task says nothing about the connection.
         let look = std::pin::pin!(tokio::task::coop::unconstrained(std::future::poll_fn(
             |cx| { Pin::new(&mut self.io).poll_read(cx, &mut buf) }
         )));
@@ -139,36 +141,25 @@ impl Http1UpstreamConnection {
         let before = self.buf.capacity() - self.buf.len();
         let read = std::pin::pin!(self.io.read_buf(&mut self.buf));
         let count = ready!(read.poll(cx))?;
-        if count >= before && self.room < MOST_READ {
+        if count >= before && self.room < MAX_READ {
             self.room *= 2;
         }
         Poll::Ready(Ok(count))
     }
 
-    /// Writes a part of `first`, and of `then` behind it.
+    /// Writes a part of what is queued.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
-        first: &[u8],
-        then: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let io = Pin::new(&mut self.io);
-        let count = ready!(if then.is_empty() {
-            io.poll_write(cx, first)
-        } else if first.is_empty() {
-            io.poll_write(cx, then)
-        } else {
-            io.poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(then)])
-        })?;
-        if count == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        Poll::Ready(Ok(count))
+        queue: &mut WriteQueue,
+    ) -> Poll<io::Result<()>> {
+        queue.poll_write(&mut self.io, cx)
     }
 
     /// Has all that was written reach the kernel.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.io.buffers() {
+        // Without TLS nothing is kept back.
+        if let Either::Right(_) = self.io {
             Pin::new(&mut self.io).poll_flush(cx)
         } else {
             Poll::Ready(Ok(()))
@@ -185,14 +176,14 @@ impl Http1UpstreamConnection {
 impl Drop for Http1UpstreamConnection {
     fn drop(&mut self) {
         if self.busy {
-            self.io.switch().throw();
+            socket_of(&self.io).switch().throw();
         } else {
-            self.io.say_goodbye();
+            notify_close(&mut self.io);
         }
     }
 }
 
-/// A connection that has left HTTP: a tunnel's. Dropped, a fenced one is reset.
+/// The connection of a tunnel, which has left HTTP. Dropping a fenced one resets it.
 pub(crate) struct Upgraded(Http1UpstreamConnection);
 
 impl Upgraded {
@@ -202,7 +193,7 @@ impl Upgraded {
 
     /// Resets it, if it is fenced. When this returns, nothing more is sent over it.
     pub(crate) fn reset(&self) {
-        self.0.io.switch().throw();
+        socket_of(&self.0.io).switch().throw();
     }
 }
 
@@ -216,7 +207,7 @@ impl AsyncRead for Upgraded {
         if connection.buf.is_empty() {
             return Pin::new(&mut connection.io).poll_read(cx, buf);
         }
-        // What came with the head of the 101.
+        // Bytes that came with the head of the 101.
         buf.put_slice(&connection.take(buf.remaining() as u64));
         Poll::Ready(Ok(()))
     }

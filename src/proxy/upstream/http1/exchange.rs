@@ -11,27 +11,27 @@ use http::{Method, Request, Response};
 
 use super::body::Http1Body;
 use super::connection::{Http1UpstreamConnection, Occupied, Upgraded};
-use super::head::{self, FieldPlaces};
-use super::limits::RESPONSE_LIMITS;
+use super::detached_upload::ReadHalf;
+use super::head::{self, RESPONSE_LIMITS};
 use super::pool::Http1Pool;
-use super::tail::ReadHalf;
 use super::upload::{Outgoing, Unwritten};
 use crate::proxy::body::UpstreamBody;
 use crate::proxy::headers;
 use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::socket::LAPSED;
-use crate::wire::answers::{AnswerContent, AnswerFault, AnswerReader, AskedRequest, Head};
+use crate::wire::content::ContentReader;
 use crate::wire::response::ResponseHead;
+use crate::wire::upstream_framing::{Head, ResponseExpectation, UpstreamFault, UpstreamFraming};
 
 /// A request that is sent as its response is waited for.
 pub(crate) struct Http1Pending {
     pool: Arc<Http1Pool>,
-    asked: AskedRequest,
+    asked: ResponseExpectation,
     occupied: Option<Occupied>,
     outgoing: Outgoing,
 }
 
-/// Why an exchange came to no answer over one connection.
+/// Why an exchange over one connection got no answer.
 enum Broke {
     /// The kernel has taken no byte of it, and will not.
     Unsent(String),
@@ -41,7 +41,7 @@ enum Broke {
 
 impl Http1Pending {
     pub(crate) fn new(pool: Arc<Http1Pool>, request: Request<UpstreamBody>) -> Self {
-        let asked = AskedRequest {
+        let asked = ResponseExpectation {
             head: *request.method() == Method::HEAD,
             upgrade: request.headers().contains_key(UPGRADE),
         };
@@ -58,10 +58,10 @@ impl Http1Pending {
         self.occupied.as_ref()
     }
 
-    /// Sends the request, and reads the response's head. Dropped midway, it resets the connection of a
-    /// fenced request.
+    /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
+    /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        // What `self` has is dropped behind the connection that is declared below: see the module's page.
+        // `self` is dropped after the connection below: see the module's documentation.
         let mut reused = true;
         let mut connection = if let Some(connection) = self.pool.take() {
             connection
@@ -81,7 +81,8 @@ impl Http1Pending {
                 }
                 Err(Broke::Midway(why)) => return Err(SendError::Broken(why)),
                 Err(Broke::Unsent(why)) => {
-                    // Without a goodbye: it would send what TLS may have kept of the request.
+                    // Still busy, so without `close_notify`: that would flush what TLS kept of the
+                    // request.
                     drop(connection);
                     if !reused || !self.outgoing.is_untouched() {
                         return Err(SendError::NotSent(why));
@@ -94,7 +95,7 @@ impl Http1Pending {
         }
     }
 
-    /// Most requests find a connection: only the others take room for this.
+    /// Boxed, since most requests find an idle connection and do not need this memory.
     fn open(&self) -> Pin<Box<impl Future<Output = Result<Http1UpstreamConnection, SendError>>>> {
         Box::pin(async { self.pool.open().await.map_err(SendError::NotSent) })
     }
@@ -108,21 +109,19 @@ fn not_taken() -> Broke {
 
 /// An exchange over one connection.
 struct Attempt {
-    reader: AnswerReader,
-    places: FieldPlaces,
-    /// What the kernel had taken before.
+    reader: UpstreamFraming,
+    /// How many bytes the kernel had taken before.
     before: u64,
-    /// The upstream takes no more, and may have said why.
+    /// The upstream takes no more of the request. Its answer may say why.
     unwritable: bool,
-    /// It has answered 101 before it has the whole request.
+    /// The upstream answered 101 before it had the whole request.
     switched: Option<ResponseHead>,
 }
 
 impl Attempt {
-    fn new(asked: AskedRequest, connection: &Http1UpstreamConnection) -> Self {
+    fn new(asked: ResponseExpectation, connection: &Http1UpstreamConnection) -> Self {
         Self {
-            reader: AnswerReader::new(asked, RESPONSE_LIMITS),
-            places: FieldPlaces::default(),
+            reader: UpstreamFraming::new(asked, RESPONSE_LIMITS),
             before: connection.written(),
             unwritable: false,
             switched: None,
@@ -137,18 +136,18 @@ impl Attempt {
         }
     }
 
-    fn fault(&self, connection: &Http1UpstreamConnection, fault: AnswerFault) -> Broke {
+    fn fault(&self, connection: &Http1UpstreamConnection, fault: UpstreamFault) -> Broke {
         tracing::warn!(%fault, "a connection to the upstream is given up");
         self.broke(connection, fault.to_string())
     }
 
-    /// Ready with the head of the answer.
+    /// Ready with the head of the answer, and its content. `None`: another protocol follows.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Http1UpstreamConnection,
         outgoing: &mut Outgoing,
-    ) -> Poll<Result<(ResponseHead, AnswerContent), Broke>> {
+    ) -> Poll<Result<(ResponseHead, Option<ContentReader>), Broke>> {
         if !self.unwritable
             && let Poll::Ready(Err(error)) = outgoing.poll(cx, connection)
         {
@@ -174,16 +173,16 @@ impl Attempt {
             if !outgoing.is_whole() {
                 return Poll::Pending;
             }
-            return Poll::Ready(Ok((head, AnswerContent::Through)));
+            return Poll::Ready(Ok((head, None)));
         }
         loop {
             if let Some(answer) = self.look(connection)? {
-                if answer.1 == AnswerContent::Through && !outgoing.is_whole() {
+                if answer.1.is_none() && !outgoing.is_whole() {
                     if self.unwritable {
                         return Poll::Ready(Err(not_taken()));
                     }
                     self.switched = Some(answer.0);
-                    // The request has just been looked at, and wakes this.
+                    // The upload was polled above and wakes this task.
                     return Poll::Pending;
                 }
                 return Poll::Ready(Ok(answer));
@@ -197,28 +196,24 @@ impl Attempt {
         }
     }
 
-    /// Looks at what has come.
+    /// Reads heads from the received bytes.
     fn look(
         &mut self,
         connection: &mut Http1UpstreamConnection,
-    ) -> Result<Option<(ResponseHead, AnswerContent)>, Broke> {
+    ) -> Result<Option<(ResponseHead, Option<ContentReader>)>, Broke> {
         loop {
             if connection.buf.is_empty() {
                 return Ok(None);
             }
             if connection.written() == self.before {
-                return Err(self.fault(connection, AnswerFault::Extra));
+                return Err(self.fault(connection, UpstreamFault::Extra));
             }
-            let bytes = &connection.buf[..];
-            let places = &mut self.places;
-            let read = self.reader.read(bytes, |field| places.note(bytes, field));
+            let read = self.reader.read(&connection.buf);
             match read.map_err(|fault| self.fault(connection, fault))? {
                 None => return Ok(None),
-                Some(Head::Interim(length)) => {
-                    connection.buf.advance(length);
-                    self.places.clear();
-                }
-                Some(Head::Final(head, content)) => return Ok(Some((head, content))),
+                Some(Head::Interim(length)) => connection.buf.advance(length),
+                Some(Head::Final(head, content)) => return Ok(Some((head, Some(content)))),
+                Some(Head::Switched(head)) => return Ok(Some((head, None))),
             }
         }
     }
@@ -230,18 +225,18 @@ impl Attempt {
         mut connection: Http1UpstreamConnection,
         outgoing: Outgoing,
         head: &ResponseHead,
-        content: AnswerContent,
+        content: Option<ContentReader>,
     ) -> Result<Response<Http1Body>, SendError> {
         let bytes = connection.take(head.length as u64);
-        let Some(response) = head::response(head, &bytes, &self.places) else {
+        let Some(response) = head::response(head, &bytes, self.reader.fields()) else {
             return Err(SendError::Broken("the head of the response".to_owned()));
         };
-        if content == AnswerContent::Through {
+        let Some(content) = content else {
             let body = Http1Body::switched(Upgraded::new(connection));
             return Ok(response.map(|()| body));
-        }
+        };
         let whole = outgoing.is_whole();
-        // After HTTP/1.0 there is no telling what the upstream takes for the end of anything.
+        // An HTTP/1.0 upstream may disagree on where messages end.
         let keeps = head.http_11
             && !self.unwritable
             && !headers::connection_has(response.headers(), "close");

@@ -1,13 +1,14 @@
-//! The connections of one kind that carry nothing, in one shard for each core.
+//! The idle connections of one kind, in one shard for each core.
 //!
-//! A worker takes from its own shard first, the newest first, and puts back there; where its own is
-//! empty it takes from the others rather than have one opened. So in the ordinary case a request takes
-//! one lock twice that nobody else wants. A connection from another shard moves to the runtime of the
-//! worker that takes it: otherwise each of its answers would first wake the worker that opened it.
+//! A worker takes the newest connection of its own shard first, and puts connections back there.
+//! Where its own shard is empty it takes from the others before it opens one. So an ordinary
+//! request takes one lock twice, which no other worker wants. A connection from another shard moves
+//! to the runtime of the worker that takes it. Otherwise each of its answers would first wake the
+//! worker that opened it.
 //!
-//! Nobody waits for an idle connection to say something. It is looked at before it is used, and once
-//! in a while by a sweep, which closes those that have ended, have said something that no request is
-//! out for, or are too old. The sweep runs only while there are idle connections.
+//! No task waits for an idle connection. It is checked before it is used, and now and then by a
+//! sweep, which closes those that have ended, are too old, or have sent bytes that answer no
+//! request. The sweep runs only while there are idle connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,23 +19,23 @@ use tokio::time::Instant;
 use super::connection::{Http1UpstreamConnection, IdleLook};
 use crate::proxy::upstream::connect::Connecting;
 use crate::proxy::upstream::errors::chain;
-use crate::wire::answers::AnswerFault;
+use crate::wire::upstream_framing::UpstreamFault;
 use crate::worker;
 
-/// How often idle connections are looked at.
+/// How often idle connections are checked.
 const SWEEP: Duration = Duration::from_millis(500);
-/// Shards at the most.
-const MOST_SHARDS: usize = 64;
+/// The most shards.
+const MAX_SHARDS: usize = 64;
 
-/// What [`Http1Pool::new`] takes.
+/// The settings of a pool.
 pub(crate) struct Http1PoolSettings {
     pub connecting: Connecting,
     /// It is for requests with a permit.
     pub fenced: bool,
     pub idle_timeout: Duration,
-    /// How long the upstream may take nothing of an upload whose answer is whole. `None`: its exchange
-    /// decides that.
-    pub overtime: Option<Duration>,
+    /// How long an upload may stall after its answer is whole. `None`: the exchange has its own
+    /// timeout.
+    pub upload_timeout: Option<Duration>,
 }
 
 /// Connections of one kind.
@@ -50,17 +51,17 @@ pub(crate) struct Http1Pool {
 /// The idle connections of one worker, the newest last. On cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Shelf(Mutex<Vec<Resting>>);
+struct Shelf(Mutex<Vec<IdleConnection>>);
 
-/// A connection that carries nothing.
-struct Resting {
+/// An idle connection.
+struct IdleConnection {
     since: Instant,
     connection: Http1UpstreamConnection,
 }
 
 impl Shelf {
     /// Short sections, never across an await.
-    fn lock(&self) -> MutexGuard<'_, Vec<Resting>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,7 +69,7 @@ impl Shelf {
 impl Http1Pool {
     pub(crate) fn new(options: Http1PoolSettings) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards = cores.min(MOST_SHARDS);
+        let shards = cores.min(MAX_SHARDS);
         Self {
             options,
             shards: std::iter::repeat_with(Shelf::default)
@@ -83,13 +84,13 @@ impl Http1Pool {
         worker::index() % self.shards.len()
     }
 
-    /// A connection that has carried a request before, and of which nothing speaks against another.
+    /// Takes an idle connection that is fit for another request.
     pub(super) fn take(&self) -> Option<Http1UpstreamConnection> {
         let own = self.own();
         let (before, from_own) = self.shards.split_at(own);
         from_own.iter().chain(before).find_map(|shelf| {
             loop {
-                let Resting {
+                let IdleConnection {
                     since,
                     mut connection,
                 } = shelf.lock().pop()?;
@@ -101,11 +102,11 @@ impl Http1Pool {
         })
     }
 
-    /// A connection that has carried nothing.
+    /// Opens a connection.
     ///
     /// # Errors
     ///
-    /// With the causes, in one line. Nothing was written.
+    /// The causes, in one line. Nothing was written.
     pub(super) async fn open(&self) -> Result<Http1UpstreamConnection, String> {
         let opened = self.options.connecting.open().await;
         let io = opened.map_err(|error| chain(&*error))?;
@@ -113,28 +114,28 @@ impl Http1Pool {
         match connection.look() {
             IdleLook::Quiet => Ok(connection),
             IdleLook::Bytes => {
-                tracing::warn!(fault = %AnswerFault::Greeting, "a connection to the upstream is given up");
-                Err(AnswerFault::Greeting.to_string())
+                tracing::warn!(fault = %UpstreamFault::Greeting, "a connection to the upstream is given up");
+                Err(UpstreamFault::Greeting.to_string())
             }
             IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
 
-    /// Keeps a connection that carries nothing.
+    /// Keeps an idle connection.
     pub(super) fn put(self: &Arc<Self>, mut connection: Http1UpstreamConnection) {
-        connection.rest();
+        connection.shrink();
         {
             let mut idle = self.shards[self.own()].lock();
-            // Under the lock, so that what is retired at the same time is emptied behind this.
+            // Under the lock: a pool that is retired at the same time is emptied after this.
             if self.retired.load(Ordering::Acquire) {
                 return;
             }
-            idle.push(Resting {
+            idle.push(IdleConnection {
                 since: Instant::now(),
                 connection,
             });
         }
-        // Looked at first: the line is everybody's.
+        // Read first: all cores share this cache line.
         if !self.swept.load(Ordering::Relaxed) && !self.swept.swap(true, Ordering::AcqRel) {
             let every = SWEEP.min(self.options.idle_timeout);
             let every = every.max(Duration::from_millis(10));
@@ -142,7 +143,7 @@ impl Http1Pool {
         }
     }
 
-    /// Closes what is idle, and from now on whatever becomes idle.
+    /// Closes all idle connections, now and later.
     pub(crate) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         for shelf in &self.shards {
@@ -151,8 +152,8 @@ impl Http1Pool {
         }
     }
 
-    /// Closes what is idle for no good. `false`: nothing is idle.
-    fn look_through(&self) -> bool {
+    /// Closes idle connections that are not fit any more. `false`: none is left.
+    fn prune(&self) -> bool {
         let mut any = false;
         for shelf in &self.shards {
             let mut gone = Vec::new();
@@ -185,26 +186,26 @@ fn is_quiet(connection: &mut Http1UpstreamConnection) -> bool {
     match connection.look() {
         IdleLook::Quiet => true,
         IdleLook::Bytes => {
-            tracing::warn!(fault = %AnswerFault::Extra, "a connection to the upstream is given up");
+            tracing::warn!(fault = %UpstreamFault::Extra, "a connection to the upstream is given up");
             false
         }
         IdleLook::Ended => false,
     }
 }
 
-/// Looks at idle connections until there are none.
+/// Checks idle connections until there are none.
 async fn sweep(pool: Weak<Http1Pool>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        if pool.look_through() {
+        if pool.prune() {
             continue;
         }
         pool.swept.store(false, Ordering::Release);
-        // One that was put there meanwhile has seen that this runs.
-        if !pool.look_through() || pool.swept.swap(true, Ordering::AcqRel) {
+        // A connection that was put back meanwhile has started no other sweep.
+        if !pool.prune() || pool.swept.swap(true, Ordering::AcqRel) {
             return;
         }
     }

@@ -42,7 +42,7 @@ impl Bench {
             connecting: Connecting::new(address, None, None, LONG),
             fenced: false,
             idle_timeout,
-            overtime: None,
+            upload_timeout: None,
         });
         Self {
             listener,

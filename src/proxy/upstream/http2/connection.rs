@@ -1,5 +1,5 @@
-//! One HTTP/2 connection to the upstream, as its users share it: how many streams it has in use and
-//! may have, and what has been heard of its upstream.
+//! The shared state of one HTTP/2 connection to the upstream: the streams in use, their limit, and
+//! whether the upstream answers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,45 +9,45 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::opened::OpenedStreams;
+use super::opened_streams::OpenedStreams;
 use crate::proxy::upstream::socket::ResetSwitch;
 
-/// Streams at once over one connection, where the upstream allows more: a connection is one task, and
-/// so one core's work, and one that has to be reset takes all of them with it. RFC 9113, 6.5.2, asks
-/// servers to allow no fewer.
+/// The most streams of one connection, where the upstream allows more. A connection is one task,
+/// and so one core's work, and a reset ends all its streams. RFC 9113, 6.5.2, asks servers to allow
+/// no fewer.
 pub(super) const MAX_STREAMS: u32 = 100;
 
-/// Of the head or the trailers of a response.
+/// The largest head or trailer section of a response.
 pub(super) const HEADER_LIST: u32 = 16 << 10;
 
-/// How long the upstream may take to confirm that it has read what was sent. It has nothing else to
-/// do for that than to answer a PING, which RFC 9113, 6.7, asks to put before all else.
+/// How long the upstream may take to confirm that it has read everything. It only has to answer a
+/// PING, to which RFC 9113, 6.7, gives priority.
 const CONFIRM: Duration = Duration::from_secs(1);
 
-/// What the pool, the exchanges and the driver of one connection share.
+/// The state that the pool, the exchanges and the driver of one connection share.
 pub(super) struct SharedConnection {
     switch: ResetSwitch,
     pub(super) opened: OpenedStreams,
-    /// Changed under the pool's lock, but for [`Self::release`].
+    /// Changed under the pool's lock, except in [`Self::release`].
     used: AtomicUsize,
-    /// As the upstream's SETTINGS have it now.
+    /// The stream limit in the upstream's current SETTINGS.
     pub(super) limit: AtomicUsize,
     /// When its last stream was released. Short sections, never across an await.
     pub(super) idle_since: Mutex<Instant>,
-    /// Those that want to know whether all has been read.
+    /// Requests to confirm that everything has been read.
     asking: mpsc::UnboundedSender<oneshot::Sender<()>>,
     /// PINGs since the last part of a response.
     pub(super) pings: AtomicUsize,
     /// How often something has been read.
     heard: AtomicU64,
-    /// A request was given up that the upstream was silent about.
+    /// A request was given up, and the upstream had been silent since it was sent.
     suspected: Notify,
     /// It takes no more streams.
     pub(super) retired: CancellationToken,
 }
 
 impl SharedConnection {
-    /// A connection that has no streams yet. `asking` takes the requests to confirm what was read.
+    /// A connection without streams. `asking` takes the requests for confirmations.
     pub(super) fn new(
         switch: ResetSwitch,
         asking: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -98,7 +98,7 @@ impl SharedConnection {
     }
 
     /// Whether the upstream has read all that was sent of a stream that has been reset, see
-    /// [`Confirmations`](super::confirm::Confirmations).
+    /// [`PingConfirmations`](super::ping_confirmations::PingConfirmations).
     pub(super) async fn confirms(&self, stream: u32) -> bool {
         if !self.opened.surely(stream) {
             // It waits inside the library, and the PING would overtake it.
@@ -131,17 +131,17 @@ impl SharedConnection {
         self.heard.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Changes whenever the upstream says something.
+    /// A number that changes whenever something is read.
     pub(super) fn heard(&self) -> u64 {
         self.heard.load(Ordering::Acquire)
     }
 
-    /// Has the connection retired, unless its upstream answers.
+    /// Has the connection retired, unless its upstream answers a PING.
     pub(super) fn suspect(&self) {
         self.suspected.notify_one();
     }
 
-    /// Resolves when a request was given up, and its upstream answers nothing.
+    /// Resolves when a request was given up and the upstream answers no PING.
     pub(super) async fn silent(&self) {
         loop {
             self.suspected.notified().await;
@@ -151,12 +151,12 @@ impl SharedConnection {
         }
     }
 
-    /// Resets the connection. `false`: it has been before.
+    /// Resets the connection. `false`: it was reset before.
     pub(super) fn reset(&self) -> bool {
         self.switch.throw()
     }
 
-    /// What has been written to the connection.
+    /// The streams that have been opened on the connection.
     pub(super) fn opened(&self) -> &OpenedStreams {
         &self.opened
     }

@@ -1,5 +1,5 @@
-//! The task that drives one HTTP/2 connection to the upstream: it opens it, keeps the limit of its
-//! streams up to date, and tells the pool when it takes no more.
+//! The task of one HTTP/2 connection to the upstream. It opens the connection, keeps its stream
+//! limit up to date, and tells the pool when it takes no more streams.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,35 +14,35 @@ use prometheus::IntGauge;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::confirm::Confirmations;
 use super::connection::{HEADER_LIST, MAX_STREAMS, SharedConnection};
+use super::ping_confirmations::PingConfirmations;
 use super::transport::Transport;
-use crate::proxy::upstream::connect::{Connecting, UpstreamIo};
+use crate::proxy::upstream::connect::{Connecting, UpstreamIo, socket_of};
 use crate::proxy::upstream::errors::chain;
 
-/// How many PINGs a connection takes without a part of a response between them. The Go library of gRPC
-/// takes the fourth for abuse (`too_many_pings`), and ends the connection with all that is on it.
+/// How many PINGs may be sent without a part of a response between them. The Go library of gRPC
+/// treats the fourth as abuse (`too_many_pings`), and ends the connection with all its streams.
 const MAX_PINGS: usize = 2;
 
 /// The most bytes held of one response that its client does not read.
 const STREAM_WINDOW: u32 = 192 << 10;
-/// As much for each stream: clients that do not read hold nobody else's response up.
+/// As much for each stream, so that clients that do not read delay no other response.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS;
 /// The most bytes held of one body that the upstream does not take, besides the current piece.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// The pool that a connection belongs to, as far as its driver tells it of changes.
+/// The pool of a connection, as its driver sees it.
 pub(super) trait ConnectionOwner {
     /// The upstream allows more streams than before.
     fn more_streams(&self);
 
-    /// The connection takes no more streams. Those that it has come to their end.
+    /// The connection takes no more streams. Its open streams may end.
     fn retire(&self, connection: &Arc<SharedConnection>);
 
     /// As [`Self::retire`], if the connection is idle.
     fn retire_idle(&self, connection: &Arc<SharedConnection>);
 
-    /// For how long a connection may be idle.
+    /// How long a connection may be idle.
     fn idle_timeout(&self) -> Duration;
 }
 
@@ -50,9 +50,9 @@ pub(super) trait ConnectionOwner {
 pub(super) struct Driver {
     connection: Arc<SharedConnection>,
     h2: h2::client::Connection<Transport, Bytes>,
-    /// Tells when it takes no more streams, and keeps it open meanwhile.
+    /// Shows when the connection takes no more streams, and keeps it open until then.
     probe: Option<SendRequest<Bytes>>,
-    confirmations: Confirmations,
+    confirmations: PingConfirmations,
 }
 
 /// Opens a connection, up to the upstream's first SETTINGS.
@@ -75,12 +75,12 @@ pub(super) async fn open(
 }
 
 async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), String> {
-    let switch = stream.switch().clone();
+    let switch = socket_of(&stream).switch().clone();
     let (tx, asking) = mpsc::unbounded_channel();
     let connection = Arc::new(SharedConnection::new(switch, tx));
     let transport = Transport::new(stream, Arc::clone(&connection));
     let built = h2::client::Builder::new()
-        // None before its SETTINGS have come: they may allow fewer than are assumed otherwise.
+        // None before its SETTINGS have come: they may allow fewer than the default.
         .initial_max_send_streams(0)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -98,7 +98,7 @@ async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), S
         connection,
         h2,
         probe: Some(sender.clone()),
-        confirmations: Confirmations::new(ping_pong, asking),
+        confirmations: PingConfirmations::new(ping_pong, asking),
     };
     poll_fn(|cx| match driver.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
@@ -107,7 +107,7 @@ async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), S
         Poll::Pending => Poll::Pending,
     })
     .await?;
-    // One that has said goodbye already is none.
+    // The upstream may have sent GOAWAY already.
     match poll_fn(|cx| Poll::Ready(sender.poll_ready(cx))).await {
         Poll::Ready(Err(error)) => Err(chain(&error)),
         Poll::Ready(Ok(())) | Poll::Pending => Ok((driver, sender)),
@@ -119,7 +119,7 @@ impl Driver {
         &self.connection
     }
 
-    /// Advances the connection, and notes the limit that its upstream has set.
+    /// Polls the connection, and records the limit that its upstream has set.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let polled = Pin::new(&mut self.h2).poll(cx);
         let limit = self.h2.max_concurrent_send_streams();
@@ -162,7 +162,7 @@ impl Driver {
 
     fn poll_changes(&mut self, cx: &mut Context<'_>, limit: &mut usize) -> Poll<ConnectionChange> {
         loop {
-            // First: what they have queued is written then.
+            // First, so that the poll writes what they have queued.
             self.confirmations.collect(cx);
             if let Poll::Ready(ended) = self.poll(cx) {
                 return Poll::Ready(ConnectionChange::Ended(ended));
@@ -173,7 +173,7 @@ impl Driver {
             }
             self.connection.pinged();
         }
-        // An error after a GOAWAY, or when its numbers are used up.
+        // An error after a GOAWAY, or when the stream numbers are used up.
         if let Some(probe) = &mut self.probe
             && (self.connection.pings.load(Ordering::Acquire) >= MAX_PINGS
                 || matches!(probe.poll_ready(cx), Poll::Ready(Err(_))))
@@ -189,7 +189,7 @@ impl Driver {
     }
 }
 
-/// Takes a connection out of the pool when it is not driven any more.
+/// Takes a connection out of the pool when its driver ends.
 struct Retires<'a, P: ConnectionOwner>(&'a P, &'a Arc<SharedConnection>);
 
 impl<P: ConnectionOwner> Drop for Retires<'_, P> {
@@ -198,7 +198,7 @@ impl<P: ConnectionOwner> Drop for Retires<'_, P> {
     }
 }
 
-/// A change that the pool has to know of.
+/// A change that concerns the pool.
 enum ConnectionChange {
     /// More streams are allowed than before.
     Limit,

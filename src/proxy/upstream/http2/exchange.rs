@@ -1,4 +1,5 @@
-//! One exchange on a reserved stream: the request's head and body, the response, and its giving up.
+//! One exchange on a reserved stream: the request's head and body, the response, and how it is
+//! given up.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::pool::Reservation;
-use super::upload::{Overtime, send_body};
+use super::upload::{UploadTimeout, send_body};
 use crate::proxy::body::{BoxError, UpstreamBody};
 use crate::proxy::upstream::errors::{RequestFate, SendError, chain};
 
@@ -26,7 +27,7 @@ impl Reservation {
     ) -> (Result<Http2Response, SendError>, Option<Http2Exchange>) {
         let (mut head, body) = request.into_parts();
         let ended = body.is_end_stream();
-        // As an HTTP/1 request would say it (RFC 9110, 8.6).
+        // As in an HTTP/1 request (RFC 9110, 8.6).
         let length = body.size_hint().exact();
         let length = length.filter(|length| *length > 0 || expects_content(&head.method));
         if let Some(length) = length {
@@ -53,17 +54,17 @@ impl Reservation {
         };
         let number = response.stream_id().as_u32();
         let (reservation, stop) = (Arc::new(self), CancellationToken::new());
-        let overtime = Overtime {
+        let upload_timeout = UploadTimeout {
             answered: CancellationToken::new(),
-            patience: reservation.overtime(),
+            limit: reservation.upload_timeout(),
         };
-        let answered = overtime.answered.clone();
+        let answered = upload_timeout.answered.clone();
         let upload = if ended {
-            // Says that all of the request was handed over.
+            // The drop reports that the whole request was handed over.
             drop(body);
             Uploading::Ended(stream)
         } else {
-            let shared = (Arc::clone(&reservation), overtime);
+            let shared = (Arc::clone(&reservation), upload_timeout);
             Uploading::Running(tokio::spawn(send_body(body, stream, stop.clone(), shared)))
         };
         let pending = Http2Response {
@@ -85,7 +86,7 @@ impl Reservation {
     }
 }
 
-/// Whether a request without content is to say so.
+/// Whether a request without content has a `Content-Length: 0`.
 fn expects_content(method: &Method) -> bool {
     !matches!(
         *method,
@@ -93,21 +94,21 @@ fn expects_content(method: &Method) -> bool {
     )
 }
 
-/// The response to come. Dropped, it ends the stream.
+/// The response to come. Dropping it ends the stream.
 pub(crate) struct Http2Response {
     response: ResponseFuture,
     /// Ends the upload.
     stop: DropGuard,
-    /// To be cancelled when the response is whole.
+    /// Cancelled when the response is whole.
     answered: CancellationToken,
     unanswered: Unanswered,
 }
 
-/// A request without a response. Dropped, it has its connection looked at if the upstream has said
-/// nothing at all since: others would be sent over a connection that leads nowhere. A fenced one is
-/// given up with its [`Http2Exchange`].
+/// A request without a response. Dropping it has the connection checked if the upstream has been
+/// silent since: other requests would go over a dead connection. A fenced request is given up with
+/// its [`Http2Exchange`].
 struct Unanswered {
-    /// What had been heard before it was sent.
+    /// The value of `SharedConnection::heard` before it was sent.
     heard: u64,
     reservation: Arc<Reservation>,
 }
@@ -161,16 +162,16 @@ impl Http2Response {
 /// Whether the upstream says that it has not processed the request, and will not: a GOAWAY names an
 /// earlier stream as the last that it may process (RFC 9113, 6.8).
 ///
-/// `REFUSED_STREAM` says the same (8.7), but not of what stands behind the upstream. `HAProxy` refuses
+/// `REFUSED_STREAM` says the same (8.7), but not for servers behind the upstream. `HAProxy` refuses
 /// a stream whose server has read the request and closed without an answer.
 fn unprocessed(error: &h2::Error) -> bool {
-    // h2 gives a GOAWAY of the upstream's to the streams that it excludes, and to no others.
+    // h2 reports the upstream's GOAWAY to the excluded streams only.
     error.is_remote() && error.is_go_away()
 }
 
-/// The exchange, as far as it concerns its connection.
+/// The exchange as its owner sees it, who may have to give it up.
 pub(crate) struct Http2Exchange {
-    /// Its stream's.
+    /// The number of its stream.
     number: u32,
     upload: Uploading,
     stop: CancellationToken,
@@ -184,7 +185,7 @@ enum Uploading {
 }
 
 impl Http2Exchange {
-    /// See [`Hold::give_up`](crate::proxy::upstream::Hold::give_up).
+    /// See `ExchangeHold::give_up`.
     pub(crate) async fn give_up(&mut self) -> RequestFate {
         self.stop.cancel();
         let ended = match &mut self.upload {
@@ -206,7 +207,7 @@ impl Http2Exchange {
         self.reset()
     }
 
-    /// Resets the connection, and so all that share it.
+    /// Resets the connection, and with it all its streams.
     pub(crate) fn reset(&self) -> RequestFate {
         self.stop.cancel();
         let connection = &self.reservation.connection;
@@ -228,12 +229,12 @@ impl Http2Exchange {
 /// before that breaks it, whatever its reason.
 pub(crate) struct Http2Body {
     stream: RecvStream,
-    /// What the upstream has announced and not sent yet.
+    /// The length that the upstream has announced and not sent yet.
     left: Option<u64>,
     data_ended: bool,
-    /// Ends the upload with a body that is dropped before its end.
+    /// Ends the upload if the body is dropped before its end.
     stop: Option<DropGuard>,
-    /// To be cancelled when it is whole.
+    /// Cancelled when it is whole.
     answered: CancellationToken,
     reservation: Arc<Reservation>,
 }
@@ -269,7 +270,7 @@ impl Body for Http2Body {
             match ready!(this.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
                     this.reservation.connection.answered();
-                    // The upstream may send as much again. An error: the stream is over.
+                    // The upstream may send as much again. It fails only on a closed stream.
                     let _ = this.stream.flow_control().release_capacity(data.len());
                     this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));

@@ -15,17 +15,18 @@ use crate::metrics::{Limit, Metrics};
 use crate::proxy::upstream::connect::Connecting;
 use crate::proxy::upstream::errors::ReserveError;
 
-/// How long after a connection could not be opened the next one is tried, where others are open and
-/// requests wait. One that comes meanwhile has one tried at once.
+/// The pause after a connection could not be opened, where others are open and requests wait. A new
+/// request has one tried at once.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What [`Http2Pool::new`] takes.
+/// The settings of a pool.
 pub(crate) struct Http2PoolSettings {
     pub connecting: Connecting,
-    /// It is for requests with a permit.
+    /// Whether it is for requests with a permit.
     pub fenced: bool,
-    /// How long an upload whose answer is whole may stand still. `None`: its exchange decides that.
-    pub overtime: Option<Duration>,
+    /// How long an upload may stall after its answer is whole. `None`: the exchange has its own
+    /// timeout.
+    pub upload_timeout: Option<Duration>,
     /// How many connections may take new streams at once.
     pub connections: usize,
     /// For the handshakes: TCP and TLS, and after them HTTP/2's.
@@ -45,17 +46,18 @@ struct SharedPool {
 }
 
 struct PoolState {
-    /// Those that take new streams, the oldest first.
+    /// The connections that take new streams, the oldest first.
     connections: Vec<PooledConnection>,
-    /// How many are being opened.
+    /// How many connections are being opened.
     opening: usize,
-    /// One could not be opened, and another is about to be tried.
+    /// A connection could not be opened, and another one will be tried.
     retrying: bool,
-    /// How many streams the latest one allowed at first: what another one is likely to allow.
+    /// How many streams the next connection is likely to allow: as many as the last one did at
+    /// first.
     expected: usize,
-    /// In the order of their coming.
+    /// The waiting requests, the oldest first.
     waiting: VecDeque<oneshot::Sender<Result<Reservation, ReserveError>>>,
-    /// No connection is kept that is idle.
+    /// Idle connections are not kept any more.
     retired: bool,
 }
 
@@ -80,9 +82,9 @@ impl Reservation {
         self.pool.settings.fenced
     }
 
-    /// See [`Http2PoolSettings::overtime`].
-    pub(super) fn overtime(&self) -> Option<Duration> {
-        self.pool.settings.overtime
+    /// See [`Http2PoolSettings::upload_timeout`].
+    pub(super) fn upload_timeout(&self) -> Option<Duration> {
+        self.pool.settings.upload_timeout
     }
 }
 
@@ -108,7 +110,7 @@ impl Http2Pool {
         }))
     }
 
-    /// Waits for a stream, at most `within`, behind those that wait already.
+    /// Waits for a stream, at most `within`, behind the requests that wait already.
     pub(crate) async fn reserve(&self, within: Duration) -> Result<Reservation, ReserveError> {
         let waiting = {
             let mut state = self.0.lock();
@@ -134,8 +136,8 @@ impl Http2Pool {
         }
     }
 
-    /// Refuses the requests that wait, and closes what is idle. A request that comes later, under
-    /// settings that were in force when it was judged, is still served.
+    /// Refuses the waiting requests, and closes idle connections. A later request that was judged
+    /// under these settings is still served.
     pub(crate) fn retire(&self) {
         let (waiting, idle) = {
             let mut state = self.0.lock();
@@ -171,7 +173,7 @@ impl SharedPool {
         })
     }
 
-    /// Gives free streams to those that wait.
+    /// Gives free streams to waiting requests.
     fn serve(self: &Arc<Self>) {
         loop {
             let (waiter, reservation) = {
@@ -195,13 +197,14 @@ impl SharedPool {
                 };
                 (waiter, reservation)
             };
-            // One that has left meanwhile gives its stream back, to the next round of this loop.
+            // A request that has left gives its stream back, to the next round of this loop.
             let _ = waiter.send(Ok(reservation));
         }
     }
 
-    /// Opens as many connections as those that wait are likely to need. `false`: no more may be
-    /// opened. Each in a task of its own, so that none is abandoned halfway by a request that leaves.
+    /// Opens as many connections as the waiting requests are likely to need. `false`: no more may
+    /// be opened. Each is opened in a task of its own, so that a request that leaves does not stop
+    /// it.
     fn open_more(self: &Arc<Self>, state: &mut PoolState) -> bool {
         let wanted = state.waiting.len().div_ceil(state.expected);
         let open = state.connections.len() + state.opening;
@@ -230,7 +233,7 @@ impl SharedPool {
         }
     }
 
-    /// Has another connection tried after a while, if requests still wait.
+    /// Tries another connection after a pause, if requests still wait.
     async fn retry(self: Arc<Self>) {
         tokio::time::sleep(RETRY).await;
         self.lock().retrying = false;
@@ -260,7 +263,7 @@ impl ConnectionOwner for Arc<SharedPool> {
             let mut state = self.lock();
             let same = |member: &PooledConnection| Arc::ptr_eq(&member.connection, connection);
             let found = state.connections.iter().position(same);
-            // Nobody reserves a stream without this lock.
+            // Streams are only reserved under this lock.
             let found = found.filter(|_| !connection.in_use());
             found.map(|at| state.connections.remove(at))
         };
@@ -279,15 +282,15 @@ impl ConnectionOwner for Arc<SharedPool> {
     }
 }
 
-/// Counts as being opened. Dropped (by a panic, too), it counts no more.
+/// A connection that is being opened. It counts until this is dropped, even by a panic.
 struct CountedOpening<'a> {
     shared: &'a Arc<SharedPool>,
     counted: bool,
 }
 
 impl CountedOpening<'_> {
-    /// Counts no more, under the lock of what is concluded from that: of two that fail together, one has
-    /// to see that it is the last.
+    /// Stops counting, under the lock that the caller decides under: of two that fail together, one
+    /// must see that it is the last.
     fn ended(&mut self, state: &mut PoolState) {
         if std::mem::take(&mut self.counted) {
             state.opening -= 1;
@@ -307,8 +310,8 @@ impl CountedOpening<'_> {
         self.shared.serve();
     }
 
-    /// Those that wait have nothing to wait for, unless another connection is there or on its way. One
-    /// that is there may have no stream free for as long as they may wait.
+    /// Refuses the waiting requests, unless another connection is open or being opened. An open
+    /// connection may have no free stream in time, so another one is tried.
     fn failed(mut self, why: &str) {
         let waiting = {
             let mut state = self.shared.lock();

@@ -1,10 +1,10 @@
-//! The transport below HTTP/2 on a connection to the upstream. It keeps malformed trailers from
-//! passing ([`FrameFilter`]), notes which streams have been opened and whether all was written, and
-//! resets the connection if it is dropped with streams in use.
+//! The transport below HTTP/2 on a connection to the upstream. It stops malformed trailers
+//! ([`FrameFilter`]), and records which streams have been opened and whether everything was
+//! written. Dropping it with streams in use resets the connection.
 //!
-//! A stream is opened by its HEADERS frame. h2 may keep one back (the upstream has lowered its limit
-//! since the stream was reserved), and does not say so. So the frames' heads are read as they are
-//! written (RFC 9113, 4.1); client streams are numbered in the order in which they are opened (5.1.1).
+//! A HEADERS frame opens its stream. h2 may silently keep one back, if the upstream has lowered its
+//! limit since the stream was reserved. So the frames' heads are read as they are written (RFC
+//! 9113, 4.1). Client streams are numbered in the order in which they are opened (5.1.1).
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::{HEADER_LIST, SharedConnection};
-use crate::proxy::frames::FrameFilter;
+use crate::proxy::frame_filter::FrameFilter;
 use crate::proxy::upstream::connect::UpstreamIo;
 
 /// The length of the preface (RFC 9113, 3.4), which precedes the first frame.
@@ -40,7 +40,7 @@ impl Transport {
         }
     }
 
-    /// These bytes may be written.
+    /// Records the streams that a write of these bytes may open.
     fn before<'a>(&self, bufs: impl IntoIterator<Item = &'a [u8]>) {
         let mut ahead = self.heads;
         for buf in bufs {
@@ -50,7 +50,7 @@ impl Transport {
         opened.fetch_max(ahead.opened, Ordering::AcqRel);
     }
 
-    /// So many of them have been.
+    /// Records that this many of the bytes have been written.
     fn after<'a>(&mut self, bufs: impl IntoIterator<Item = &'a [u8]>, mut written: usize) {
         for buf in bufs {
             let now = written.min(buf.len());
@@ -65,7 +65,7 @@ impl Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        // What the kernel has not sent yet, it would go on sending.
+        // Otherwise the kernel would go on sending what it has taken.
         if self.connection.in_use() {
             let _ = self.connection.reset();
         }
@@ -136,7 +136,7 @@ impl AsyncWrite for Transport {
 /// Reads the heads of the frames that are written.
 #[derive(Clone, Copy, Debug)]
 struct FrameHeads {
-    /// So many bytes belong to no head.
+    /// This many bytes belong to no head.
     skip: usize,
     head: [u8; 9],
     /// How much of it has come.
@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn a_stream_is_opened_by_the_head_of_its_headers() {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        // SETTINGS with a payload that looks like HEADERS, HEADERS of 1, an empty DATA, HEADERS of 3,
-        // trailers of 1.
+        // SETTINGS with a payload that looks like HEADERS, HEADERS of 1, an empty DATA, HEADERS of
+        // 3, trailers of 1.
         bytes.extend(b"\0\0\x09\x04\0\0\0\0\0\0\0\0\x01\x05\0\0\0\x07");
         bytes.extend(b"\0\0\x02\x01\x04\0\0\0\x01ab");
         bytes.extend(b"\0\0\0\0\x01\0\0\0\x01");

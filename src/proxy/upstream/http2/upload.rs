@@ -1,4 +1,4 @@
-//! A request's body, handed over as the upstream's windows let it.
+//! A request's body, sent as the upstream's windows allow.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,18 +14,18 @@ use tokio_util::sync::CancellationToken;
 use super::pool::Reservation;
 use crate::proxy::body::UpstreamBody;
 
-/// Hands the body over as the upstream's windows let it, and resets the stream if it does not get to
-/// the body's end. Returns the stream, whose reservation it holds meanwhile.
+/// Sends the body as the upstream's windows allow, and resets the stream if the body breaks off.
+/// Holds the reservation meanwhile, and returns the stream.
 pub(super) async fn send_body(
     mut body: UpstreamBody,
     mut stream: SendStream<Bytes>,
     stop: CancellationToken,
-    (_reservation, overtime): (Arc<Reservation>, Overtime),
+    (_reservation, upload_timeout): (Arc<Reservation>, UploadTimeout),
 ) -> SendStream<Bytes> {
     let sent = tokio::select! {
         biased;
         () = stop.cancelled() => false,
-        sent = pour(&mut body, &mut stream, &overtime) => sent,
+        sent = pour(&mut body, &mut stream, &upload_timeout) => sent,
     };
     if !sent {
         stream.send_reset(Reason::CANCEL);
@@ -33,31 +33,31 @@ pub(super) async fn send_body(
     stream
 }
 
-/// What an upload has when its answer is whole already.
-pub(super) struct Overtime {
+/// The timeout of an upload after its answer is whole.
+pub(super) struct UploadTimeout {
     /// The answer is whole.
     pub answered: CancellationToken,
-    /// How long the upstream may take nothing of it then. `None`: another one decides when it ends.
-    pub patience: Option<Duration>,
+    /// How long the upstream may take nothing of it then. `None`: the exchange has its own timeout.
+    pub limit: Option<Duration>,
 }
 
-impl Overtime {
+impl UploadTimeout {
     /// Resolves when the upstream has taken nothing for too long.
     async fn is_over(&self) {
-        let Some(patience) = self.patience else {
+        let Some(limit) = self.limit else {
             return std::future::pending().await;
         };
         self.answered.cancelled().await;
-        tokio::time::sleep(patience).await;
+        tokio::time::sleep(limit).await;
     }
 }
 
-/// `false`: the body broke off, or nobody takes it. Where the upstream has reset the stream there is
-/// nothing left to do.
+/// Sends the whole body. `false`: the body broke off, or the upstream takes nothing. Where the
+/// upstream has reset the stream, nothing is left to do.
 async fn pour(
     body: &mut UpstreamBody,
     stream: &mut SendStream<Bytes>,
-    overtime: &Overtime,
+    upload_timeout: &UploadTimeout,
 ) -> bool {
     loop {
         let frame = poll_fn(|cx| {
@@ -75,11 +75,11 @@ async fn pour(
         let taken = match frame.into_data() {
             Ok(mut data) => {
                 let last = body.is_end_stream();
-                // Piece by piece, as the windows let it: nothing is left in the library's queue.
+                // Piece by piece, as the windows allow, so that nothing is queued in the library.
                 while !data.is_empty() {
                     let room = tokio::select! {
                         room = room(stream, data.len()) => room,
-                        () = overtime.is_over() => return false,
+                        () = upload_timeout.is_over() => return false,
                     };
                     let Some(room) = room else {
                         return true;
@@ -104,11 +104,11 @@ async fn pour(
     }
 }
 
-/// The most that is reserved at once: the least that a frame of any peer may have (RFC 9113, 4.2).
+/// The most that is reserved at once: the frame size that every peer accepts (RFC 9113, 4.2).
 const PIECE: usize = 16 << 10;
 
-/// Waits until the upstream's windows have room for some of `wanted` bytes; how many. `None`: the stream
-/// is closed.
+/// Waits until the upstream's windows have room for some of `wanted` bytes, and returns for how
+/// many. `None`: the stream is closed.
 async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Option<usize> {
     // Only once there is something to send: a reservation is taken from the connection's window,
     // which the other streams share.

@@ -1,13 +1,15 @@
-//! Permits and exchanges (`src/fencing/barrier.rs`, `EpochTable::enter`, `src/proxy/forward.rs`), and the upstream's end of them.
+//! Permits and exchanges (`src/fencing/barrier.rs`, `EpochTable::enter`,
+//! `src/proxy/exchange/fenced.rs`), and the upstream's end of them.
 
-use super::{lane, memory, transit};
+use super::{memory, transit, writer};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
     Bar, Broken, Bytes, Exchange, Failover, OPENINGS, OWN, Phase, Purpose, State, Statement, Token,
     instance_of,
 };
 
-/// For the mutant that does not look again: a request waits at the barrier, and keeps what it waits for.
+/// For the mutant that does not look again: a request waits at the barrier, and keeps what it waits
+/// for.
 pub fn wait(s: &mut State, at: usize, row: usize) -> Option<()> {
     let proxy = &s.proxies[at];
     let epoch = proxy.epochs[row % OWN];
@@ -68,7 +70,7 @@ fn give(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token) -> Optio
     Some(())
 }
 
-/// `Gate::spend`: under the permit, before the send, with a name of its own.
+/// `Fencing::spend`: under the permit, before the send, with a name of its own.
 pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut exchange = in_phase(s, at, slot, Phase::Permit)?;
     let open = s.proxies[at].statements.iter().flatten();
@@ -84,9 +86,9 @@ pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     exchange.name = (1..=u8::MAX).find(|name| !named(*name))?;
     exchange.phase = Phase::Spending;
     let row = usize::from(exchange.row);
-    let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::Spend);
+    let mut statement = writer::new(b, s, at, exchange.token, row, Purpose::Spend);
     statement.name = exchange.name;
-    lane::place(b, s, at, statement)?;
+    writer::place(b, s, at, statement)?;
     s.proxies[at].exchanges[slot] = Some(exchange);
     Some(())
 }
@@ -177,7 +179,8 @@ pub fn judge_record(b: &Bounds, s: &mut State, exchange: Exchange) {
 /// What the guarantees say about bytes that arrive now.
 pub fn judge(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange) {
     let token = exchange.token;
-    // What nobody remembers nobody can notice: after a loss the promise is that of those who have noticed.
+    // What nobody remembers nobody can notice: after a loss the promise is that of those who have
+    // noticed.
     let lost = s.failover == Failover::Done && !b.is(Mutant::LostCommit);
     if !lost && (token < s.highest || exchange.outdated) {
         s.broken.0 |= Broken::STALE;
@@ -203,9 +206,9 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
         Phase::Permit => {}
         Phase::Spent => {
             let row = usize::from(exchange.row);
-            let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::GiveBack);
+            let mut statement = writer::new(b, s, at, exchange.token, row, Purpose::GiveBack);
             statement.name = exchange.name;
-            lane::place(b, s, at, statement)?;
+            writer::place(b, s, at, statement)?;
         }
         _ => return None,
     }
@@ -214,9 +217,9 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
     Some(())
 }
 
-/// A timeout, a reset, a cut: the connection is reset, and the upstream works on without its caller.
-/// Once the user timeout has passed, the kernel gives up what is in transit, with the proxy stopped or
-/// not.
+/// A timeout, a reset, a cut: the connection is reset, and the upstream works on without its
+/// caller. Once the user timeout has passed, the kernel gives up what is in transit, with the proxy
+/// stopped or not.
 pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
     let may = b.can(Features::BREAK) || exchange.undelivered();
@@ -233,8 +236,8 @@ pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()
     Some(())
 }
 
-/// The upstream has ended: its whole response has arrived; or, after a break, `settle` has passed, which it
-/// never outlasts.
+/// The upstream has ended: its whole response has arrived; or, after a break, `settle` has passed,
+/// which it never outlasts.
 pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
     if !matches!(exchange.phase, Phase::Sent | Phase::Unknown | Phase::Orphan) {
@@ -251,7 +254,7 @@ pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether the upstream has anything in hand of this instance.
+/// Returns whether the upstream has anything in hand of this instance.
 #[must_use]
 pub fn works_for(s: &State, instance: usize) -> bool {
     s.exchanges()

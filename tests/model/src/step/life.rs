@@ -1,4 +1,5 @@
-//! Leases, death and burial (`src/fencing/membership.rs`, `src/fencing/failure_detector.rs`, `src/store/postgres/life.rs`).
+//! Leases, death and reaping (`src/fencing/membership.rs`, `src/fencing/failure_detector.rs`,
+//! `src/store/postgres/instances.rs`).
 
 use super::exchange::{abandon, rows_of};
 use super::{memory, transit};
@@ -57,7 +58,7 @@ fn next_life(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// kill -9. What it had sent goes on at the upstream, and its statements at the store.
+/// kill -9. Its requests go on at the upstream, and its statements at the store.
 pub fn crash(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     // After a loss only those can notice it who live on: see the `loss` module.
     if !s.proxies[at].running || s.failover == Failover::Done {
@@ -98,7 +99,8 @@ pub fn restart(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// SIGTERM: nothing more is written; what has drained is deleted; what has not stays, and settles from now.
+/// SIGTERM: nothing more is written; what has drained is deleted; what has not stays, and settles
+/// from now.
 pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     if !s.proxies[at].running {
         return None;
@@ -131,8 +133,9 @@ pub fn find_silent(s: &mut State, at: usize) -> Option<()> {
     (alive && !proxy.lease && !std::mem::replace(&mut proxy.silent, true)).then_some(())
 }
 
-/// A watcher has seen the counter unmoved for a whole lease, and the compare-and-set finds it so. By then the
-/// owner's lease has lapsed: it runs from before the renewal was sent, the watcher's count from after it was read.
+/// A watcher has seen the counter unmoved for a whole lease, and the compare-and-set finds it so.
+/// By then the owner's lease has lapsed: it runs from before the renewal was sent, the watcher's
+/// count from after it was read.
 pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     let owner = instance / LIVES;
     let lapsed = s.instance(owner) != instance || !s.proxies[owner].lease;
@@ -144,8 +147,8 @@ pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     Some(())
 }
 
-/// The user timeout and then `settle` have passed since a watcher knew it dead: its epochs are deleted.
-/// What was in transit has arrived or was given up by then, and what had arrived is over.
+/// The user timeout and then `settle` have passed since a watcher knew it dead: its epochs are
+/// deleted. Bytes in transit have arrived or were given up by then, and what had arrived is over.
 pub fn bury(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     let rows = rows_of(instance);
     let left = s.store.rows[rows.clone()].iter().any(|row| *row > 0);
@@ -170,7 +173,7 @@ pub fn bury(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether somebody is there to watch this instance.
+/// Returns whether somebody is there to watch this instance.
 fn watched(s: &State, instance: usize) -> bool {
     debug_assert!(instance < INSTANCES);
     (0..PROXIES).any(|at| s.proxies[at].running && s.instance(at) != instance)

@@ -1,8 +1,9 @@
-//! A failover that loses commits, and what those who notice do (`Lane::lost`, `Lane::repair`, `Lane::reconcile_own`).
+//! A failover that loses commits, and what those who notice do (`Writer::lost`, `Writer::repair`,
+//! `OwnRows::check`, `Writer::miss`).
 //!
-//! What nobody alive remembers, nobody can notice; so the promise here is that of a proxy which has noticed: what it
-//! sends from then on overtakes nothing. It rests on every living proxy's having noticed, and recorded its epochs
-//! again, before `settle` has passed for any of them.
+//! What nobody alive remembers, nobody can notice; so the promise here is that of a proxy which has
+//! noticed: what it sends from then on overtakes nothing. It rests on every living proxy's having
+//! noticed, and recorded its epochs again, before `settle` has passed for any of them.
 
 use super::memory;
 use crate::bounds::{Bounds, Mutant};
@@ -18,7 +19,8 @@ pub fn fall_behind(s: &mut State) -> Option<()> {
     Some(())
 }
 
-/// The replica takes over. Statements under way have died with the primary; answers that were received stand.
+/// The replica takes over. Statements under way have died with the primary; answers that were
+/// received stand.
 pub fn fail_over(b: &Bounds, s: &mut State) -> Option<()> {
     if s.failover != Failover::Behind {
         return None;
@@ -51,7 +53,8 @@ pub fn bar(b: &Bounds, s: &mut State, at: usize) {
     }
 }
 
-/// After the store was out of reach, or another server answers: are the epochs that are open here on record?
+/// After the store was out of reach, or another server answers: are the epochs that are open here
+/// on record?
 pub fn reconcile(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     let proxy = &s.proxies[at];
     let busy = proxy.statements.iter().flatten().any(|s| !s.late);
@@ -69,7 +72,8 @@ pub fn reconcile(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// The mark is written back as it is known here, and the epochs that are open here are recorded again.
+/// The mark is written back as it is known here, and the epochs that are open here are recorded
+/// again.
 pub fn repair(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     if !s.proxies[at].running || s.proxies[at].bar != Bar::Repairing {
         return None;
@@ -95,13 +99,14 @@ fn write_back(s: &mut State, at: usize) {
     }
 }
 
-/// `settle` has passed since the repair. By then what proxies that died before the failover had sent is over, and
-/// every other has recorded its epochs again.
+/// `settle` has passed since the repair. By then what proxies that died before the failover had
+/// sent is over, and every other has recorded its epochs again.
 pub fn lift_bar(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     let orphans = s.exchanges().any(|(_, e)| e.phase == Phase::Orphan);
     let mut others = s.proxies.iter().filter(|proxy| proxy.running);
     let pending = others.any(|proxy| proxy.unaware || proxy.bar == Bar::Repairing);
-    // Nor is a statement from before it still to be answered: `store.timeout` is shorter than `settle`.
+    // Nor is a statement from before it still to be answered: `store.timeout` is shorter than
+    // `settle`.
     let asked = s.proxies[at].statements.iter().flatten().any(|s| !s.late);
     let due = s.proxies[at].running && s.proxies[at].bar == Bar::Settling;
     if !due || orphans || pending || asked {
@@ -111,8 +116,8 @@ pub fn lift_bar(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// Epochs from before are closed: what is older elsewhere was looked for when they were opened, and epochs
-/// have been recorded again since.
+/// Epochs from before are closed: what is older elsewhere was looked for when they were opened, and
+/// epochs have been recorded again since.
 fn lift(b: &Bounds, s: &mut State, at: usize) {
     s.proxies[at].bar = Bar::None;
     if b.is(Mutant::LossKeepsEpochs) {

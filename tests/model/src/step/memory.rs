@@ -3,14 +3,15 @@
 use crate::bounds::{Bounds, Mutant};
 use crate::state::{OWN, Phase, Proxy, State, Token, bit};
 
-/// Whether nothing of this epoch is in flight here.
+/// Returns whether nothing of this epoch is in flight here.
 #[must_use]
 pub fn idle(proxy: &Proxy, own: usize) -> bool {
     let mut exchanges = proxy.exchanges.iter().flatten();
     !exchanges.any(|e| usize::from(e.row) % OWN == own && e.phase != Phase::Orphan)
 }
 
-/// `Entry::drained`: what was asked to close and has nothing in flight leaves the memory, and its row is to go.
+/// `EpochEntry::drained`: an epoch that was asked to close and has nothing in flight leaves the
+/// memory, and its row is to be deleted.
 pub fn drained(b: &Bounds, s: &mut State, at: usize) {
     for own in 0..OWN {
         let proxy = &s.proxies[at];
@@ -23,7 +24,7 @@ pub fn drained(b: &Bounds, s: &mut State, at: usize) {
     }
 }
 
-/// `Entry::learn`: raises the known mark, and asks every older epoch to close.
+/// `EpochEntry::learn`: raises the known mark, and asks every older epoch to close.
 pub fn learn(b: &Bounds, s: &mut State, at: usize, mark: Token) {
     let proxy = &mut s.proxies[at];
     proxy.known = proxy.known.max(mark);
@@ -51,7 +52,7 @@ pub fn forget(s: &mut State, at: usize, life: u8) {
     }
 }
 
-/// `EpochTable::usable`: an epoch of this token that can give permits.
+/// `EpochEntry::usable`: an epoch of this token that can give permits.
 #[must_use]
 pub fn usable(proxy: &Proxy, token: Token) -> bool {
     let first = usize::from(proxy.life) * crate::state::OPENINGS;

@@ -1,4 +1,5 @@
-//! What the store does with a statement (`src/store/postgres/statements.rs`).
+//! What the store does with a statement (`src/store/postgres/advance.rs`,
+//! `src/store/postgres/marks.rs`).
 
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
@@ -21,7 +22,8 @@ pub fn select(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// The row lock is had. Without [`Features::LOCKS`] this is part of the commit: nobody can come in between.
+/// The row lock is held. Without [`Features::LOCKS`] this is part of the commit: nobody can come in
+/// between.
 pub fn lock(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut statement = at_stage(s, at, slot, Stage::Sent)?;
     if !b.can(Features::LOCKS) || s.locked() {
@@ -32,7 +34,8 @@ pub fn lock(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// Executed under the lock, and committed. A statement that nobody waits for any more does the same.
+/// Executed under the lock, and committed. A statement that nobody waits for any more does the
+/// same.
 pub fn commit(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let stage = if b.can(Features::LOCKS) {
         Stage::Locked
@@ -128,7 +131,7 @@ pub fn answer(b: &Bounds, s: &State, statement: &mut Statement) {
     statement.stage = Stage::Answered;
 }
 
-/// Whether, by its answer, this statement has opened its epoch.
+/// Returns whether this statement has opened its epoch, by its answer.
 #[must_use]
 pub fn opened(statement: &Statement) -> bool {
     statement.purpose == Purpose::Open
@@ -136,8 +139,8 @@ pub fn opened(statement: &Statement) -> bool {
         && statement.before <= statement.token
 }
 
-/// A statement that nobody waits for ends without a trace: its connection was found dead, or the store was
-/// restarted.
+/// A statement that nobody waits for ends without a trace: its connection was found dead, or the
+/// store was restarted.
 pub fn vanish(s: &mut State, at: usize, slot: usize) -> Option<()> {
     s.proxies[at].statements[slot].filter(|statement| statement.late)?;
     s.proxies[at].statements[slot] = None;

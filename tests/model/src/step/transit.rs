@@ -1,10 +1,11 @@
 //! Bytes between a send and the upstream: in the HTTP library's buffers, in the kernel, in parts
-//! (`src/proxy/upstream`, `src/proxy/reset.rs`, the options of the socket).
+//! (`src/proxy/upstream`, `src/proxy/upstream/socket.rs`, the options of the socket).
 //!
-//! The kernel delivers what it was given at any later moment, whatever becomes of the proxy. It stops
-//! when the connection is reset, or when nothing was taken for as long as the user timeout. A proxy
-//! that gives up resets; so does the kernel of a proxy that dies, under `SO_LINGER` 0. What routers
-//! hold counts as arrived: it is there within the path's delay, which `settle` has to cover.
+//! The kernel delivers what it was given at any later moment, whatever becomes of the proxy. It
+//! stops when the connection is reset, or when nothing was taken for as long as the user timeout. A
+//! proxy that gives up resets; so does the kernel of a proxy that dies, under `SO_LINGER` 0. What
+//! routers hold counts as arrived: it is there within the path's delay, which `settle` has to
+//! cover.
 
 use super::exchange::{judge, judge_record};
 use super::memory;
@@ -109,8 +110,8 @@ pub fn settle(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether a dead instance has something in transit or at work that a watcher's wait covers. What the
-/// library has queued needs no wait: there is no lease to write it under.
+/// Returns whether a dead instance has something in transit or in progress that a watcher's wait
+/// covers. The library's queue needs no wait: there is no lease to write it under.
 #[must_use]
 pub fn counts(b: &Bounds, s: &State, instance: usize) -> bool {
     s.exchanges().any(|(_, exchange)| {

@@ -1,27 +1,28 @@
-//! The checker: a pure function over a recorded log. It knows nothing of plans, proxies or stores; what
-//! it believes of the upstream is what the upstream noted itself.
+//! The checker: a pure function over a recorded log. It knows nothing of plans, proxies or stores;
+//! what it believes of the upstream is what the upstream noted itself.
 //!
-//! - C1: whoever reads the marks after the first byte of a request has arrived finds its token or a newer
-//!   one; after a crash too.
-//! - C2: per resource, the handling of different tokens never overlaps, and goes in the tokens' order. After
-//!   a granted claim nothing older is at work, ever again.
-//! - C3: marks never fall, neither those read nor those told, and none is a token that nobody presented.
-//! - C4: nothing arrives of a request that was answered "not forwarded", and nothing is answered in the
-//!   upstream's name that it never saw.
-//! - C5 (of one history): in the end every resource takes a newer token again. (What must have occurred
-//!   over all histories: `tally`.)
-//! - C6: each arrival is one that a client sent and the proxy made ready: its nonce once, token and resource
-//!   as they are and once, the proxy's own headers, none of the client's forgeries.
+//! - C1: a reader of the marks after the first byte of a request has arrived finds its token or a
+//!   newer one; after a crash too.
+//! - C2: per resource, the handling of different tokens never overlaps, and goes in the tokens'
+//!   order. After a granted claim nothing older is ever in progress again.
+//! - C3: marks never fall, neither those read nor those told, and none is a token that nobody
+//!   presented.
+//! - C4: nothing arrives of a request that was answered "not forwarded", and nothing is answered in
+//!   the upstream's name that it never saw.
+//! - C5 (of one history): in the end every resource takes a newer token again. (What must have
+//!   occurred over all histories: `tally`.)
+//! - C6: each arrival is one that a client sent and the proxy made ready: its nonce once, token and
+//!   resource as they are and once, the proxy's own headers, none of the client's forgeries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-use super::log::{Entry, Errand, Event};
+use super::log::{Errand, Event, LogEntry};
 
 /// The header by which a request is known from client to upstream.
 pub const NONCE: &str = "X-Nonce";
-/// What a client puts where only the proxy may put something.
+/// The value that a client forges in the proxy's own fields.
 pub const FORGED: &str = "forged";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +50,7 @@ impl fmt::Display for Violation {
 
 /// One request at the upstream; places are indices into the log.
 #[derive(Debug)]
-pub struct Arrival<'a> {
+pub struct JudgedArrival<'a> {
     pub id: usize,
     pub began: usize,
     pub ended: Option<usize>,
@@ -59,9 +60,9 @@ pub struct Arrival<'a> {
     pub headers: &'a [(String, String)],
 }
 
-/// What a client sent.
+/// A request that a client sent.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct SentRequest<'a> {
     pub at: usize,
     pub resource: &'a str,
     pub token: Option<u64>,
@@ -71,22 +72,23 @@ pub struct Ask<'a> {
 
 /// A log, sorted by what it is about.
 pub struct History<'a> {
-    pub log: &'a [Entry],
-    pub arrivals: Vec<Arrival<'a>>,
-    /// What arrived of a request after the upstream had been done with it: handled anew from there.
-    resumed: Vec<Arrival<'a>>,
-    pub asks: HashMap<&'a str, Ask<'a>>,
+    pub log: &'a [LogEntry],
+    pub arrivals: Vec<JudgedArrival<'a>>,
+    /// Parts of requests that arrived after the upstream was done with them: handled as new from
+    /// there.
+    resumed: Vec<JudgedArrival<'a>>,
+    pub asks: HashMap<&'a str, SentRequest<'a>>,
 }
 
 impl<'a> History<'a> {
-    pub fn of(log: &'a [Entry]) -> Self {
-        let mut arrivals: BTreeMap<usize, Arrival<'a>> = BTreeMap::new();
+    pub fn of(log: &'a [LogEntry]) -> Self {
+        let mut arrivals: BTreeMap<usize, JudgedArrival<'a>> = BTreeMap::new();
         let mut asks = HashMap::new();
-        let mut resumed: Vec<Arrival<'a>> = Vec::new();
+        let mut resumed: Vec<JudgedArrival<'a>> = Vec::new();
         for (at, entry) in log.iter().enumerate() {
             match &entry.event {
                 Event::Began { arrival } => {
-                    let new = Arrival {
+                    let new = JudgedArrival {
                         id: *arrival,
                         began: at,
                         ended: None,
@@ -116,7 +118,7 @@ impl<'a> History<'a> {
                 Event::Resumed { arrival } => {
                     if let Some(arrival) = arrivals.get(arrival) {
                         let (began, ended) = (at, None);
-                        resumed.push(Arrival {
+                        resumed.push(JudgedArrival {
                             began,
                             ended,
                             ..*arrival
@@ -130,7 +132,7 @@ impl<'a> History<'a> {
                     proxy,
                     errand,
                 } => {
-                    let ask = Ask {
+                    let ask = SentRequest {
                         at,
                         resource,
                         token: *token,
@@ -155,7 +157,7 @@ impl<'a> History<'a> {
     }
 
     /// For each resource its fenced arrivals, and what came of them later.
-    pub fn by_resource(&self) -> BTreeMap<&'a str, Vec<&Arrival<'a>>> {
+    pub fn by_resource(&self) -> BTreeMap<&'a str, Vec<&JudgedArrival<'a>>> {
         let mut sorted: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for arrival in self.arrivals.iter().chain(&self.resumed) {
             if let (Some(resource), Some(_)) = (arrival.resource, arrival.token) {
@@ -174,7 +176,7 @@ fn values<'a>(headers: &'a [(String, String)], name: &str) -> impl Iterator<Item
 }
 
 /// Every rule that the log breaks, in the rules' order.
-pub fn check(log: &[Entry]) -> Vec<Violation> {
+pub fn check(log: &[LogEntry]) -> Vec<Violation> {
     let history = History::of(log);
     let mut found = Vec::new();
     marks(&history, &mut found);
@@ -207,7 +209,8 @@ fn raise(floor: &mut BTreeMap<String, u64>, resource: &str, to: u64) {
 
 /// C1 and C3: one pass over the log. A look is bound by what had happened before it began.
 fn marks(history: &History, found: &mut Vec<Violation>) {
-    let begun: HashMap<usize, &Arrival> = history.arrivals.iter().map(|a| (a.began, a)).collect();
+    let begun: HashMap<usize, &JudgedArrival> =
+        history.arrivals.iter().map(|a| (a.began, a)).collect();
     let mut floors = Floors::default();
     let mut presented: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     let mut looks: HashMap<usize, Floors> = HashMap::new();
@@ -256,7 +259,7 @@ fn marks(history: &History, found: &mut Vec<Violation>) {
             _ => {}
         }
     }
-    let unseen = |a: &&Arrival| a.token.is_some() && a.began > looked_since;
+    let unseen = |a: &&JudgedArrival| a.token.is_some() && a.began > looked_since;
     if let Some(arrival) = history.arrivals.iter().find(unseen) {
         let said = format!(
             "nobody could read the marks after the first byte of #{}, so nothing is known of it",
@@ -367,7 +370,7 @@ fn claims(history: &History, found: &mut Vec<Violation>) {
 
 /// C4.
 fn answers(history: &History, found: &mut Vec<Violation>) {
-    let arrived: HashMap<&str, &Arrival> = history
+    let arrived: HashMap<&str, &JudgedArrival> = history
         .arrivals
         .iter()
         .filter_map(|arrival| Some((arrival.nonce?, arrival)))
@@ -446,8 +449,8 @@ fn arrivals(history: &History, found: &mut Vec<Violation>) {
     }
 }
 
-/// What is wrong with an arrival's headers.
-fn dress(history: &History, arrival: &Arrival) -> Option<String> {
+/// Checks an arrival's headers.
+fn dress(history: &History, arrival: &JudgedArrival) -> Option<String> {
     let all = |name| values(arrival.headers, name).collect::<Vec<_>>();
     let [nonce] = all(NONCE)[..] else {
         return Some("carries no client's nonce".to_owned());

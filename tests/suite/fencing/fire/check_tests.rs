@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::check::{FORGED, NONCE, Rule, check};
-use super::log::{Entry, Errand, Event};
+use super::log::{Errand, Event, LogEntry};
 
 /// A log in the making: an entry each millisecond.
 #[derive(Default)]
-struct Script(Vec<Entry>);
+struct ScriptedLog(Vec<LogEntry>);
 
-impl Script {
+impl ScriptedLog {
     fn add(mut self, event: Event) -> Self {
         let at = Duration::from_millis(self.0.len() as u64);
-        self.0.push(Entry { at, event });
+        self.0.push(LogEntry { at, event });
         self
     }
 
@@ -106,7 +106,7 @@ fn without(name: &str) -> Vec<(&'static str, &'static str)> {
 
 #[test]
 fn a_history_in_which_all_is_right_is_not_blamed() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 5)
         .ask("b", 6)
         .ask("c", 5)
@@ -130,7 +130,7 @@ fn a_history_in_which_all_is_right_is_not_blamed() {
 
 #[test]
 fn c1_a_first_byte_before_its_mark() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .ask("b", 4)
         .began(0, "a", 5, 4)
@@ -145,7 +145,7 @@ fn c1_no_mark_at_all() {
         look: 0,
         marks: BTreeMap::new(),
     };
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .add(Event::Began { arrival: 0 })
         .add(Event::Look { look: 0 })
@@ -157,7 +157,7 @@ fn c1_no_mark_at_all() {
 
 #[test]
 fn c1_a_mark_that_a_crash_has_lost() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 4)
         .whole(1, "b", 5)
         .add(Event::Look { look: 7 })
@@ -171,7 +171,7 @@ fn c1_a_mark_that_a_crash_has_lost() {
 
 #[test]
 fn c1_a_first_byte_that_nobody_could_look_behind() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 5)
         .ask("b", 5)
         .add(Event::Began { arrival: 1 })
@@ -182,7 +182,7 @@ fn c1_a_first_byte_that_nobody_could_look_behind() {
 
 #[test]
 fn c1_a_look_that_began_before_the_first_byte_proves_nothing() {
-    Script::default()
+    ScriptedLog::default()
         .ask("z", 4)
         .ask("a", 5)
         .add(Event::Look { look: 0 })
@@ -199,7 +199,7 @@ fn c1_a_look_that_began_before_the_first_byte_proves_nothing() {
 
 #[test]
 fn c2_work_that_overlaps() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .ask("b", 6)
         .began(0, "a", 5, 6)
@@ -211,7 +211,7 @@ fn c2_work_that_overlaps() {
 
 #[test]
 fn c2_an_older_token_that_arrives_last() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "b", 6)
         .ask("a", 5)
         .began(1, "a", 5, 6)
@@ -222,7 +222,7 @@ fn c2_an_older_token_that_arrives_last() {
 
 #[test]
 fn c2_work_that_never_ends() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .began(0, "a", 5, 5)
         .whole(1, "b", 6)
@@ -231,7 +231,7 @@ fn c2_work_that_never_ends() {
 
 #[test]
 fn c2_bytes_of_an_older_token_after_a_newer_one() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .began(0, "a", 5, 5)
         .ended(0)
@@ -243,7 +243,7 @@ fn c2_bytes_of_an_older_token_after_a_newer_one() {
 
 #[test]
 fn c2_work_after_a_claim_was_granted() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .began(0, "a", 5, 5)
         .sent("e", 7, Errand::Claim)
@@ -256,7 +256,7 @@ fn c2_work_after_a_claim_was_granted() {
 
 #[test]
 fn c3_a_mark_that_falls() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 4)
         .ask("b", 5)
         .marks(7, 5)
@@ -266,7 +266,7 @@ fn c3_a_mark_that_falls() {
 
 #[test]
 fn c3_a_mark_that_was_told_and_is_not_there() {
-    Script::default()
+    ScriptedLog::default()
         .ask("b", 5)
         .ask("a", 4)
         .answered("a", 412, Some("stale-token"), Some(5))
@@ -276,7 +276,7 @@ fn c3_a_mark_that_was_told_and_is_not_there() {
 
 #[test]
 fn c3_a_mark_that_nobody_presented() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 5)
         .marks(8, 9)
         .breaks(&[Rule::C3], "nobody has presented it");
@@ -289,7 +289,7 @@ fn c4_an_arrival_that_was_denied() {
         (412, "stale-token"),
         (502, "upstream-unreachable"),
     ] {
-        Script::default()
+        ScriptedLog::default()
             .ask("a", 5)
             .began(0, "a", 5, 5)
             .ended(0)
@@ -300,7 +300,7 @@ fn c4_an_arrival_that_was_denied() {
 
 #[test]
 fn c4_an_arrival_after_the_denial() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .answered("a", 503, Some("older-in-flight"), None)
         .began(0, "a", 5, 5)
@@ -310,7 +310,7 @@ fn c4_an_arrival_after_the_denial() {
 
 #[test]
 fn c4_an_answer_that_the_upstream_never_gave() {
-    Script::default()
+    ScriptedLog::default()
         .ask("a", 5)
         .done("a")
         .breaks(&[Rule::C4], "never arrived there");
@@ -318,7 +318,7 @@ fn c4_an_answer_that_the_upstream_never_gave() {
 
 #[test]
 fn c5_a_resource_that_stays_shut() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 5)
         .add(Event::Recovered {
             resource: "order:r0".to_owned(),
@@ -329,7 +329,7 @@ fn c5_a_resource_that_stays_shut() {
 
 #[test]
 fn c6_a_request_that_is_sent_twice() {
-    Script::default()
+    ScriptedLog::default()
         .whole(0, "a", 5)
         .began(1, "a", 5, 5)
         .ended(1)
@@ -352,7 +352,7 @@ fn c6_headers_that_the_proxy_did_not_set() {
         (forged, "the client's own"),
         (twice, "x-fencing-token [\"5\", \"5\"]"),
     ] {
-        Script::default()
+        ScriptedLog::default()
             .ask("x", 6)
             .ask("a", 5)
             .add(Event::Began { arrival: 0 })
@@ -369,7 +369,7 @@ fn c6_what_ought_not_to_arrive_at_all() {
         (Errand::Claim, "a claim"),
         (Errand::Wrong, "no rule lets through"),
     ] {
-        Script::default()
+        ScriptedLog::default()
             .sent("a", 5, errand)
             .began(0, "a", 5, 5)
             .ended(0)

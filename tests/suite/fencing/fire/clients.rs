@@ -1,5 +1,6 @@
 //! The clients of one history: each sends what the plan says, one request after the other, over a
-//! connection of its own each time, and behaves as the plan says; what it was answered goes to the log.
+//! connection of its own each time, and behaves as the plan says; what it was answered goes to the
+//! log.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +12,14 @@ use tokio::net::TcpSocket;
 use super::check::{FORGED, NONCE};
 use super::hub::Hub;
 use super::log::{Errand, Event, Log};
-use super::plan::{Ask, BODY_MAX, BUFFER, Conduct, Form, Plan, Point, Shown};
+use super::plan::{BODY_MAX, BUFFER, Conduct, FaultPoint, Form, Plan, PlannedRequest, Shown};
 use crate::support::wire::{Framing, Io, Wire, chunk};
 use crate::support::{Request, request};
 
 /// How long a client waits for anything.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The second half of a body that comes in drops: so many of them, and so long between two. In all
-/// that is longer than an outcome takes to settle, and than a death is waited for.
+/// The second half of a body that comes in drops: this many of them, and this long between two. In
+/// all that is longer than an outcome takes to settle, and than a death is waited for.
 const DROPS: u32 = 18;
 const DROP: Duration = Duration::from_millis(400);
 /// Between an attempt and the next.
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(120);
 pub type Directory = Arc<dyn Fn(usize) -> Option<SocketAddr> + Send + Sync>;
 
 /// One client.
-pub struct Client {
+pub struct HistoryClient {
     pub number: usize,
     pub plan: Arc<Plan>,
     pub log: Log,
@@ -37,7 +38,7 @@ pub struct Client {
     pub directory: Directory,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
     /// Done, or refused for good.
@@ -53,7 +54,7 @@ pub fn resource(number: usize) -> String {
     format!("r{number}")
 }
 
-impl Client {
+impl HistoryClient {
     /// Does all that is planned.
     pub async fn run(self) {
         for (nth, ask) in self.plan.clients[self.number].iter().enumerate() {
@@ -75,7 +76,7 @@ impl Client {
         }
     }
 
-    async fn attempt(&self, ask: &Ask, conduct: Conduct, nonce: &str) -> Came {
+    async fn attempt(&self, ask: &PlannedRequest, conduct: Conduct, nonce: &str) -> Came {
         let Some(to) = (self.directory)(ask.proxy) else {
             return Came::ForNow;
         };
@@ -116,7 +117,7 @@ impl Client {
 
     async fn exchange(
         &self,
-        ask: &Ask,
+        ask: &PlannedRequest,
         conduct: Conduct,
         nonce: &str,
         to: SocketAddr,
@@ -137,7 +138,8 @@ impl Client {
             _ => {}
         }
         wire.send(rest).await?;
-        // Who is refused early may find the connection closed for its body; the answer counts.
+        // A client that is refused early may find the connection closed for its body; the answer
+        // counts.
         let sent = self.body(ask, conduct, &mut wire).await;
         if let Conduct::BodyKill = conduct
             && ask.size > 0
@@ -160,7 +162,12 @@ impl Client {
         }
     }
 
-    async fn body(&self, ask: &Ask, conduct: Conduct, wire: &mut Wire) -> std::io::Result<()> {
+    async fn body(
+        &self,
+        ask: &PlannedRequest,
+        conduct: Conduct,
+        wire: &mut Wire,
+    ) -> std::io::Result<()> {
         let bytes = vec![b'x'; ask.size];
         let (first, second) = bytes.split_at(ask.size / 2);
         let framed = |part: &[u8]| {
@@ -174,8 +181,8 @@ impl Client {
         match conduct {
             Conduct::BodyStall(pause) if ask.size > 0 => {
                 if ask.size <= BUFFER {
-                    // What is buffered is not judged before it is whole.
-                    self.hub.pass(Point::BeforeCheck, ask.proxy);
+                    // A buffered body is not judged before it is whole.
+                    self.hub.pass(FaultPoint::BeforeCheck, ask.proxy);
                 }
                 self.pause("body", pause).await;
             }
@@ -257,7 +264,7 @@ impl Client {
 }
 
 /// The head as it goes onto the wire, with a forgery or two; and what it is.
-fn dressed(ask: &Ask, nonce: &str) -> (Request, Errand) {
+fn dressed(ask: &PlannedRequest, nonce: &str) -> (Request, Errand) {
     let path = format!("/orders/{}", resource(ask.resource));
     let fenced = |keyed| match ask.token {
         Shown::Token(_) => Errand::Fenced { keyed },

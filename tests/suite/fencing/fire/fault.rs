@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::support::path::Weather;
 
-/// What breaks, where, and not before when.
+/// A fault, its point, and its earliest time.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub at: Duration,
-    pub point: Point,
-    pub kind: Kind,
+    pub point: FaultPoint,
+    pub kind: FaultKind,
     pub proxy: usize,
     /// How long it lasts.
     pub lasts: Duration,
@@ -21,13 +21,13 @@ pub struct Fault {
 
 /// Something that can break, where, and behind which path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Case {
-    pub kind: Kind,
-    pub point: Point,
+pub struct FaultCase {
+    pub kind: FaultKind,
+    pub point: FaultPoint,
     pub sky: Sky,
 }
 
-/// What the weather is like.
+/// The state of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sky {
     Clear,
@@ -38,7 +38,7 @@ pub enum Sky {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Point {
+pub enum FaultPoint {
     AnyTime,
     /// The proxy has the request, and has not asked the marks.
     BeforeCheck,
@@ -57,7 +57,7 @@ pub enum Point {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FaultKind {
     /// SIGKILL of a proxy, and another run of it.
     Kill,
     /// SIGSTOP of a proxy for less than a lease.
@@ -84,7 +84,7 @@ pub enum Kind {
     UpstreamDown,
     /// The path to the upstream stalls, or trickles.
     Stall,
-    /// What goes over the path takes longer.
+    /// The path delays all that it carries.
     Delay,
     /// The path's connections are cut.
     CutPath,
@@ -100,13 +100,13 @@ impl Fault {
         u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether a request may be stuck on its way when this fault strikes.
+    /// Returns whether a request may be stuck on its way when this fault strikes.
     pub fn bytes_come_late(&self) -> bool {
-        Sky::of(self.weather) != Sky::Clear || self.point == Point::OutOfStreams
+        Sky::of(self.weather) != Sky::Clear || self.point == FaultPoint::OutOfStreams
     }
 
-    pub fn case(&self) -> Case {
-        Case {
+    pub fn case(&self) -> FaultCase {
+        FaultCase {
             kind: self.kind,
             point: self.point,
             sky: Sky::of(self.weather),
@@ -114,17 +114,17 @@ impl Fault {
     }
 }
 
-impl Case {
-    pub const fn new(kind: Kind, point: Point, sky: Sky) -> Self {
+impl FaultCase {
+    pub const fn new(kind: FaultKind, point: FaultPoint, sky: Sky) -> Self {
         Self { kind, point, sky }
     }
 
-    /// What breaks, in words.
+    /// The fault, in words.
     pub fn name(self) -> String {
         match (self.kind, self.sky) {
             (kind, Sky::Clear) => kind.name().to_owned(),
-            (Kind::Stall, Sky::Stalled) => "stalled path".to_owned(),
-            (Kind::Stall, Sky::Trickles) => "path that trickles".to_owned(),
+            (FaultKind::Stall, Sky::Stalled) => "stalled path".to_owned(),
+            (FaultKind::Stall, Sky::Trickles) => "path that trickles".to_owned(),
             (kind, Sky::Stalled) => format!("{} behind a stalled path", kind.name()),
             (kind, Sky::Trickles) => format!("{} behind a path that trickles", kind.name()),
         }
@@ -133,28 +133,40 @@ impl Case {
     /// All that the path to the upstream has a part in.
     pub fn of_the_path() -> Vec<Self> {
         let mut cases = Vec::new();
-        for point in [Point::BeforeFirstByte, Point::MidBody, Point::AnyTime] {
-            for kind in [Kind::Kill, Kind::LongStop, Kind::Partition] {
+        for point in [
+            FaultPoint::BeforeFirstByte,
+            FaultPoint::MidBody,
+            FaultPoint::AnyTime,
+        ] {
+            for kind in [FaultKind::Kill, FaultKind::LongStop, FaultKind::Partition] {
                 cases.push(Self::new(kind, point, Sky::Stalled));
             }
         }
         for point in [
-            Point::BeforeFirstByte,
-            Point::MidBody,
-            Point::BeforeResponseEnd,
-            Point::AnyTime,
+            FaultPoint::BeforeFirstByte,
+            FaultPoint::MidBody,
+            FaultPoint::BeforeResponseEnd,
+            FaultPoint::AnyTime,
         ] {
-            cases.push(Self::new(Kind::Stall, point, Sky::Stalled));
-            cases.push(Self::new(Kind::CutPath, point, Sky::Clear));
+            cases.push(Self::new(FaultKind::Stall, point, Sky::Stalled));
+            cases.push(Self::new(FaultKind::CutPath, point, Sky::Clear));
         }
         // Not a proxy that is stopped: its kernel goes on, and nobody can end that.
-        for kind in [Kind::Kill, Kind::Partition, Kind::Stall] {
-            cases.push(Self::new(kind, Point::MidBody, Sky::Trickles));
+        for kind in [FaultKind::Kill, FaultKind::Partition, FaultKind::Stall] {
+            cases.push(Self::new(kind, FaultPoint::MidBody, Sky::Trickles));
         }
-        for kind in [Kind::NoStreams, Kind::Reload, Kind::Partition] {
-            cases.push(Self::new(kind, Point::OutOfStreams, Sky::Clear));
+        for kind in [
+            FaultKind::NoStreams,
+            FaultKind::Reload,
+            FaultKind::Partition,
+        ] {
+            cases.push(Self::new(kind, FaultPoint::OutOfStreams, Sky::Clear));
         }
-        cases.push(Self::new(Kind::Reload, Point::MidBody, Sky::Clear));
+        cases.push(Self::new(
+            FaultKind::Reload,
+            FaultPoint::MidBody,
+            Sky::Clear,
+        ));
         cases
     }
 }
@@ -169,7 +181,7 @@ impl Sky {
     }
 }
 
-impl Kind {
+impl FaultKind {
     pub const ALL: [Self; 17] = [
         Self::Kill,
         Self::Stop,
@@ -213,7 +225,7 @@ impl Kind {
     }
 }
 
-impl Point {
+impl FaultPoint {
     pub const ALL: [Self; 8] = [
         Self::BeforeCheck,
         Self::AfterCommit,

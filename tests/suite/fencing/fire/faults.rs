@@ -1,4 +1,4 @@
-//! What breaks: each fault waits for its moment and its point, does what it does to real processes
+//! Injects faults: each waits for its moment and its point, does what it does to real processes
 //! and real connections, and undoes it again. Where the path to the upstream has a part in it, the
 //! weather comes first, and the fault when bytes have had time to get stuck.
 
@@ -9,7 +9,7 @@ use sqlx::ConnectOptions as _;
 use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::log::Event;
-use super::plan::{Fault, Kind, Point, Sky};
+use super::plan::{Fault, FaultKind, FaultPoint, Sky};
 use super::world::{Slot, World};
 use crate::support::Proxy;
 use crate::support::path::{Cut, Weather};
@@ -42,7 +42,7 @@ impl World {
             self.strike_in_weather(fault, held).await;
             return;
         }
-        if fault.point == Point::OutOfStreams {
+        if fault.point == FaultPoint::OutOfStreams {
             // Until another request waits for a stream.
             sleep(LEAD).await;
         }
@@ -59,7 +59,7 @@ impl World {
         drop(held);
         let act = async {
             sleep(LEAD).await;
-            // What is stuck stays stuck. Connections of later runs get through.
+            // Stuck bytes stay stuck. Connections of later runs get through.
             path.clear_for_new();
             self.act(fault, None).await;
         };
@@ -76,27 +76,27 @@ impl World {
     async fn act(&self, fault: Fault, held: Option<Trap>) {
         let slot = &self.slots[fault.proxy];
         match fault.kind {
-            Kind::Kill => self.kill(fault, held).await,
-            Kind::Stop | Kind::LongStop => self.stop(fault, held).await,
-            Kind::DieAtSync => self.wait_for_death(fault).await,
-            Kind::KillPostgres => self.kill_postgres(fault, held).await,
-            Kind::Terminate => self.terminate(fault, held).await,
-            Kind::Cut | Kind::Stall | Kind::NoStreams => self.done(&fault, ""),
-            Kind::CutPath => self.cut_path(&fault),
-            Kind::Reload => {
+            FaultKind::Kill => self.kill(fault, held).await,
+            FaultKind::Stop | FaultKind::LongStop => self.stop(fault, held).await,
+            FaultKind::DieAtSync => self.wait_for_death(fault).await,
+            FaultKind::KillPostgres => self.kill_postgres(fault, held).await,
+            FaultKind::Terminate => self.terminate(fault, held).await,
+            FaultKind::Cut | FaultKind::Stall | FaultKind::NoStreams => self.done(&fault, ""),
+            FaultKind::CutPath => self.cut_path(&fault),
+            FaultKind::Reload => {
                 let place = slot.proxy.lock().await;
                 let Some(proxy) = place.as_ref() else { return };
                 slot.reload(proxy);
                 self.done(&fault, "");
             }
-            Kind::Delay => {
+            FaultKind::Delay => {
                 slot.path.delay(LATER);
                 self.done(&fault, "");
                 sleep(fault.lasts).await;
                 slot.path.delay(Duration::ZERO);
                 self.healed(&fault);
             }
-            Kind::Partition => {
+            FaultKind::Partition => {
                 let relay = slot.relay.as_ref().expect("there is a Postgres");
                 relay.refuse(true);
                 relay.cut_all();
@@ -106,7 +106,7 @@ impl World {
                 relay.refuse(false);
                 self.healed(&fault);
             }
-            Kind::SlowDisk => {
+            FaultKind::SlowDisk => {
                 let relay = slot.relay.as_ref().expect("there is a Postgres");
                 relay.delay(SLOW);
                 self.done(&fault, "");
@@ -114,7 +114,7 @@ impl World {
                 relay.delay(Duration::ZERO);
                 self.healed(&fault);
             }
-            Kind::Deaf => {
+            FaultKind::Deaf => {
                 let relay = slot.relay.as_ref().expect("there is a Postgres");
                 relay.lose_notifications(true);
                 let before = relay.lost();
@@ -125,8 +125,8 @@ impl World {
                     self.done(&fault, &format!("{lost} notifications"));
                 }
             }
-            Kind::Jump => self.jump(fault, slot).await,
-            Kind::UpstreamDown => {
+            FaultKind::Jump => self.jump(fault, slot).await,
+            FaultKind::UpstreamDown => {
                 for slot in self.slots.iter() {
                     slot.path.refuse().await;
                 }
@@ -169,25 +169,26 @@ impl World {
         });
     }
 
-    /// Waits until the point is passed. What is held there goes on when the trap is dropped.
+    /// Waits until the point is passed. A held message goes on when the trap is dropped.
     async fn reach(&self, fault: &Fault) -> Option<Trap> {
         let relay = self.slots[fault.proxy].relay.as_ref();
-        let action = if fault.kind == Kind::Cut {
+        let action = if fault.kind == FaultKind::Cut {
             Action::Cut
         } else {
             Action::Hold
         };
         let statement = match fault.point {
-            Point::BeforeCheck => Some(At::Before(Statement::Advance)),
-            Point::AfterCommit => Some(At::After(Statement::Advance)),
-            Point::BeforeFirstByte => Some(At::After(Statement::Epochs)),
-            Point::BeforeRelease => Some(At::Before(Statement::Close)),
-            Point::MidBody | Point::BeforeResponseEnd | Point::OutOfStreams | Point::AnyTime => {
-                None
-            }
+            FaultPoint::BeforeCheck => Some(At::Before(Statement::Advance)),
+            FaultPoint::AfterCommit => Some(At::After(Statement::Advance)),
+            FaultPoint::BeforeFirstByte => Some(At::After(Statement::Epochs)),
+            FaultPoint::BeforeRelease => Some(At::Before(Statement::Close)),
+            FaultPoint::MidBody
+            | FaultPoint::BeforeResponseEnd
+            | FaultPoint::OutOfStreams
+            | FaultPoint::AnyTime => None,
         };
         let passed = self.hub.arm(fault.point, fault.proxy);
-        if fault.point == Point::AnyTime || fault.kind == Kind::DieAtSync {
+        if fault.point == FaultPoint::AnyTime || fault.kind == FaultKind::DieAtSync {
             return None;
         }
         match relay.zip(statement) {
@@ -199,7 +200,7 @@ impl World {
                 let trap = relay.arm(at, action);
                 let by_client = async {
                     // Bodies that are not whole are no named point where the store itself has one.
-                    if fault.point == Point::BeforeRelease {
+                    if fault.point == FaultPoint::BeforeRelease {
                         let _ = passed.await;
                     } else {
                         std::future::pending::<()>().await;
@@ -219,7 +220,7 @@ impl World {
         let Some(proxy) = place.take() else { return };
         slot.bury(proxy);
         self.done(&fault, "");
-        // What was held goes to the server all the same, without anybody to answer to.
+        // Held messages go to the server all the same, and nobody gets the answers.
         drop(held);
         self.again(slot, &mut place, fault).await;
     }

@@ -1,12 +1,12 @@
-//! What happened in one history, in one order: every note is taken under one lock, by one process, on
-//! its monotonic clock. The checker reads nothing else, so a log is all the evidence there is.
+//! The events of one history, in one order: every note is taken under one lock, by one process,
+//! on its monotonic clock. The checker reads nothing else, so a log is all the evidence there is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a client is out for.
+/// The intent of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
     /// A fenced request; `keyed`: the proxy is to give it an idempotency key.
@@ -30,8 +30,8 @@ pub enum Event {
         proxy: usize,
         errand: Errand,
     },
-    /// The head of an answer has come, and the body too where the proxy speaks. `outcome`: the proxy's word;
-    /// `mark`: the one it named.
+    /// The head of an answer has come, and the body too where the proxy speaks. `outcome`: the
+    /// proxy's word; `mark`: the one it named.
     Answered {
         nonce: String,
         status: u16,
@@ -79,7 +79,7 @@ pub enum Event {
 
 /// An event and when it was, since the history began.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LogEntry {
     pub at: Duration,
     pub event: Event,
 }
@@ -88,9 +88,9 @@ pub struct Entry {
 #[derive(Clone)]
 pub struct Log {
     origin: Instant,
-    /// Short sections, never across an await. The time is read within: the order of entries is the order
-    /// of their times.
-    entries: Arc<Mutex<Vec<Entry>>>,
+    /// Short sections, never across an await. The time is read within: the order of entries is the
+    /// order of their times.
+    entries: Arc<Mutex<Vec<LogEntry>>>,
 }
 
 impl Log {
@@ -104,7 +104,7 @@ impl Log {
     pub fn add(&self, event: Event) {
         let mut entries = self.entries.lock().expect("nobody panics under this lock");
         let at = self.origin.elapsed();
-        entries.push(Entry { at, event });
+        entries.push(LogEntry { at, event });
     }
 
     pub fn note(&self, text: impl Into<String>) {
@@ -112,7 +112,7 @@ impl Log {
     }
 
     /// All entries so far.
-    pub fn entries(&self) -> Vec<Entry> {
+    pub fn entries(&self) -> Vec<LogEntry> {
         self.entries
             .lock()
             .expect("nobody panics under this lock")
@@ -121,9 +121,9 @@ impl Log {
 }
 
 /// The log as text, one line per entry.
-pub fn text(entries: &[Entry]) -> String {
+pub fn text(entries: &[LogEntry]) -> String {
     let mut text = String::new();
-    for Entry { at, event } in entries {
+    for LogEntry { at, event } in entries {
         writeln!(text, "{:9.3} ms  {}", at.as_secs_f64() * 1e3, line(event))
             .expect("a String takes all");
     }

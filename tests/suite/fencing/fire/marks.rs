@@ -1,6 +1,6 @@
-//! Reads the marks past every proxy: over a connection of its own to Postgres, or, as the `sqlite3` shell
-//! would, straight from the file. All marks of a history in one statement, so that a look can begin with
-//! a request's first byte, before its head says which resource it is for.
+//! Reads the marks past every proxy: over a connection of its own to Postgres, or, as the `sqlite3`
+//! shell would, straight from the file. All marks of a history in one statement, so that a look can
+//! begin with a request's first byte, before its head says which resource it is for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl Reader {
         tokio::time::timeout(patience, looked).await.is_ok()
     }
 
-    /// Lets go of the file, so that whoever opens it next finds it as the dead have left it.
+    /// Lets go of the file, so that the next one to open it finds it as the dead have left it.
     pub fn let_go(&self) {
         self.reopen.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! How late this process's own tasks run: the upstream can keep its promises only as far as it is let.
+//! How late this process's own tasks run: the upstream can keep its promises only as far as it is
+//! let.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Less is nothing worth remembering.
 const WORTH: Duration = Duration::from_millis(100);
 
-/// What was heard. Cheap to clone; listens for as long as the runtime lives.
+/// The noise that was heard. Cheap to clone; listens for as long as the runtime lives.
 #[derive(Clone)]
 pub struct Noise(Arc<Mutex<Vec<(Instant, Duration)>>>);
 

@@ -1,6 +1,6 @@
-//! Which server a history stands on: one Postgres serves many, but one that is to be killed serves a
-//! single history at a time. The histories of a server share a database, each in a namespace and under
-//! a role of its own: by the role its connections are known.
+//! Which server a history stands on: one Postgres serves many, but one that is to be killed serves
+//! a single history at a time. The histories of a server share a database, each in a namespace and
+//! under a role of its own: by the role its connections are known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const DATABASE: &str = "fire";
 
 /// Histories at once.
 const AT_ONCE: usize = 18;
-/// Of them, on the common server: it takes only so many connections.
+/// The most of them on the common server, whose connections are limited.
 const ON_COMMON: usize = 14;
 /// Of them, on a server of their own.
 const ON_OWN: usize = 2;

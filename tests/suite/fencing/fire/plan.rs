@@ -1,5 +1,6 @@
-//! The plan of one history, made wholly from its seed: what each client asks for and how it behaves, how
-//! the upstream treats each request, and what breaks when. A run adds only the machine's own timing.
+//! The plan of one history, made wholly from its seed: what each client asks for and how it
+//! behaves, how the upstream treats each request, and what breaks when. A run adds only the
+//! machine's own timing.
 
 mod asks;
 
@@ -9,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 
-pub use super::fault::{Case, Fault, Kind, Point, Sky};
+pub use super::fault::{Fault, FaultCase, FaultKind, FaultPoint, Sky};
 use crate::support::path::Weather;
 
 /// Clients of a history, besides the ones that a fault brings along.
@@ -41,11 +42,11 @@ pub struct Plan {
     pub dies_at_sync: Option<u32>,
     /// That every client asks for.
     pub resources: usize,
-    pub clients: Vec<Vec<Ask>>,
+    pub clients: Vec<Vec<PlannedRequest>>,
     pub faults: Vec<Fault>,
 }
 
-/// What the proxies stand on.
+/// The store of the proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ground {
     Sqlite,
@@ -65,7 +66,7 @@ impl Ground {
     }
 }
 
-/// What the upstream speaks.
+/// The upstream's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Http1,
@@ -74,7 +75,7 @@ pub enum Transport {
         streams: u32,
         /// `upstream.http2_connections` of the proxies.
         connections: u32,
-        /// After so many requests it says goodbye on a connection, in this way.
+        /// After this many requests it says goodbye on a connection, in this way.
         goodbye: Option<(u32, Goodbye)>,
     },
 }
@@ -82,7 +83,7 @@ pub enum Transport {
 /// How an upstream ends a connection over HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
-    /// What it has taken is answered.
+    /// Requests that it has taken are answered.
     Graceful,
     /// At once, with a GOAWAY that names the last stream that it has taken.
     Abrupt,
@@ -90,7 +91,7 @@ pub enum Goodbye {
 
 /// One request of a client.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct PlannedRequest {
     /// Not before; since the history began.
     pub at: Duration,
     pub proxy: usize,
@@ -215,19 +216,20 @@ impl Plan {
     }
 
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<Case> = Vec::new();
-        for kind in [Kind::Kill, Kind::Stop] {
-            menu.extend(Point::OUTER.iter().map(|point| clear(kind, *point)));
+        let mut menu: Vec<FaultCase> = Vec::new();
+        for kind in [FaultKind::Kill, FaultKind::Stop] {
+            menu.extend(FaultPoint::OUTER.iter().map(|point| clear(kind, *point)));
         }
         // Those that may come second. A proxy that is traced does not stop as others do.
-        let (light, kills) = (menu.len(), Point::OUTER.len());
-        menu.push(clear(Kind::DieAtSync, Point::AfterCommit));
-        let outer = |case: &Case| case.point != Point::BeforeFirstByte;
-        let of_one = |case: &Case| !matches!(case.kind, Kind::LongStop | Kind::Partition);
-        let of_the_path = Case::of_the_path().into_iter();
+        let (light, kills) = (menu.len(), FaultPoint::OUTER.len());
+        menu.push(clear(FaultKind::DieAtSync, FaultPoint::AfterCommit));
+        let outer = |case: &FaultCase| case.point != FaultPoint::BeforeFirstByte;
+        let of_one =
+            |case: &FaultCase| !matches!(case.kind, FaultKind::LongStop | FaultKind::Partition);
+        let of_the_path = FaultCase::of_the_path().into_iter();
         menu.extend(of_the_path.filter(outer).filter(of_one));
         let first = pick(&menu, turn);
-        if first.kind == Kind::DieAtSync {
+        if first.kind == FaultKind::DieAtSync {
             // More than the first start has, which makes the store: 21, and a heartbeat or two.
             self.dies_at_sync = Some(random.random_range(25..52));
         }
@@ -238,31 +240,37 @@ impl Plan {
     }
 
     fn postgres_faults(&mut self, proxies: usize, turn: u64, random: &mut StdRng) {
-        let mut menu: Vec<Case> = Vec::new();
-        for kind in [Kind::Kill, Kind::LongStop, Kind::Terminate, Kind::Stop] {
-            menu.extend(Point::ALL.iter().map(|point| clear(kind, *point)));
+        let mut menu: Vec<FaultCase> = Vec::new();
+        for kind in [
+            FaultKind::Kill,
+            FaultKind::LongStop,
+            FaultKind::Terminate,
+            FaultKind::Stop,
+        ] {
+            menu.extend(FaultPoint::ALL.iter().map(|point| clear(kind, *point)));
         }
         for point in [
-            Point::BeforeCheck,
-            Point::AfterCommit,
-            Point::BeforeFirstByte,
+            FaultPoint::BeforeCheck,
+            FaultPoint::AfterCommit,
+            FaultPoint::BeforeFirstByte,
         ] {
-            menu.extend([clear(Kind::Cut, point); 2]);
+            menu.extend([clear(FaultKind::Cut, point); 2]);
         }
         menu.extend([
-            clear(Kind::Partition, Point::AnyTime),
-            clear(Kind::Partition, Point::MidBody),
+            clear(FaultKind::Partition, FaultPoint::AnyTime),
+            clear(FaultKind::Partition, FaultPoint::MidBody),
         ]);
         // Where a proxy is the only one, nobody takes over when it is stopped.
-        let of_the_path = Case::of_the_path().into_iter();
-        let of_the_path: Vec<Case> = of_the_path
-            .filter(|case| proxies > 1 || case.kind != Kind::LongStop)
+        let of_the_path = FaultCase::of_the_path().into_iter();
+        let of_the_path: Vec<FaultCase> = of_the_path
+            .filter(|case| proxies > 1 || case.kind != FaultKind::LongStop)
             .collect();
-        // Servers of one's own are dear: one history in seven, which takes every place of the menu in turn.
+        // Servers of one's own are dear: one history in seven, which takes every place of the menu
+        // in turn.
         let own = turn % 7 == 5;
         self.ground = Ground::Postgres { proxies, own };
         let first = if own {
-            clear(Kind::KillPostgres, pick(&Point::ALL, turn / 7))
+            clear(FaultKind::KillPostgres, pick(&FaultPoint::ALL, turn / 7))
         } else if turn.is_multiple_of(2) {
             pick(&menu, turn / 2)
         } else {
@@ -271,30 +279,30 @@ impl Plan {
         self.fault(first, 500..900, random);
         let second = menu[random.random_range(0..menu.len())];
         // Not a proxy that is stopped while its path trickles: nobody can end what it still sends.
-        if first.sky != Sky::Trickles || second.kind != Kind::LongStop {
+        if first.sky != Sky::Trickles || second.kind != FaultKind::LongStop {
             self.fault(second, 1600..2200, random);
         }
     }
 
     /// Something that only makes life harder.
     fn lesser_fault(&mut self, random: &mut StdRng) {
-        let mut menu = vec![Kind::UpstreamDown, Kind::Jump, Kind::Delay];
+        let mut menu = vec![FaultKind::UpstreamDown, FaultKind::Jump, FaultKind::Delay];
         if self.ground != Ground::Sqlite {
-            menu.extend([Kind::SlowDisk, Kind::Deaf, Kind::SlowDisk]);
+            menu.extend([FaultKind::SlowDisk, FaultKind::Deaf, FaultKind::SlowDisk]);
         }
         let kind = *menu.choose(random).expect("it is not empty");
-        self.jumps = kind == Kind::Jump && self.dies_at_sync.is_none();
-        if kind != Kind::Jump || self.jumps {
-            self.fault(clear(kind, Point::AnyTime), 200..1500, random);
+        self.jumps = kind == FaultKind::Jump && self.dies_at_sync.is_none();
+        if kind != FaultKind::Jump || self.jumps {
+            self.fault(clear(kind, FaultPoint::AnyTime), 200..1500, random);
         }
     }
 
-    fn fault(&mut self, case: Case, when: std::ops::Range<u64>, random: &mut StdRng) {
-        let Case { kind, point, sky } = case;
+    fn fault(&mut self, case: FaultCase, when: std::ops::Range<u64>, random: &mut StdRng) {
+        let FaultCase { kind, point, sky } = case;
         let weather = match sky {
             Sky::Clear => Weather::Clear,
             Sky::Trickles => Weather::Trickle,
-            Sky::Stalled if kind == Kind::Stall => *[
+            Sky::Stalled if kind == FaultKind::Stall => *[
                 Weather::Dead,
                 Weather::Hole,
                 Weather::Mute,
@@ -303,8 +311,8 @@ impl Plan {
             ]
             .choose(random)
             .expect("it is not empty"),
-            // What is small passes a closed window.
-            Sky::Stalled if point == Point::MidBody && random.random() => Weather::Shut,
+            // A small body passes a closed window.
+            Sky::Stalled if point == FaultPoint::MidBody && random.random() => Weather::Shut,
             Sky::Stalled => *[Weather::Dead, Weather::Hole]
                 .choose(random)
                 .expect("it is not empty"),
@@ -316,21 +324,23 @@ impl Plan {
             6_500..8_500
         };
         let lasts = match kind {
-            Kind::Stop => 100..500,
-            // When a window opens, the kernel sends at once what it holds. What was lost it sends
+            FaultKind::Stop => 100..500,
+            // When a window opens, the kernel sends at once what it holds. Lost bytes it sends
             // again after twice as long as before, or later.
-            Kind::LongStop if weather == Weather::Shut => 8_800..9_500,
-            Kind::LongStop if sky == Sky::Stalled => 9_000..14_000,
-            // Longer than the lease, and now and then than the lease and `settle`: who wakes with the rest of a
-            // body in its hands finds that newer tokens have passed.
-            Kind::LongStop if point == Point::MidBody || random.random_range(0..4) == 0 => {
+            FaultKind::LongStop if weather == Weather::Shut => 8_800..9_500,
+            FaultKind::LongStop if sky == Sky::Stalled => 9_000..14_000,
+            // Longer than the lease, and now and then than the lease and `settle`: who wakes with
+            // the rest of a body in its hands finds that newer tokens have passed.
+            FaultKind::LongStop
+                if point == FaultPoint::MidBody || random.random_range(0..4) == 0 =>
+            {
                 6_500..7_500
             }
-            Kind::LongStop => 1_400..3_000,
-            Kind::Partition if sky != Sky::Clear => 2_000..9_000,
-            Kind::Partition => 300..2_000,
-            Kind::SlowDisk | Kind::Deaf | Kind::Delay => 500..1500,
-            Kind::UpstreamDown => 100..300,
+            FaultKind::LongStop => 1_400..3_000,
+            FaultKind::Partition if sky != Sky::Clear => 2_000..9_000,
+            FaultKind::Partition => 300..2_000,
+            FaultKind::SlowDisk | FaultKind::Deaf | FaultKind::Delay => 500..1500,
+            FaultKind::UpstreamDown => 100..300,
             _ => 0..300,
         };
         self.faults.push(Fault {
@@ -345,7 +355,7 @@ impl Plan {
     }
 
     fn transport(&self, random: &mut StdRng) -> Transport {
-        let runs_out = |fault: &Fault| fault.point == Point::OutOfStreams;
+        let runs_out = |fault: &Fault| fault.point == FaultPoint::OutOfStreams;
         let (streams, connections) = if self.faults.iter().any(runs_out) {
             // Where there is one connection, nothing is left when its streams are taken.
             (random.random_range(1..=2), pick(&[1, 64], random.random()))
@@ -365,8 +375,8 @@ impl Plan {
     }
 }
 
-const fn clear(kind: Kind, point: Point) -> Case {
-    Case::new(kind, point, Sky::Clear)
+const fn clear(kind: FaultKind, point: FaultPoint) -> FaultCase {
+    FaultCase::new(kind, point, Sky::Clear)
 }
 
 fn pick<T: Copy>(menu: &[T], turn: u64) -> T {

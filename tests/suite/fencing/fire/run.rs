@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::clients::{Client, probe};
+use super::clients::{HistoryClient, probe};
 use super::log::{Event, Log};
 use super::park::Park;
 use super::plan::{Plan, Shown};
@@ -13,7 +13,7 @@ use super::world::{World, keys};
 
 /// With every fault over, a resource takes a newer token within this, or never.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What kernels hold for the upstream has arrived within this, or was dropped.
+/// Bytes that kernels hold for the upstream have arrived within this, or were dropped.
 const DELIVERED: Duration = Duration::from_secs(20);
 /// Between a probe and the next.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
     let world = Arc::new(World::start(Arc::clone(&plan), place, log).await);
     let mut actors = JoinSet::new();
     for number in 0..plan.clients.len() {
-        let client = Client {
+        let client = HistoryClient {
             number,
             plan: Arc::clone(&plan),
             log: world.log.clone(),
@@ -41,8 +41,8 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
     while let Some(ended) = actors.join_next().await {
         ended.expect("no actor panics");
     }
-    // What was stuck may come later than its path is clear: between two tries the kernel waits twice
-    // as long as before.
+    // Stuck bytes may come later than their path is clear: between two tries the kernel waits
+    // twice as long as before.
     for (nth, slot) in world.slots.iter().enumerate() {
         if !slot.path.delivered(DELIVERED).await {
             let held = slot.path.undelivered();

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::Can;
 use super::check::History;
-use super::log::{Entry, Errand, Event};
-use super::plan::{Case, Ground, Kind, Plan, Point, Sky, Transport};
+use super::log::{Errand, Event, LogEntry};
+use super::plan::{FaultCase, FaultKind, FaultPoint, Ground, Plan, Sky, Transport};
 
 /// Counts by name.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ impl Tally {
     }
 
     /// Counts one history in.
-    pub fn take(&mut self, plan: &Plan, log: &[Entry]) {
+    pub fn take(&mut self, plan: &Plan, log: &[LogEntry]) {
         let ground = match plan.ground {
             Ground::Sqlite => "SQLite".to_owned(),
             Ground::Postgres { proxies, .. } => format!("Postgres, {proxies} proxies"),
@@ -82,7 +82,8 @@ impl Tally {
         self.waits(&history);
     }
 
-    /// Requests that went upstream after work with an older token that was at hand when they were sent.
+    /// Requests that went upstream after work with an older token that was at hand when they were
+    /// sent.
     fn waits(&mut self, history: &History) {
         for (_, arrivals) in history.by_resource() {
             for arrival in &arrivals {
@@ -107,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// What has to have occurred in a set of histories over all grounds, and did not.
+    /// The things that should have occurred in a set of histories over all grounds, and did not.
     pub fn missing(&self, can: Can) -> Vec<String> {
         let mut wanted: Vec<String> = [
             "forward: answered",
@@ -137,27 +138,27 @@ impl Tally {
         .map(str::to_owned)
         .into();
         wanted.extend(REFUSALS.map(|refusal| format!("refusal: {refusal}")));
-        for kind in Kind::ALL {
+        for kind in FaultKind::ALL {
             let possible = match kind {
-                Kind::Jump => can.jump,
-                Kind::DieAtSync => can.trace,
+                FaultKind::Jump => can.jump,
+                FaultKind::DieAtSync => can.trace,
                 // Only in weather, which is wanted below.
-                Kind::Stall => false,
+                FaultKind::Stall => false,
                 _ => true,
             };
             if possible {
                 wanted.push(format!("fault: {}", kind.name()));
             }
         }
-        for case in Case::of_the_path() {
+        for case in FaultCase::of_the_path() {
             if can.stall || case.sky == Sky::Clear {
                 let point = case.point.name();
                 wanted.push(format!("fault and point: {} {point}", case.name()));
             }
         }
-        for point in Point::ALL {
+        for point in FaultPoint::ALL {
             wanted.push(format!("point: {}", point.name()));
-            for kind in [Kind::Kill, Kind::LongStop] {
+            for kind in [FaultKind::Kill, FaultKind::LongStop] {
                 wanted.push(format!("fault and point: {} {}", kind.name(), point.name()));
             }
         }

@@ -1,9 +1,14 @@
-//! The upstream of one history: a server that notes first bytes, effects and ends as they are, works on
-//! after its caller has left, and keeps the one promise that fencing asks of it, by its own clock: it is
-//! done with a request [`BOUND`] after the last byte of it, far within `barrier.settle`. An effect that
-//! would come later is given up, as an upstream with a deadline of its own gives up. Where the rest of a
-//! body does not come, it stops waiting after that time; should more come all the same, it begins anew,
-//! which the log shows.
+//! The upstream of one history. It notes first bytes, effects and ends as they happen, and goes on
+//! after its caller has left. It keeps the one promise that fencing asks of an upstream, by its own
+//! clock: it is done with a request [`BOUND`] after the last byte of it, far within
+//! `barrier.settle`. It gives up an effect that would come later, as an upstream with a deadline
+//! does.
+//!
+//! Where the rest of a body does not come, it stops waiting after that time. Should more come after
+//! all, it begins again, which the log shows.
+//!
+//! The scripted upstream of the suite ([`crate::support::upstream`]) cannot stand in for it: it has
+//! no bound, reads a whole head before it notes an arrival, and speaks no HTTP/2.
 
 mod http1;
 mod http2;
@@ -20,22 +25,23 @@ use tokio::time::Instant;
 use super::hub::Hub;
 use super::log::{Event, Log};
 use super::marks::Reader;
-use super::plan::{Conduct, Ending, Plan, Point, Transport, Work};
+use super::plan::{Conduct, Ending, FaultPoint, Plan, Transport, Work};
 
-/// From the last byte read of a request to the last thing done for it, own pauses in reading counted in.
+/// From the last byte read of a request to the last thing done for it, own pauses in reading
+/// counted in.
 pub const BOUND: Duration = Duration::from_millis(2_400);
 /// A piece of the response that is not taken for so long is held up by who should read it.
 const HELD_UP: Duration = Duration::from_millis(40);
 
-/// The server. What it has at work outlives its listening.
-pub struct Upstream {
+/// The server. Its requests in progress outlive its listening.
+pub struct PromptUpstream {
     address: SocketAddr,
-    desk: Desk,
+    desk: UpstreamShared,
     listening: Mutex<JoinSet<()>>,
 }
 
 #[derive(Clone)]
-struct Desk {
+struct UpstreamShared {
     plan: Arc<Plan>,
     log: Log,
     hub: Arc<Hub>,
@@ -45,13 +51,13 @@ struct Desk {
     at_work: Arc<Mutex<JoinSet<()>>>,
 }
 
-impl Upstream {
+impl PromptUpstream {
     pub async fn start(plan: Arc<Plan>, log: Log, hub: Arc<Hub>, reader: Reader) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let desk = Desk {
+        let desk = UpstreamShared {
             plan,
             log,
             hub,
@@ -72,7 +78,8 @@ impl Upstream {
         self.address
     }
 
-    /// Waits until nothing is at work any more. Call it when every proxy and every path is gone.
+    /// Waits until nothing is in progress any more. Call it when every proxy and every path is
+    /// gone.
     pub async fn rest(&self) {
         let mut listening = std::mem::take(&mut *self.listening.lock().expect("no panics"));
         listening.shutdown().await;
@@ -88,7 +95,7 @@ impl Upstream {
     }
 }
 
-impl Desk {
+impl UpstreamShared {
     async fn accept(self, listener: TcpListener) {
         loop {
             let (stream, _) = listener.accept().await.expect("accepting works");
@@ -124,7 +131,7 @@ impl Desk {
         }
     }
 
-    /// What is to be done with a request, by its nonce.
+    /// The order for a request, by its nonce.
     fn planned(&self, nonce: &str) -> Order {
         let find = || {
             let mut parts = nonce.split('-');
@@ -140,7 +147,7 @@ impl Desk {
     }
 }
 
-/// What is to be done with a request.
+/// The order for a request.
 #[derive(Clone, Copy)]
 struct Order {
     /// The proxy that it was sent to.
@@ -160,7 +167,7 @@ impl Order {
 
 /// One request in the works.
 struct Handling {
-    desk: Desk,
+    desk: UpstreamShared,
     arrival: usize,
     /// When the bound began to run: with the last byte, less the time in which nothing was read.
     last_byte: Instant,
@@ -182,24 +189,24 @@ impl Handling {
         order: Order,
         length: Option<usize>,
         reading: impl AsyncFnOnce(&Watch<'_>) -> bool,
-    ) -> Body {
+    ) -> BodyEnd {
         let slow = Duration::from_millis(order.work.slow_read);
         tokio::time::sleep(slow).await;
         // Bodies of no length are whole with the head.
         if length == Some(0) {
             self.last_byte -= slow;
-            return Body::Whole;
+            return BodyEnd::Whole;
         }
         let watch = Watch::new(self, order, length);
         let (body, last) = watch.over(reading(&watch)).await;
-        if body != Body::GivenUp {
-            // What had lain there while nothing was read was sent so much earlier.
+        if body != BodyEnd::GivenUp {
+            // Bytes that lay there while nothing was read were sent so much earlier.
             self.last_byte = self.last_byte.max(last) - slow;
         }
         body
     }
 
-    /// What is answered: the status, and how long the body is in all.
+    /// The status of the answer, and the length of its body in all.
     fn answer(work: Work) -> (u16, usize) {
         let status = if work.ending == Ending::Fail {
             500
@@ -222,7 +229,7 @@ impl Handling {
 
 /// How the reading of a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
+enum BodyEnd {
     Whole,
     Broken,
     /// The rest did not come in time, and the connection is over now.
@@ -232,7 +239,7 @@ enum Body {
 /// Watches over the reading of a body, and stops waiting for the rest when it has not come for
 /// [`BOUND`].
 struct Watch<'a> {
-    desk: &'a Desk,
+    desk: &'a UpstreamShared,
     arrival: usize,
     order: Order,
     /// Of the body, if its length is known.
@@ -263,18 +270,18 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// What it comes to, and when the last byte came. `reading`: whether the body is whole, in the
-    /// end.
-    async fn over(&self, reading: impl Future<Output = bool>) -> (Body, Instant) {
+    /// How the reading ended, and when the last byte came. `reading`: whether the body is whole, in
+    /// the end.
+    async fn over(&self, reading: impl Future<Output = bool>) -> (BodyEnd, Instant) {
         let whole = tokio::select! {
             whole = reading => whole,
             () = self.wait() => unreachable!("it waits for as long as there is something to read"),
         };
         let state = self.lock();
         let body = match (state.given_up, whole) {
-            (true, _) => Body::GivenUp,
-            (false, true) => Body::Whole,
-            (false, false) => Body::Broken,
+            (true, _) => BodyEnd::GivenUp,
+            (false, true) => BodyEnd::Whole,
+            (false, false) => BodyEnd::Broken,
         };
         (body, state.last)
     }
@@ -289,9 +296,9 @@ impl<'a> Watch<'a> {
             let arrival = self.arrival;
             self.desk.log.add(Event::Resumed { arrival });
         }
-        // What is streamed comes in more than one piece.
+        // A streamed body comes in more than one piece.
         if self.half > 4096 && (before..state.read).contains(&(self.half - 1)) {
-            self.desk.hub.pass(Point::MidBody, self.order.proxy);
+            self.desk.hub.pass(FaultPoint::MidBody, self.order.proxy);
         }
     }
 

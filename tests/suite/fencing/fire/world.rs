@@ -1,5 +1,6 @@
-//! What one history is played in: a store, one or two proxies that come and go, and the upstream. Each
-//! proxy has a path of its own to the upstream, and a relay of its own to Postgres where there is one.
+//! The world of one history: a store, one or two proxies that come and go, and the upstream.
+//! Each proxy has a path of its own to the upstream, and a relay of its own to Postgres where there
+//! is one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use super::log::Log;
 use super::marks::{Reader, Source};
 use super::park::Place;
 use super::plan::{BODY_MAX, BUFFER, Plan, Transport};
-use super::upstream::Upstream;
+use super::upstream::PromptUpstream;
 use crate::support::path::{Cut, Path};
 use crate::support::proxy::fencepost;
 use crate::support::relay::Relay;
@@ -28,7 +29,8 @@ const TIMES: &str = "{ upstream: { timeout: 450ms, connect_timeout: 500ms, undel
     barrier: { wait: 700ms, grace: 500ms, settle: 4s },
     store: { lease: 1s, timeout: 800ms } }";
 
-/// The library that makes a process's wall clock another one, where Debian puts it on this machine's kind.
+/// The library that makes a process's wall clock another one, where Debian puts it on this
+/// machine's kind.
 fn faketime() -> Option<PathBuf> {
     let kinds = std::fs::read_dir("/usr/lib")
         .into_iter()
@@ -39,7 +41,7 @@ fn faketime() -> Option<PathBuf> {
         .find(|library| library.exists())
 }
 
-/// Whether the wall clock of a proxy can be made to jump here.
+/// Returns whether the wall clock of a proxy can be made to jump here.
 pub fn clocks_can_jump() -> bool {
     faketime().is_some()
 }
@@ -48,11 +50,11 @@ pub fn clocks_can_jump() -> bool {
 pub struct World {
     pub plan: Arc<Plan>,
     pub log: Log,
-    /// What the plan's times count from: when all was up.
+    /// The start of the plan's times: when all was up.
     pub began: Instant,
     pub hub: Arc<Hub>,
     pub slots: Arc<Vec<Slot>>,
-    pub upstream: Upstream,
+    pub upstream: PromptUpstream,
     pub reader: Reader,
     pub place: Place,
     _tasks: JoinSet<()>,
@@ -70,11 +72,12 @@ pub struct Slot {
     pub clock: Option<PathBuf>,
     /// A directory for that file.
     _dir: TempDir,
-    /// `None`: it is dead. Whoever does something to the proxy has the turn for as long as that takes.
+    /// `None`: it is dead. The one who acts on the proxy has the turn for as long as that
+    /// takes.
     pub proxy: Turn<Option<Proxy>>,
     /// Short sections, never across an await.
     address: Mutex<Option<SocketAddr>>,
-    /// What earlier runs have written. Short sections, never across an await.
+    /// The output of earlier runs. Short sections, never across an await.
     said: Mutex<Vec<String>>,
 }
 
@@ -91,7 +94,7 @@ impl World {
         };
         let mut tasks = JoinSet::new();
         let reader = Reader::start(source, log.clone(), &mut tasks);
-        let upstream = Upstream::start(
+        let upstream = PromptUpstream::start(
             Arc::clone(&plan),
             log.clone(),
             Arc::clone(&hub),
@@ -220,7 +223,7 @@ impl Slot {
         *self.proxy.lock().await = Some(proxy);
     }
 
-    /// Puts a new run into the place of which the caller has the turn.
+    /// Puts a new run into the place whose turn the caller has.
     pub fn fill(&self, place: &mut Option<Proxy>, proxy: Proxy) {
         *self.address.lock().expect("no panics") = Some(proxy.data());
         *place = Some(proxy);

@@ -1,15 +1,16 @@
-//! A gateway that has lost its service tells a gRPC caller so in a response with the HTTP status 200: by a
-//! `grpc-status`, in the head (Envoy's, and nginx's by `error_page`) or in trailers.
+//! A gateway that has lost its service tells a gRPC caller so in a response with the HTTP status
+//! 200: by a `grpc-status`, in the head (Envoy's, and nginx's by `error_page`) or in trailers.
 
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2Upstream, block, frame};
+use crate::support::bare::BareUpstream;
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, block, frame};
 use crate::support::{Answer, Config, Proxy, Request, Store, post};
 
-type Fields<'a> = &'a [(&'a str, &'a [u8])];
+type FieldSlice<'a> = &'a [(&'a str, &'a [u8])];
 
-const HEAD: Fields<'_> = &[(":status", b"200"), ("content-type", b"application/grpc")];
-/// What nginx makes of `error_page 502 = @lost` with `add_header grpc-status 14; return 204`.
-const NO_CONTENT: Fields<'_> = &[(":status", b"204")];
-const TEXT: Fields<'_> = &[(":status", b"503"), ("content-type", b"text/html")];
+const HEAD: FieldSlice<'_> = &[(":status", b"200"), ("content-type", b"application/grpc")];
+/// nginx's answer with `error_page 502 = @lost` and `add_header grpc-status 14; return 204`.
+const NO_CONTENT: FieldSlice<'_> = &[(":status", b"204")];
+const TEXT: FieldSlice<'_> = &[(":status", b"503"), ("content-type", b"text/html")];
 
 fn call(token: u64) -> Request {
     post("/test.Ledger/Put")
@@ -20,16 +21,20 @@ fn call(token: u64) -> Request {
         .body(b"\0\0\0\0\x01x")
 }
 
-/// What the next token gets after 41 has got this head, and these trailers where there are any.
-async fn next_after(config: &str, head: &[Fields<'_>], trailers: Option<Fields<'_>>) -> Answer {
-    let upstream = Http2Upstream::start().await;
-    let config = Config::to(&upstream.url(), &Store::sqlite())
+/// The answer to the next token after 41 has got this head, and these trailers if any.
+async fn next_after(
+    config: &str,
+    head: &[FieldSlice<'_>],
+    trailers: Option<FieldSlice<'_>>,
+) -> Answer {
+    let upstream = BareUpstream::start().await;
+    let config = Config::to(&upstream.h2c(), &Store::sqlite())
         .with("barrier: { wait: 200ms, settle: 300s }")
         .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]")
         .with(config);
     let proxy = Proxy::start(&config).await;
     let first = proxy.start_request(call(41));
-    let mut peer = upstream.accept(&[]).await;
+    let mut peer = upstream.accept_http2(&[]).await;
     let (stream, _) = peer.request().await;
     let last = |end| {
         if end {
@@ -61,7 +66,7 @@ fn status(value: &[u8]) -> [(&str, &[u8]); 1] {
 #[tokio::test]
 async fn a_grpc_status_of_a_gateway_leaves_the_outcome_open() {
     let (unavailable, late) = (status(b"14"), status(b"4"));
-    let unknown: Fields<'_> = &[
+    let unknown: FieldSlice<'_> = &[
         ("grpc-status", b"2"),
         ("x-fencing-outcome", b"outcome-unknown"),
     ];

@@ -1,4 +1,5 @@
-//! A store of version 0.1.0, which has recorded the path and the template of each route and no more.
+//! A store of version 0.1.0, which has recorded the path and the template of each route and no
+//! more.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection as _, SqlSafeStr as _};
 use super::{ACCEPT, ORDERS, routes};
 use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, put};
 
-/// What 0.1.0 has left of the route [`ORDERS`], and of one that is long gone.
+/// The rows of 0.1.0 for the route [`ORDERS`], and for one that is long gone.
 const ROWS: &str = "
     INSERT INTO namespaces (namespace, era) VALUES ('NAMESPACE', 0);
     INSERT INTO templates (namespace, path, template) VALUES
@@ -131,7 +132,8 @@ async fn a_stop_ends_a_start_that_waits_for_the_upgrade() {
     assert!(starting.process.exit().await.success());
 }
 
-/// A proxy of 0.1.0 that was cut off or frozen during the upgrade is silent, and comes back after it.
+/// A proxy of 0.1.0 that was cut off or frozen during the upgrade is silent, and comes back after
+/// it.
 #[tokio::test]
 async fn a_proxy_of_0_1_0_that_comes_back_after_the_upgrade_is_kept_out() {
     const JOIN: &str = "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, dead) \

@@ -1,5 +1,5 @@
-# What Django REST framework acts on: lines of hex in (a request target), lines of hex out, a column per
-# way to write its routes.
+# What Django REST framework acts on: lines of hex in (a request target), lines of hex out, a column
+# per way to write its routes.
 import sys
 from urllib.parse import unquote_to_bytes
 

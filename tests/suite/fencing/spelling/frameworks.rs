@@ -3,9 +3,9 @@
 //! things, which is right with any other service; a key of plain captures refuses one of them.
 
 use super::readers::{Things, ruby, script_of_python};
-use super::{Keyed, Rule, accepted, assert_one_key, spellings, targets};
+use super::{KeyRule, Keyed, accepted, assert_one_key, spellings, targets};
 
-/// What is fenced, with captures as they come and with plain ones.
+/// The fenced routes, with captures as they come and with plain ones.
 const OPEN: (&str, &str) = ("/things/{id}/{*rest}", "order:{id}");
 const PLAIN: (&str, &str) = ("/things/{id}/{*rest}", "order:{id|plain}");
 
@@ -14,7 +14,7 @@ const TWINS: [&str; 2] = ["/things/a", "/things/a.json"];
 
 fn plain_ones() -> Vec<Keyed> {
     let all = spellings::paths().into_iter().chain(spellings::suffixed());
-    let keyed = accepted(&Rule::new(PLAIN), all);
+    let keyed = accepted(&KeyRule::new(PLAIN), all);
     assert!(keyed.len() > 1000, "only {} are accepted", keyed.len());
     keyed
 }
@@ -28,7 +28,7 @@ fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Th
     };
     assert_one_key(framework, &keyed, &answers);
     let twins = TWINS.map(|path| path.as_bytes().to_vec());
-    let keyed = accepted(&Rule::new(OPEN), twins.clone());
+    let keyed = accepted(&KeyRule::new(OPEN), twins.clone());
     assert_ne!(keyed[0].1, keyed[1].1, "two keys");
     let answers = ask(&twins).expect("it has answered before");
     assert!(answers[0][0].is_some(), "{framework}: {answers:?}");
@@ -36,19 +36,19 @@ fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Th
         answers[0][0], answers[1][0],
         "{framework} reads no format any more"
     );
-    assert!(Rule::new(PLAIN).key(TWINS[1].as_bytes()).is_none());
+    assert!(KeyRule::new(PLAIN).key(TWINS[1].as_bytes()).is_none());
 }
 
 #[test]
 fn what_is_one_thing_to_django_rest_framework_has_one_plain_key() {
-    let test = "spelling::what_is_one_thing_to_django_rest_framework_has_one_plain_key";
+    let test = "spelling::frameworks::what_is_one_thing_to_django_rest_framework_has_one_plain_key";
     let ask = |targets: &[Vec<u8>]| script_of_python("rest_framework", "drf.py", targets, test);
     assert_plain_helps("Django REST framework", ask);
 }
 
 #[test]
 fn what_is_one_thing_to_rails_has_one_plain_key() {
-    let test = "spelling::what_is_one_thing_to_rails_has_one_plain_key";
+    let test = "spelling::frameworks::what_is_one_thing_to_rails_has_one_plain_key";
     let ask = |targets: &[Vec<u8>]| ruby("action_controller", "rails.rb", targets, test);
     assert_plain_helps("Rails", ask);
 }

@@ -1,4 +1,5 @@
-# What Python acts on: lines of hex in (a request target), lines of JSON-ish hex out, one column per reading.
+# What Python acts on: lines of hex in (a request target), lines of JSON-ish hex out, one column per
+# reading.
 import posixpath
 import sys
 from http.server import SimpleHTTPRequestHandler

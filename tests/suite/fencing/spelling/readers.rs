@@ -15,7 +15,7 @@ use crate::support::store::program;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
 
-/// What a reader makes of a target, in each of its ways; `None`: it refuses.
+/// The readings of a target by one reader, in each of its ways; `None`: it refuses.
 pub type Things = Vec<Option<Vec<u8>>>;
 
 /// Asks a script that takes lines of hex and answers with lines of hex columns.
@@ -63,7 +63,7 @@ fn script(name: &str) -> std::path::PathBuf {
         .join(name)
 }
 
-/// What Python acts on; `None`, and a line that says so, if it is not installed.
+/// Python's reading; `None`, and a line that says so, if it is not installed.
 pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(python) = program("python3") else {
         lacks(test, "python3");
@@ -73,7 +73,7 @@ pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     Some(ask(command.arg(script("readers.py")), targets))
 }
 
-/// What Node acts on; `None`, and a line that says so, if it is not installed.
+/// Node's reading; `None`, and a line that says so, if it is not installed.
 pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(node) = program("node") else {
         lacks(test, "node");
@@ -84,8 +84,8 @@ pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     Some(ask(&mut command, targets))
 }
 
-/// What a script makes of targets that needs a module of Debian's Python; `None`, and a line that says
-/// so, if that is not installed.
+/// Readings by a script that needs a module of Debian's Python; `None`, and a line that
+/// says so, if that is not installed.
 pub fn script_of_python(
     module: &str,
     file: &str,
@@ -119,8 +119,8 @@ fn loads(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// What nginx acts on: `$uri` with slashes merged, without, and the file behind an alias. `None`, and a line
-/// that says so, if it is not installed.
+/// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,
+/// and a line that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
     let Some(binary) = program("nginx") else {
         lacks(test, "nginx");

@@ -1,5 +1,5 @@
-//! The spellings: every byte, raw and escaped, at every place of a path, and what is known to be read in
-//! two ways.
+//! The spellings: every byte, raw and escaped, at every place of a path, and what is known to be
+//! read in two ways.
 
 use std::collections::BTreeSet;
 
@@ -259,7 +259,7 @@ pub fn queries() -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// What a client may send without a second thought (RFC 3986, 3.3) must pass.
+/// Ordinary characters of a path (RFC 3986, 3.3) must pass.
 pub fn plain() -> Vec<String> {
     let mut plain = Vec::new();
     for byte in b'!'..=b'~' {

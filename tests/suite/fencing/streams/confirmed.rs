@@ -1,5 +1,5 @@
-//! PINGs by which an upstream confirms that it has read what a given-up request has sent: behind its reset, and
-//! no more of them than a server of gRPC takes.
+//! PINGs by which an upstream confirms that it has read what a given-up request has sent: behind
+//! its reset, and no more of them than a server of gRPC takes.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn a_given_up_stream_is_reset_before_the_upstream_is_asked() {
         let slow = proxy.start_request(order(id, 41, "slow"));
         let mut there = match peer.take() {
             Some(there) => there,
-            None => upstream.accept(&[]).await,
+            None => upstream.accept_http2(&[]).await,
         };
         let (stream, _) = there.request().await;
         // Says so if the PING comes first.
@@ -27,8 +27,8 @@ async fn a_given_up_stream_is_reset_before_the_upstream_is_asked() {
     }
 }
 
-/// A server of gRPC's Go library ends a connection at the fourth PING without an answer of its own between them
-/// (`too_many_pings`).
+/// A server of gRPC's Go library ends a connection at the fourth PING without an answer of its own
+/// between them (`too_many_pings`).
 #[tokio::test]
 async fn a_connection_takes_two_pings_without_an_answer_between() {
     let more = "{ upstream: { timeout: 300ms }, barrier: { settle: 300s } }";
@@ -42,10 +42,10 @@ async fn a_connection_takes_two_pings_without_an_answer_between() {
         slow.assert_problem(504, "outcome-unknown");
     }
     let next = proxy.start_request(order(7, 41, "next"));
-    let mut second = upstream.accept(&[]).await;
+    let mut second = upstream.accept_http2(&[]).await;
     assert_eq!(second.serve().await, "next");
     next.await.expect("no panic").assert_forwarded();
-    // What the first one has comes to its end.
+    // The requests of the first one come to their end.
     first.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     assert_eq!(first.end().await, [0], "NO_ERROR");

@@ -11,7 +11,7 @@ async fn a_connection_whose_upstream_answers_nothing_is_left() {
         let more = format!("upstream: {{ timeout: {timeout}, idle_timeout: 300s }}");
         let (upstream, _config, proxy) = started(&more).await;
         let first = proxy.start_request(get("/orders/7"));
-        let mut silent = upstream.accept(&[]).await;
+        let mut silent = upstream.accept_http2(&[]).await;
         assert_eq!(silent.serve().await, "");
         first.await.expect("no panic").assert_forwarded();
 
@@ -28,7 +28,7 @@ async fn a_connection_whose_upstream_answers_nothing_is_left() {
         // It is closed, with nothing on it.
         assert_eq!(silent.end().await, [0], "NO_ERROR");
         let next = proxy.start_request(get("/orders/7"));
-        let mut second = upstream.accept(&[]).await;
+        let mut second = upstream.accept_http2(&[]).await;
         assert_eq!(second.serve().await, "");
         next.await.expect("no panic").assert_forwarded();
     }
@@ -40,7 +40,7 @@ async fn a_connection_whose_upstream_is_slow_with_one_request_stays() {
     let more = "upstream: { timeout: 300ms, idle_timeout: 300s }";
     let (upstream, _config, proxy) = started(more).await;
     let first = proxy.start_request(get("/orders/7"));
-    let mut peer = upstream.accept(&[]).await;
+    let mut peer = upstream.accept_http2(&[]).await;
     assert_eq!(peer.serve().await, "");
     first.await.expect("no panic").assert_forwarded();
     let slow = proxy.start_request(get("/orders/7"));
@@ -60,7 +60,7 @@ async fn an_upload_that_nobody_takes_ends_after_its_answer() {
     let (upstream, _config, proxy) = started(more).await;
     let early = proxy.start_request(put("/open/7").body("never taken"));
     let settings = [(MAX_CONCURRENT_STREAMS, 1), (INITIAL_WINDOW_SIZE, 0)];
-    let mut peer = upstream.accept(&settings).await;
+    let mut peer = upstream.accept_http2(&settings).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
     peer.respond(head.stream, true).await;
     early.await.expect("no panic").assert_forwarded();
@@ -73,20 +73,22 @@ async fn an_upload_that_nobody_takes_ends_after_its_answer() {
     next.await.expect("no panic").assert_forwarded();
 }
 
-/// All streams are taken, and the next connection cannot be opened: those that wait have another one tried.
+/// All streams are taken, and the next connection cannot be opened: those that wait have another
+/// one tried.
 #[tokio::test]
 async fn a_connection_that_could_not_be_opened_is_tried_again() {
     let (upstream, _config, proxy) = started("upstream: { timeout: 300s }").await;
     let (_held, _first, _) = long(&proxy, &upstream, ONE_STREAM).await;
     let waits = proxy.start_request(order(7, 41, "waits"));
-    upstream.refuse().await;
-    upstream.refuse().await;
-    let mut second = upstream.accept(ONE_STREAM).await;
+    drop(upstream.accept().await);
+    drop(upstream.accept().await);
+    let mut second = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(second.serve().await, "waits");
     waits.await.expect("no panic").assert_forwarded();
 }
 
-/// Many wait for connections that are refused at the same moment: each is told, and none waits for a stream.
+/// Many wait for connections that are refused at the same moment: each is refused, and none waits
+/// for a stream.
 #[tokio::test]
 async fn of_connections_that_fail_together_all_that_wait_are_told() {
     let port = crate::support::postgres::free_port();

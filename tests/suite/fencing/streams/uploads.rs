@@ -1,4 +1,5 @@
-//! Uploads that the upstream has not taken: early answers, a lease that is revoked, a limit that falls.
+//! Uploads that the upstream has not taken: early answers, a lease that is revoked, a limit that
+//! falls.
 
 use super::*;
 use crate::support::http2::Frame;
@@ -24,7 +25,7 @@ async fn what_has_outlived_its_answer_does_not_arrive_beside_a_newer_token() {
                   barrier: { wait: 20s, grace: 200ms, settle: 300ms } }";
     let (upstream, _config, proxy) = started(more).await;
     let older = proxy.start_request(order(7, 41, "older"));
-    let mut peer = upstream.accept(NO_WINDOW).await;
+    let mut peer = upstream.accept_http2(NO_WINDOW).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
     peer.respond(head.stream, true).await;
     older.await.expect("no panic").assert_forwarded();
@@ -54,7 +55,7 @@ async fn an_upload_that_nobody_takes_lets_go_of_its_token() {
                   barrier: { wait: 20s, grace: 300s, settle: 300ms } }";
     let (upstream, _config, proxy) = started(more).await;
     let older = proxy.start_request(order(7, 41, "older"));
-    let mut peer = upstream.accept(NO_WINDOW).await;
+    let mut peer = upstream.accept_http2(NO_WINDOW).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
     peer.respond(head.stream, true).await;
     older.await.expect("no panic").assert_forwarded();
@@ -65,17 +66,18 @@ async fn an_upload_that_nobody_takes_lets_go_of_its_token() {
     newer.await.expect("no panic").assert_forwarded();
 }
 
-/// The store's file is moved away: another proxy may serve its path, and does not reckon with what is sent here.
+/// The store's file is moved away: another proxy may serve its path, and does not reckon with what
+/// is sent here.
 #[tokio::test]
 async fn an_upload_ends_at_once_when_the_lease_is_revoked() {
-    let upstream = Http2Upstream::start().await;
+    let upstream = BareUpstream::start().await;
     let store = Store::sqlite();
     let more = "{ body: { buffer: 0, timeout: 300s, progress_timeout: 300s },
                   barrier: { grace: 300s, settle: 300s }, upstream: { undelivered: 300s } }";
-    let proxy = Proxy::start(&Config::to(&upstream.url(), &store).with(more)).await;
+    let proxy = Proxy::start(&Config::to(&upstream.h2c(), &store).with(more)).await;
     let upload = put("/orders/7").token(41).header("Content-Length", "100");
     let _client = proxy.begin(&upload, b"half").await;
-    let mut peer = upstream.accept(&[]).await;
+    let mut peer = upstream.accept_http2(&[]).await;
     peer.until("the half", |frame| frame.kind == DATA).await;
     let file = store.path();
     std::fs::rename(&file, file.with_extension("moved")).expect("it can be moved");
@@ -84,18 +86,18 @@ async fn an_upload_ends_at_once_when_the_lease_is_revoked() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// 41 has its stream and spends its token; meanwhile the upstream allows fewer streams. The library keeps the
-/// request back, without a word.
+/// 41 has its stream and spends its token; meanwhile the upstream allows fewer streams. The library
+/// keeps the request back, without a word.
 #[tokio::test]
 async fn a_stream_beyond_a_limit_that_fell_is_never_opened() {
     let Some(store) = Store::postgres("a_stream_beyond_a_limit_that_fell_…").await else {
         return;
     };
-    let upstream = Http2Upstream::start().await;
+    let upstream = BareUpstream::start().await;
     let way = Relay::start(Cluster::shared().port()).await;
     let more = "{ upstream: { http2_connections: 1, timeout: 1s }, body: { timeout: 1s },
                   store: { timeout: 20s, lease: 60s }, barrier: { settle: 300s } }";
-    let config = Config::to(&upstream.url(), &store).with(more);
+    let config = Config::to(&upstream.h2c(), &store).with(more);
     let config = through(&config, &store, &way).route("reuse: once");
     let proxy = Proxy::start(&config).await;
     let two = [(MAX_CONCURRENT_STREAMS, 2)];

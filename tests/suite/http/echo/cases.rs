@@ -1,13 +1,13 @@
 //! One exchange: what the client sends, and what the upstream answers, byte for byte.
 
-use super::servers::Kind;
+use super::servers::ServerKind;
 use crate::support::wire::chunk;
 
 pub type Bytes = Vec<u8>;
 
 /// One exchange.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct EchoCase {
     pub name: String,
     pub method: String,
     pub version: &'static str,
@@ -15,18 +15,18 @@ pub struct Case {
     pub fenced: bool,
     pub query: &'static str,
     pub lines: Vec<Bytes>,
-    pub body: Body,
-    /// What the upstream sends.
+    pub body: RequestBody,
+    /// The upstream's answer.
     pub answer: Bytes,
     /// The upstream closes behind its answer.
     pub closes: bool,
-    pub not_by: Option<Kind>,
+    pub not_by: Option<ServerKind>,
     pub number: usize,
 }
 
 /// A request's body.
 #[derive(Clone, Debug)]
-pub enum Body {
+pub enum RequestBody {
     None,
     Sized(Bytes),
     Chunked { pieces: Vec<Bytes>, trailers: Bytes },
@@ -79,7 +79,7 @@ pub fn sized(status: &str, lines: &[u8], body: &[u8]) -> Bytes {
     bytes
 }
 
-impl Case {
+impl EchoCase {
     pub fn new(name: impl Into<String>, method: &str) -> Self {
         Self {
             name: name.into(),
@@ -88,7 +88,7 @@ impl Case {
             fenced: true,
             query: "",
             lines: Vec::new(),
-            body: Body::None,
+            body: RequestBody::None,
             answer: sized("200 OK", b"Content-Type: text/plain\r\n", b"done\n"),
             closes: false,
             not_by: None,
@@ -106,13 +106,13 @@ impl Case {
     }
 
     pub fn body(mut self, body: impl AsRef<[u8]>) -> Self {
-        self.body = Body::Sized(body.as_ref().to_vec());
+        self.body = RequestBody::Sized(body.as_ref().to_vec());
         self
     }
 
     pub fn chunks(mut self, pieces: Vec<Bytes>, trailers: &str) -> Self {
         let trailers = trailers.as_bytes().to_vec();
-        self.body = Body::Chunked { pieces, trailers };
+        self.body = RequestBody::Chunked { pieces, trailers };
         self
     }
 
@@ -126,13 +126,13 @@ impl Case {
         self
     }
 
-    pub fn not_by(mut self, kind: Kind) -> Self {
+    pub fn not_by(mut self, kind: ServerKind) -> Self {
         self.not_by = Some(kind);
         self
     }
 
-    /// Whether this server makes something else of it by itself, or refuses it.
-    pub fn is_not_by(&self, kind: Kind) -> bool {
+    /// Returns whether this server makes something else of it by itself, or refuses it.
+    pub fn is_not_by(&self, kind: ServerKind) -> bool {
         self.not_by
             .is_some_and(|not| not.is_nginx() == kind.is_nginx())
     }
@@ -157,9 +157,9 @@ impl Case {
 
     pub fn body_length(&self) -> usize {
         match &self.body {
-            Body::None => 0,
-            Body::Sized(bytes) => bytes.len(),
-            Body::Chunked { pieces, .. } => pieces.iter().map(Vec::len).sum(),
+            RequestBody::None => 0,
+            RequestBody::Sized(bytes) => bytes.len(),
+            RequestBody::Chunked { pieces, .. } => pieces.iter().map(Vec::len).sum(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Case {
         self.has_line("expect:")
     }
 
-    /// Whether the request has a field that starts so, in lower case.
+    /// Returns whether the request has a field that starts so, in lower case.
     pub fn has_line(&self, start: &str) -> bool {
         let mut lines = self.lines.iter();
         lines.any(|line| line.to_ascii_lowercase().starts_with(start.as_bytes()))
@@ -184,7 +184,7 @@ impl Case {
         last.expect("a status line")
     }
 
-    /// Whether the upstream's answer has this field.
+    /// Returns whether the upstream's answer has this field.
     pub fn answers_with(&self, name: &str) -> bool {
         let head = self.answer.split(|byte| *byte == b'\n');
         let mut head = head.take_while(|line| *line != b"\r");
@@ -204,11 +204,13 @@ impl Case {
             bytes.extend_from_slice(b"\r\n");
         }
         match &self.body {
-            Body::None => {}
-            Body::Sized(body) => {
+            RequestBody::None => {}
+            RequestBody::Sized(body) => {
                 bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
             }
-            Body::Chunked { .. } => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            RequestBody::Chunked { .. } => {
+                bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            }
         }
         bytes.extend_from_slice(b"\r\n");
         bytes
@@ -216,9 +218,9 @@ impl Case {
 
     pub fn body_bytes(&self) -> Bytes {
         match &self.body {
-            Body::None => Vec::new(),
-            Body::Sized(body) => body.clone(),
-            Body::Chunked { pieces, trailers } => chunked(pieces, trailers),
+            RequestBody::None => Vec::new(),
+            RequestBody::Sized(body) => body.clone(),
+            RequestBody::Chunked { pieces, trailers } => chunked(pieces, trailers),
         }
     }
 }

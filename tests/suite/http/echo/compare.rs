@@ -1,20 +1,20 @@
-//! What the proxy may change, and nothing else: an exchange through it is held against the same exchange
-//! without it. Each rule here is one that the documentation names.
+//! The changes that the proxy may make, and no others: an exchange through it is held against the
+//! same exchange without it. Each rule here is one that the documentation names.
 //!
 //! - Off: the fields of one connection only, and those that `Connection` names; `X-Fencing-…`.
-//! - On, toward the upstream: `X-Fencing-Token`, `X-Fencing-Resource`, `Idempotency-Key`, `X-Forwarded-…`, `Via`,
-//!   trace context. Toward the client: `Via`; `Date` where there is none.
+//! - On, toward the upstream: `X-Fencing-Token`, `X-Fencing-Resource`, `Idempotency-Key`,
+//!   `X-Forwarded-…`, `Via`, trace context. Toward the client: `Via`; `Date` where there is none.
 //! - Lines of one name stand together, where the first of them stood, in their order.
-//! - HTTP/1.1 on either side, whatever the other one speaks. A body without a length is chunked; an empty one
-//!   needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204 and 304, and
-//!   no trailers to HTTP/1.0.
+//! - HTTP/1.1 on either side, whatever the other one speaks. A body without a length is chunked; an
+//!   empty one needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204
+//!   and 304, and no trailers to HTTP/1.0.
 //! - Interim responses are the connection's own: `100 Continue` is the proxy's, others end there.
 //! - A reason that is not ASCII is left out. Names of trailer fields are in title case.
 
-use super::cases::Case;
-use super::scribe::Arrival;
-use super::servers::Kind;
+use super::cases::EchoCase;
+use super::servers::ServerKind;
 use crate::support::Answer;
+use crate::support::upstream::Arrival;
 use crate::support::wire::{Framing, Head, via};
 
 type Lines = Vec<(String, String)>;
@@ -116,12 +116,13 @@ fn bodies(through: &[u8], plain: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// What arrived by way of the proxy (`through`), and without it (`plain`).
+/// Compares what arrived through the proxy (`through`) and without it (`plain`).
 ///
-/// `by`: whose server was in the way. nginx frames a body by its length if it had it all when it began.
+/// `by`: whose server was in the way. nginx frames a body by its length if it had it all when it
+/// began.
 pub fn arrivals(
-    case: &Case,
-    by: Option<Kind>,
+    case: &EchoCase,
+    by: Option<ServerKind>,
     plain: &Arrival,
     through: &Arrival,
 ) -> Result<(), String> {
@@ -129,15 +130,16 @@ pub fn arrivals(
     for (word, what) in ["method", "target"].iter().enumerate() {
         check(what, &is.word(word), &was.word(word))?;
     }
-    if by != Some(Kind::NginxAsInstalled) {
+    if by != Some(ServerKind::NginxAsInstalled) {
         check("version", &is.word(2), &"HTTP/1.1")?;
     }
 
     let unframed = plain.body.is_empty() && plain.trailers.is_empty();
-    let reframed = unframed && (through.framing == Framing::Length(0));
-    let reframed = reframed || by.is_some_and(Kind::is_nginx);
+    let (plain_framing, framing) = (was.request_framing(), is.request_framing());
+    let reframed = unframed && framing == Framing::Length(0);
+    let reframed = reframed || by.is_some_and(ServerKind::is_nginx);
     if !reframed {
-        check("framing", &through.framing, &plain.framing)?;
+        check("framing", &framing, &plain_framing)?;
     }
     let but = |name: &str| ADDED.contains(&name) || (reframed && name == "content-length");
     check("headers", &lines(is, but), &lines(was, but))?;
@@ -147,11 +149,11 @@ pub fn arrivals(
 }
 
 /// The fields that the proxy adds.
-fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), String> {
+fn ours(case: &EchoCase, by: Option<ServerKind>, was: &Head, is: &Head) -> Result<(), String> {
     let host = was.get("host").unwrap_or_default();
     let given = |name, otherwise| was.get(name).unwrap_or(otherwise).to_owned();
     // A server in front has spoken its own version.
-    let old = case.version == "HTTP/1.0" || by == Some(Kind::NginxAsInstalled);
+    let old = case.version == "HTTP/1.0" || by == Some(ServerKind::NginxAsInstalled);
     let old = old
         && is
             .all("via")
@@ -197,10 +199,10 @@ fn ours(case: &Case, by: Option<Kind>, was: &Head, is: &Head) -> Result<(), Stri
     Ok(())
 }
 
-/// What the client was answered by way of the proxy, and without it.
+/// Compares the client's answers through the proxy and without it.
 pub fn answers(
-    case: &Case,
-    by: Option<Kind>,
+    case: &EchoCase,
+    by: Option<ServerKind>,
     plain: &Answer,
     through: &Answer,
 ) -> Result<(), String> {
@@ -230,7 +232,7 @@ pub fn answers(
     if !close_delimited && (case.version == "HTTP/1.1" || plain_framing != Framing::Chunked) {
         check("framing", &framing, &plain_framing)?;
     }
-    let old = case.version == "HTTP/1.0" || by == Some(Kind::NginxAsInstalled);
+    let old = case.version == "HTTP/1.0" || by == Some(ServerKind::NginxAsInstalled);
     let own_date = !case.answers_with("date");
     let but = |name: &str| {
         name == "via"

@@ -1,14 +1,13 @@
 //! Bodies that fit nowhere: both ways at once, and what the proxy holds of them.
 
 use std::net::SocketAddr;
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cases::noise;
-use super::servers::{Kind, Server};
-use crate::support::wire::{Framing, Io, Wire};
-use crate::support::{Config, Proxy, Store};
+use super::servers::{RealServer, ServerKind};
+use crate::support::wire::{Wire, chunk};
+use crate::support::{Config, Proxy, Step, Store, Upstream};
 
 const MIB: u64 = 1 << 20;
 
@@ -21,8 +20,8 @@ fn length() -> u64 {
     }
 }
 
-/// The bytes of a body are those of this block, again and again; its length is no power of two, so that
-/// nothing can be lost or doubled in blocks.
+/// The bytes of a body are those of this block, again and again; its length is no power of two, so
+/// that nothing can be lost or doubled in blocks.
 fn block() -> Vec<u8> {
     noise(65_521)
 }
@@ -55,76 +54,61 @@ impl Check {
     }
 }
 
-async fn write(stream: &mut (impl tokio::io::AsyncWrite + Unpin), length: u64, chunked: bool) {
+/// A body of [`length`]: the bytes that stand in it again and again, for how long, and what ends
+/// it.
+fn body(chunked: bool) -> (Vec<u8>, u64, Vec<u8>) {
     let block = block();
-    let mut left = length;
-    while left > 0 {
-        let now = left.min(block.len() as u64);
-        let piece = &block[..usize::try_from(now).expect("a block's length")];
-        if chunked {
-            let head = format!("{now:x}\r\n");
-            stream
-                .write_all(head.as_bytes())
-                .await
-                .expect("it is taken");
-        }
-        stream.write_all(piece).await.expect("it is taken");
-        if chunked {
-            stream.write_all(b"\r\n").await.expect("it is taken");
-        }
-        left -= now;
-    }
+    let (times, rest) = (length() / block.len() as u64, length() % block.len() as u64);
+    let rest = &block[..usize::try_from(rest).expect("less than a block")];
     if chunked {
-        stream.write_all(b"0\r\n\r\n").await.expect("it is taken");
+        let end = [chunk(rest), b"0\r\n\r\n".to_vec()].concat();
+        let block = chunk(&block);
+        let all = times * block.len() as u64;
+        (block, all, end)
+    } else {
+        let all = times * block.len() as u64;
+        (block.clone(), all, rest.to_vec())
     }
 }
 
-/// Takes one upload, checks it, and answers with a body as long.
-async fn upstream(listener: TcpListener) -> u64 {
-    let (mut stream, _) = listener.accept().await.expect("a connection");
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.expect("a head"));
-    }
-    let chunked = String::from_utf8_lossy(&head)
-        .to_ascii_lowercase()
-        .contains("transfer-encoding: chunked");
-    let mut wire = Wire::new(Io::Tcp(stream));
-    let framing = if chunked {
-        Framing::Chunked
-    } else {
-        Framing::Length(usize::try_from(length()).expect("64 bits"))
-    };
-    let mut check = Check::new();
-    let read = wire.body(framing, |piece| check.take(piece)).await;
-    read.expect("a whole upload");
-    let how = if chunked {
+fn framing(chunked: bool) -> String {
+    if chunked {
         "Transfer-Encoding: chunked".to_owned()
     } else {
         format!("Content-Length: {}", length())
-    };
-    let head = format!("HTTP/1.1 200 OK\r\n{how}\r\n\r\n");
-    wire.send(head.as_bytes()).await.expect("it is taken");
-    write(&mut wire.into_io(), length(), chunked).await;
-    check.length
+    }
+}
+
+/// Checks what comes, and answers with a body as long; how long the uploads were.
+async fn upstream(chunked: bool) -> (Upstream, Arc<AtomicU64>) {
+    let upstream = Upstream::start().await;
+    let checked = Arc::new(AtomicU64::new(0));
+    let (told, mut check) = (Arc::clone(&checked), Check::new());
+    upstream.pour_bodies_into(move |piece| {
+        check.take(piece);
+        told.store(check.length, Ordering::Relaxed);
+    });
+    let (block, length, end) = body(chunked);
+    upstream.next([
+        Step::raw(&format!("HTTP/1.1 200 OK\r\n{}\r\n\r\n", framing(chunked))),
+        Step::Repeat(block, length),
+        Step::Send(end),
+    ]);
+    (upstream, checked)
 }
 
 /// One upload and one download as long.
 async fn exchange(front: SocketAddr, chunked: bool) {
-    let mut stream = TcpStream::connect(front).await.expect("it listens");
-    let how = if chunked {
-        "Transfer-Encoding: chunked".to_owned()
-    } else {
-        format!("Content-Length: {}", length())
-    };
+    let mut wire = Wire::connect(front).await.expect("it listens");
+    let how = framing(chunked);
     let head =
         format!("PUT /e/0 HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 1\r\n{how}\r\n\r\n");
-    stream
-        .write_all(head.as_bytes())
-        .await
-        .expect("it is taken");
-    write(&mut stream, length(), chunked).await;
-    let mut wire = Wire::new(Io::Tcp(stream));
+    wire.send(head.as_bytes()).await.expect("it is taken");
+    let (block, all, end) = body(chunked);
+    for _ in 0..all / block.len() as u64 {
+        wire.send(&block).await.expect("it is taken");
+    }
+    wire.send(&end).await.expect("it is taken");
     let head = wire.head().await.expect("an answer").expect("not the end");
     assert_eq!(head.word(1), "200", "{head:?}");
     let mut check = Check::new();
@@ -134,12 +118,12 @@ async fn exchange(front: SocketAddr, chunked: bool) {
 }
 
 /// The proxy holds a bounded part of the bodies: far less than one, and not more for long ones.
-async fn bounded(chunked: bool, server: Option<(Kind, &str)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let to = listener.local_addr().expect("it is bound");
+async fn bounded(chunked: bool, server: Option<(ServerKind, &str)>) {
+    let (upstream, checked) = upstream(chunked).await;
+    let to = upstream.address();
     let server = match server {
         None => None,
-        Some((kind, test)) => match Server::start(kind, to, test).await {
+        Some((kind, test)) => match RealServer::start(kind, to, test).await {
             None => return,
             server => server,
         },
@@ -149,9 +133,8 @@ async fn bounded(chunked: bool, server: Option<(Kind, &str)>) {
         .with("routes: [{ path: '/e/{*rest}', resource: 'e:{rest}', body: { timeout: 600s } }]");
     let mut proxy = Proxy::start(&config).await;
     let before = proxy.process().peak_memory();
-    let upstream = tokio::spawn(upstream(listener));
     exchange(proxy.data(), chunked).await;
-    assert_eq!(upstream.await.expect("no panic"), length());
+    assert_eq!(checked.load(Ordering::Relaxed), length());
     let grown = proxy.process().peak_memory() - before;
     eprintln!(
         "{} MiB each way, chunked: {chunked}, server behind: {}: {} KiB more at the peak than the {} KiB before",
@@ -176,11 +159,11 @@ async fn long_bodies_in_chunks_are_not_held() {
 #[tokio::test]
 async fn long_bodies_in_front_of_nginx_are_not_held() {
     let test = "echo::long::long_bodies_in_front_of_nginx_are_not_held";
-    bounded(false, Some((Kind::Nginx, test))).await;
+    bounded(false, Some((ServerKind::Nginx, test))).await;
 }
 
 #[tokio::test]
 async fn long_bodies_in_front_of_haproxy_are_not_held() {
     let test = "echo::long::long_bodies_in_front_of_haproxy_are_not_held";
-    bounded(true, Some((Kind::HaProxy, test))).await;
+    bounded(true, Some((ServerKind::HaProxy, test))).await;
 }

@@ -1,66 +1,67 @@
 //! The exchanges that are tried: methods, bodies, fields, statuses, answers.
 
-use super::cases::{Case, chunked, noise, pieces, sized};
-use super::servers::Kind;
+use super::cases::{EchoCase, chunked, noise, pieces, sized};
+use super::servers::ServerKind;
 
 /// The matrix.
-pub fn all() -> Vec<Case> {
+pub fn all() -> Vec<EchoCase> {
     let mut cases = methods();
     cases.extend(bodies());
     cases.extend(request_fields());
     cases.extend(statuses());
     cases.extend(answers());
-    let unfenced: Vec<Case> = cases
+    let unfenced: Vec<EchoCase> = cases
         .iter()
         .filter(|case| ["GET", "HEAD", "OPTIONS"].contains(&&*case.method))
         .cloned()
-        .map(|case| Case {
+        .map(|case| EchoCase {
             name: format!("{}, unfenced", case.name),
             fenced: false,
             ..case
         })
         .collect();
     cases.extend(unfenced);
-    Case::numbered(cases)
+    EchoCase::numbered(cases)
 }
 
-fn methods() -> Vec<Case> {
+fn methods() -> Vec<EchoCase> {
     let mut cases = Vec::new();
     for method in [
         "GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "PROPFIND", "PURGE",
         "M-SEARCH", "LINK", "REPORT", "QUERY", "X_OWN",
     ] {
-        cases.push(Case::new(format!("{method} without a body"), method));
+        cases.push(EchoCase::new(format!("{method} without a body"), method));
         if method != "HEAD" {
-            let case = Case::new(format!("{method} with a body"), method);
+            let case = EchoCase::new(format!("{method} with a body"), method);
             cases.push(case.body(b"a body\0\r\n\xff"));
-            let case = Case::new(format!("{method} with chunks"), method);
+            let case = EchoCase::new(format!("{method} with chunks"), method);
             cases.push(case.chunks(pieces(b"in some chunks", &[3, 1]), ""));
         }
     }
-    // A method's case counts (RFC 9110, 9.1): `get` is a method of somebody's own. nginx takes none of these.
+    // A method's case counts (RFC 9110, 9.1): `get` is a method of somebody's own. nginx takes none
+    // of these.
     for method in ["get", "Put", "post", "X!#$%&'*+.^`|~0"] {
-        let case = Case::new(format!("the method {method}"), method);
-        cases.push(case.body("b").not_by(Kind::Nginx));
+        let case = EchoCase::new(format!("the method {method}"), method);
+        cases.push(case.body("b").not_by(ServerKind::Nginx));
     }
     let query = "?a=1&&b=%2f%2F;c+d='()*!~&e=[]?/:@%ff";
     for method in ["GET", "PUT"] {
-        let mut case = Case::new(format!("{method} with a query"), method);
+        let mut case = EchoCase::new(format!("{method} with a query"), method);
         case.query = query;
         cases.push(case);
-        let mut case = Case::new(format!("{method} with an empty query"), method);
+        let mut case = EchoCase::new(format!("{method} with an empty query"), method);
         case.query = "?";
         cases.push(case);
     }
     cases
 }
 
-fn bodies() -> Vec<Case> {
+fn bodies() -> Vec<EchoCase> {
     const MIB: usize = 1 << 20;
     let mut cases = Vec::new();
     for size in [0, 1, 8191, 8192, 8193, MIB - 1, MIB, MIB + 1, 16 * MIB] {
         let body = noise(size);
-        let case = Case::new(format!("{size} bytes with a length, both ways"), "PUT");
+        let case = EchoCase::new(format!("{size} bytes with a length, both ways"), "PUT");
         cases.push(case.body(&body).answer(sized("200 OK", b"", &body)));
 
         let odd: &[usize] = if size <= 8193 {
@@ -71,7 +72,7 @@ fn bodies() -> Vec<Case> {
         let mut down =
             b"HTTP/1.1 200 OK\r\nX-Is: chunked\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         down.extend_from_slice(&chunked(&pieces(&body, odd), b""));
-        let case = Case::new(format!("{size} bytes in odd chunks, both ways"), "PUT");
+        let case = EchoCase::new(format!("{size} bytes in odd chunks, both ways"), "PUT");
         cases.push(case.chunks(pieces(&body, odd), "").answer(down));
     }
     let sums = "X-Sum: 1\r\nx-Empty: \r\nX-Sum: 2\r\n";
@@ -79,23 +80,23 @@ fn bodies() -> Vec<Case> {
         "HTTP/1.1 200 OK\r\nTrailer: X-Sum, X-Empty\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n{sums}\r\n"
     );
     for size in [0, 3, 2 * MIB] {
-        let case = Case::new(format!("trailers behind {size} bytes, both ways"), "PUT");
+        let case = EchoCase::new(format!("trailers behind {size} bytes, both ways"), "PUT");
         let case = case.lines(&["Trailer: X-Sum, X-Empty", "TE: trailers", "Connection: TE"]);
         let case = case.chunks(pieces(&noise(size), &[70_001]), sums);
         cases.push(case.answer(&down));
     }
     cases.push(
-        Case::new("a body that is asked for first", "PUT")
+        EchoCase::new("a body that is asked for first", "PUT")
             .line("Expect: 100-continue")
             .body(noise(5000)),
     );
     cases.push(
-        Case::new("a long body that is asked for first", "PUT")
+        EchoCase::new("a long body that is asked for first", "PUT")
             .line("expect: 100-Continue")
             .body(noise(2 * MIB)),
     );
     cases.push(
-        Case::new("an encoded body, both ways", "POST")
+        EchoCase::new("an encoded body, both ways", "POST")
             .line("Content-Encoding: gzip")
             .line("Accept-Encoding: gzip, br;q=0.5, *;q=0")
             .body(b"\x1f\x8b\x08\0not really")
@@ -108,8 +109,8 @@ fn bodies() -> Vec<Case> {
     cases
 }
 
-fn request_fields() -> Vec<Case> {
-    let put = |name: &str| Case::new(name, "PUT").body("b");
+fn request_fields() -> Vec<EchoCase> {
+    let put = |name: &str| EchoCase::new(name, "PUT").body("b");
     let long = format!("X-Long: {}", "v".repeat(8192));
     let many: Vec<String> = (0..60)
         .map(|i| format!("X-Field-{}: {i}", (i * 7) % 60))
@@ -174,34 +175,34 @@ fn request_fields() -> Vec<Case> {
             "X-End: 1",
             "Proxy-Connection: keep-alive",
         ])
-        .not_by(Kind::Nginx),
-        Case {
+        .not_by(ServerKind::Nginx),
+        EchoCase {
             version: "HTTP/1.0",
             ..put("HTTP/1.0")
         },
-        Case {
+        EchoCase {
             version: "HTTP/1.0",
-            ..Case::new("HTTP/1.0 GET", "GET")
+            ..EchoCase::new("HTTP/1.0 GET", "GET")
         },
-        Case::new("a range", "GET")
+        EchoCase::new("a range", "GET")
             .line("Range: bytes=1-2")
             .answer(sized(
                 "206 Partial Content",
                 b"Content-Range: bytes 1-2/5\r\nAccept-Ranges: bytes\r\nETag: \"a\"\r\n",
                 b"on",
             )),
-        Case::new("ranges", "GET").line("Range: bytes=0-0,4-4").answer(sized(
+        EchoCase::new("ranges", "GET").line("Range: bytes=0-0,4-4").answer(sized(
             "206 Partial Content",
             b"Content-Type: multipart/byteranges; boundary=B\r\n",
             b"--B\r\nContent-Range: bytes 0-0/5\r\n\r\nd\r\n--B\r\nContent-Range: bytes 4-4/5\r\n\r\n\n\r\n--B--\r\n",
         )),
-        Case::new("a range beyond", "GET")
+        EchoCase::new("a range beyond", "GET")
             .line("Range: bytes=9-")
             .answer(sized("416 Range Not Satisfiable", b"Content-Range: bytes */5\r\n", b"")),
     ]
 }
 
-fn statuses() -> Vec<Case> {
+fn statuses() -> Vec<EchoCase> {
     let mut cases = Vec::new();
     for status in [
         "200 OK",
@@ -251,28 +252,28 @@ fn statuses() -> Vec<Case> {
         let lines =
             b"Location: /elsewhere\r\nRetry-After: 7\r\nWWW-Authenticate: Basic realm=\"a\"\r\n\
             WWW-Authenticate: Bearer\r\nAllow: GET, PUT\r\n";
-        let case = Case::new(format!("answer {status}"), "PUT").body("b");
+        let case = EchoCase::new(format!("answer {status}"), "PUT").body("b");
         cases.push(case.answer(sized(status, lines, b"why\n")));
     }
     let mut odd = b"HTTP/1.1 200 Gut gemacht, J\xfcrgen\r\nContent-Length: 2\r\n\r\n".to_vec();
     odd.extend_from_slice(b"ok");
-    cases.push(Case::new("a reason that is not ASCII", "PUT").answer(odd));
+    cases.push(EchoCase::new("a reason that is not ASCII", "PUT").answer(odd));
     let no_content = "HTTP/1.1 204 No Content\r\nETag: \"a\"\r\nX-A: 1\r\n\r\n";
-    cases.push(Case::new("answer 204", "DELETE").answer(no_content));
+    cases.push(EchoCase::new("answer 204", "DELETE").answer(no_content));
     let no_content = "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n";
-    cases.push(Case::new("answer 204 with a length", "DELETE").answer(no_content));
+    cases.push(EchoCase::new("answer 204 with a length", "DELETE").answer(no_content));
     let reset = sized("205 Reset Content", b"X-A: 1\r\n", b"");
-    cases.push(Case::new("answer 205", "POST").answer(reset));
+    cases.push(EchoCase::new("answer 205", "POST").answer(reset));
     let not_modified = "HTTP/1.1 304 Not Modified\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nETag: \"a\"\r\n\
         Vary: Accept\r\nCache-Control: max-age=5\r\nContent-Location: /x\r\nExpires: 0\r\n\r\n";
-    cases.push(Case::new("answer 304", "GET").answer(not_modified));
+    cases.push(EchoCase::new("answer 304", "GET").answer(not_modified));
     let not_modified = "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 700\r\n\r\n";
-    cases.push(Case::new("answer 304 with a length", "GET").answer(not_modified));
+    cases.push(EchoCase::new("answer 304 with a length", "GET").answer(not_modified));
     cases
 }
 
-fn answers() -> Vec<Case> {
-    let put = |name: &str, answer: &[u8]| Case::new(name, "PUT").body("b").answer(answer);
+fn answers() -> Vec<EchoCase> {
+    let put = |name: &str, answer: &[u8]| EchoCase::new(name, "PUT").body("b").answer(answer);
     let mut bytes = b"X-Bytes: a".to_vec();
     bytes.extend(0x80..=0xff_u8);
     bytes.extend(0x20..=0x7e_u8);
@@ -292,21 +293,21 @@ fn answers() -> Vec<Case> {
         put("a long value of the answer", &ok(long.as_bytes())),
         put("many fields of the answer", &ok(many.as_bytes())),
         put("the answer's own date", &ok(b"Date: Tue, 15 Nov 1994 08:12:31 GMT\r\nLast-Modified: Tue, 15 Nov 1994 08:12:31 GMT\r\n")),
-        put("fields of the upstream's connection", &ok(b"Connection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=60\r\nX-End: 1\r\n")).not_by(Kind::Nginx),
+        put("fields of the upstream's connection", &ok(b"Connection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=60\r\nX-End: 1\r\n")).not_by(ServerKind::Nginx),
         put("other proxies behind", &ok(b"Via: 1.0 other\r\nX-Cache: HIT\r\nAge: 7\r\n")),
         put("an answer that ends with its connection", b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\nto the end").closes(),
         put("an empty answer that ends with its connection", b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n").closes(),
         put("an answer of HTTP/1.0", b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok").closes(),
         put("an answer of HTTP/1.0 to its end", b"HTTP/1.0 200 OK\r\nX-A: 1\r\n\r\nto the end").closes(),
         put("a connection that is closed behind an answer", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok").closes(),
-        put("early hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").not_by(Kind::Nginx),
-        put("processing", b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").not_by(Kind::Nginx),
+        put("early hints", b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").not_by(ServerKind::Nginx),
+        put("processing", b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").not_by(ServerKind::Nginx),
         put("chunks with extensions", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;a=\"b\"\r\nabc\r\n0;last\r\n\r\n"),
-        Case::new("HEAD with a length", "HEAD").answer("HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nETag: \"a\"\r\n\r\n"),
-        Case::new("HEAD with a length of 0", "HEAD").answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
-        Case::new("HEAD without a length", "HEAD").answer("HTTP/1.1 200 OK\r\nETag: \"a\"\r\n\r\n"),
-        Case::new("HEAD of chunks", "HEAD").answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"a\"\r\n\r\n"),
-        Case::new("HEAD not found", "HEAD").answer("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n"),
-        Case::new("GET with an answer that ends with its connection", "GET").answer("HTTP/1.1 200 OK\r\n\r\nto the end").closes(),
+        EchoCase::new("HEAD with a length", "HEAD").answer("HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nETag: \"a\"\r\n\r\n"),
+        EchoCase::new("HEAD with a length of 0", "HEAD").answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        EchoCase::new("HEAD without a length", "HEAD").answer("HTTP/1.1 200 OK\r\nETag: \"a\"\r\n\r\n"),
+        EchoCase::new("HEAD of chunks", "HEAD").answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"a\"\r\n\r\n"),
+        EchoCase::new("HEAD not found", "HEAD").answer("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n"),
+        EchoCase::new("GET with an answer that ends with its connection", "GET").answer("HTTP/1.1 200 OK\r\n\r\nto the end").closes(),
     ]
 }

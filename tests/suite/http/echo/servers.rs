@@ -1,4 +1,5 @@
-//! nginx and `HAProxy` as they are, set up to pass on what they get with as little of their own as they can.
+//! nginx and `HAProxy` as they are, set up to pass on what they get with as little of their own as
+//! they can.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,31 +12,32 @@ use crate::support::process::Process;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 
-/// Whose server stands in front of the proxy, or behind it.
+/// The server in front of the proxy, or behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     Nginx,
-    /// It asks in HTTP/1.0, closes after each request, and reads all of a message before it passes it on.
+    /// It asks in HTTP/1.0, closes after each request, and reads all of a message before it passes
+    /// it on.
     NginxAsInstalled,
     HaProxy,
 }
 
-impl Kind {
+impl ServerKind {
     pub fn is_nginx(self) -> bool {
         self != Self::HaProxy
     }
 }
 
 /// One of them, in front of one address. Ends when dropped.
-pub struct Server {
+pub struct RealServer {
     pub address: SocketAddr,
     _process: Process,
     _dir: TempDir,
 }
 
-impl Server {
+impl RealServer {
     /// `None`, and a line that says so, if it is not installed.
-    pub async fn start(kind: Kind, to: SocketAddr, test: &str) -> Option<Self> {
+    pub async fn start(kind: ServerKind, to: SocketAddr, test: &str) -> Option<Self> {
         let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
         let Some(binary) = program(name) else {
             lacks(test, name);
@@ -46,19 +48,19 @@ impl Server {
         let file = dir.path().join("configuration");
         let here = dir.path().display().to_string();
         let configuration = match kind {
-            Kind::Nginx => nginx(&here, port, to, STREAMING),
-            Kind::NginxAsInstalled => nginx(&here, port, to, ""),
-            Kind::HaProxy => haproxy(port, to),
+            ServerKind::Nginx => nginx(&here, port, to, STREAMING),
+            ServerKind::NginxAsInstalled => nginx(&here, port, to, ""),
+            ServerKind::HaProxy => haproxy(port, to),
         };
         std::fs::write(&file, configuration).expect("the directory is writable");
         let mut command = Command::new(binary);
         match kind {
-            Kind::Nginx | Kind::NginxAsInstalled => {
+            ServerKind::Nginx | ServerKind::NginxAsInstalled => {
                 let log = dir.path().join("start.log");
                 command.arg("-p").arg(dir.path()).arg("-e").arg(log);
                 command.arg("-c").arg(&file);
             }
-            Kind::HaProxy => {
+            ServerKind::HaProxy => {
                 command.arg("-db").arg("-f").arg(&file);
             }
         }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::field::{Field, Line, probe};
-use super::recorder::Arrival;
-use super::template::{self, Entry, Listed, bytes, expand};
+use super::recorder::RecordedRequest;
+use super::stage::{Line, Stage, probe};
+use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
 
-/// Between two writes of a case, so that they mostly arrive as two. Nothing rests on it: what must come of a
-/// case is the same when they arrive as one.
+/// Between two writes of a case, so that they mostly arrive as two. Nothing rests on it: what must
+/// come of a case is the same when they arrive as one.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Whether the connection goes on.
+/// The fate of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Then {
+enum Afterwards {
     /// The next request must be answered as its own.
     Open,
     /// There must be no next request.
@@ -27,7 +27,7 @@ enum Then {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum Status {
+enum WantedStatus {
     Code(u16),
     /// `closed`: no answer.
     Word(String),
@@ -36,23 +36,23 @@ enum Status {
 /// A case as a file has it, with what its group says laid under it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawCase {
     basis: String,
     send: Listed<String>,
-    status: Listed<Status>,
+    status: Listed<WantedStatus>,
     #[serde(rename = "type")]
     kind: Option<String>,
-    then: Option<Then>,
+    then: Option<Afterwards>,
     #[serde(default)]
     interim: Vec<String>,
 }
 
 /// One case, ready to be played under its own name.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct EdgeCase {
     /// File and name.
     pub name: String,
-    /// What stands for it on the wire: in its targets, and in the key of its resource.
+    /// Its name on the wire: in its targets, and in the key of its resource.
     id: String,
     basis: String,
     writes: Vec<Vec<u8>>,
@@ -60,12 +60,12 @@ pub struct Case {
     /// The problem type of a refusal.
     kind: Option<String>,
     interim: Vec<String>,
-    then: Then,
+    then: Afterwards,
     wanted: Wanted,
 }
 
 /// All cases of `tests/edge`.
-pub fn all() -> Vec<Case> {
+pub fn all() -> Vec<EdgeCase> {
     let mut cases = Vec::new();
     for (file, table) in template::files("tests/edge") {
         if file != "http2" {
@@ -79,30 +79,34 @@ pub fn all() -> Vec<Case> {
 ///
 /// # Panics
 /// If the file is not as the README says.
-pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<Case> {
+pub fn of_file(file: &str, table: &toml::Table, from: usize) -> Vec<EdgeCase> {
     let entries = template::entries(file, table, "send", from);
-    entries.into_iter().map(Case::new).collect()
+    entries.into_iter().map(EdgeCase::new).collect()
 }
 
-impl Case {
-    fn new(entry: Entry) -> Self {
-        let Entry {
+impl EdgeCase {
+    fn new(entry: CaseEntry) -> Self {
+        let CaseEntry {
             name,
             id,
             mut table,
         } = entry;
         let wanted = Wanted::take(&mut table, &id);
-        let raw: Raw = table
+        let raw: RawCase = table
             .try_into()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let statuses = raw.status.list().into_iter().filter_map(Status::code);
+        let statuses = raw.status.list().into_iter().filter_map(WantedStatus::code);
         let statuses: Vec<u16> = statuses.collect();
         let refused = statuses.last().is_none_or(|status| *status >= 400);
         assert!(
             raw.kind.is_some() || !refused || statuses.is_empty(),
             "{name}: of which type?"
         );
-        let default = if refused { Then::Either } else { Then::Open };
+        let default = if refused {
+            Afterwards::Either
+        } else {
+            Afterwards::Open
+        };
         let writes = raw.send.list();
         Self {
             writes: writes
@@ -121,7 +125,7 @@ impl Case {
     }
 
     /// Sends it, reads what comes, and asks whether the connection goes on.
-    pub async fn play(&self, field: &Field) -> Result<(), String> {
+    pub async fn play(&self, field: &Stage) -> Result<(), String> {
         let mut line = Line::open(field.proxy.data()).await?;
         for (at, write) in self.writes.iter().enumerate() {
             if at > 0 {
@@ -153,13 +157,17 @@ impl Case {
         }
         line.send(&probe(&self.id)).await;
         match line.answer("GET").await? {
-            None if self.then == Then::Open => Err("closed, where the connection goes on".into()),
+            None if self.then == Afterwards::Open => {
+                Err("closed, where the connection goes on".into())
+            }
             None => Ok(()),
-            Some(answer) if self.then == Then::Closed || self.statuses.is_empty() => Err(format!(
-                "{}, where the connection was to be closed: {}",
-                answer.head.start,
-                answer.text().trim()
-            )),
+            Some(answer) if self.then == Afterwards::Closed || self.statuses.is_empty() => {
+                Err(format!(
+                    "{}, where the connection was to be closed: {}",
+                    answer.head.start,
+                    answer.text().trim()
+                ))
+            }
             Some(answer) if answer.header("x-saw") == Some(&*format!("GET /probe/{}", self.id)) => {
                 Ok(())
             }
@@ -187,17 +195,21 @@ impl Case {
         }
     }
 
-    /// Whether what has arrived, and the mark that is left, are what they must be.
-    pub fn settle(&self, arrivals: &[Arrival], marks: &[(String, u64)]) -> Result<(), String> {
+    /// Returns whether what has arrived, and the mark that is left, are what they must be.
+    pub fn settle(
+        &self,
+        arrivals: &[RecordedRequest],
+        marks: &[(String, u64)],
+    ) -> Result<(), String> {
         self.wanted.settle(&self.id, arrivals, marks)
     }
 
-    /// What a failure prints.
+    /// The text that a failure prints.
     pub fn describe(&self, why: &str) -> String {
         let writes: Vec<String> = self
             .writes
             .iter()
-            .map(|bytes| super::field::shown(bytes))
+            .map(|bytes| super::stage::shown(bytes))
             .collect();
         format!(
             "{} ({}): {why}\n  sent      {}\n  expected  {:?} {} then {:?}, arrivals {:?}",
@@ -212,7 +224,7 @@ impl Case {
     }
 }
 
-impl Status {
+impl WantedStatus {
     fn code(self) -> Option<u16> {
         match self {
             Self::Code(code) => Some(code),

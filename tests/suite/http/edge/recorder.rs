@@ -1,6 +1,7 @@
-//! The upstream behind the corpus. It keeps every byte that comes, reads it by [`strict`], says in its
-//! answer which request it was (`X-Saw`), and gives up a connection at the first byte out of place: what a
-//! lenient server might make of the rest, nobody needs to guess.
+//! The recording upstream behind the corpus. It keeps every byte that comes, reads it by
+//! [`strict`], and names the request in its answer (`X-Saw`). It gives up a connection at the first
+//! byte out of place. The scripted upstream ([`crate::support::upstream`]) cannot stand in for it:
+//! its reader is lenient, and keeps no bytes.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,18 +11,18 @@ use tokio::task::JoinSet;
 
 use super::strict::{self, Message};
 
-/// What is said of a request that its sender gave up.
+/// The complaint about a request that its sender gave up.
 pub const BROKEN_OFF: &str = "broken off";
 
 /// One request that came, or what came in place of one.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct RecordedRequest {
     pub raw: Vec<u8>,
     /// The request, or what is wrong with it.
     pub read: Result<Message, String>,
 }
 
-impl Arrival {
+impl RecordedRequest {
     /// Method and target.
     pub fn line(&self) -> String {
         match &self.read {
@@ -30,7 +31,7 @@ impl Arrival {
         }
     }
 
-    /// Whether a case's name is in it.
+    /// Returns whether a case's name is in it.
     pub fn names(&self, id: &str) -> bool {
         self.raw.windows(id.len()).any(|part| part == id.as_bytes())
     }
@@ -39,7 +40,7 @@ impl Arrival {
 /// The server. Ends when dropped.
 pub struct Recorder {
     url: String,
-    arrivals: Arc<Mutex<Vec<Arrival>>>,
+    arrivals: Arc<Mutex<Vec<RecordedRequest>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -66,22 +67,22 @@ impl Recorder {
         }
     }
 
-    /// What the proxy's `upstream.url` says.
+    /// The value of the proxy's `upstream.url`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// All that has come so far.
-    pub fn arrivals(&self) -> Vec<Arrival> {
+    pub fn arrivals(&self) -> Vec<RecordedRequest> {
         self.arrivals.lock().expect("no panic under it").clone()
     }
 }
 
-async fn connection(mut stream: TcpStream, kept: Arc<Mutex<Vec<Arrival>>>) {
+async fn connection(mut stream: TcpStream, kept: Arc<Mutex<Vec<RecordedRequest>>>) {
     let keep = |raw: &[u8], read| {
         let raw = raw.to_vec();
         let mut kept = kept.lock().expect("no panic under it");
-        kept.push(Arrival { raw, read });
+        kept.push(RecordedRequest { raw, read });
     };
     let mut buffer = Vec::new();
     loop {

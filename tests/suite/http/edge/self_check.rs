@@ -1,12 +1,12 @@
-//! The corpus' own instruments: a wrong expectation must fail, and a server that checks nothing must be
-//! found out.
+//! The corpus' own instruments: a wrong expectation must fail, and a server that checks nothing
+//! must be found out.
 
-use super::cases::{self, Case};
-use super::field::Field;
+use super::cases::{self, EdgeCase};
 use super::recorder::Recorder;
 use super::smuggling;
+use super::stage::Stage;
 
-/// What is wrong with each of these cases; `None`: nothing.
+/// The fault of each of these cases; `None`: it has none.
 async fn judged(cases: &[String]) -> Vec<Option<String>> {
     let numbered = cases.iter().enumerate();
     let lines: Vec<String> = numbered
@@ -19,7 +19,7 @@ async fn judged(cases: &[String]) -> Vec<Option<String>> {
     let table = toml::from_str(&group).unwrap_or_else(|error| panic!("{error}: {group}"));
     let cases = cases::of_file("self", &table, 0);
     let failures = super::failures(&cases).await;
-    let of = |case: &Case| {
+    let of = |case: &EdgeCase| {
         failures
             .iter()
             .find(|failure| failure.starts_with(&case.name))
@@ -125,8 +125,8 @@ async fn a_wrong_expectation_fails() {
     }
 }
 
-/// A pipe to the upstream is what a proxy would be that checks nothing: nearly every mutation must be seen to
-/// go wrong there, and a request without fault must not.
+/// A pipe to the upstream is what a proxy would be that checks nothing: nearly every mutation must
+/// be seen to go wrong there, and a request without fault must not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_checks_nothing_is_found_out() {
     let upstream = Recorder::start().await;
@@ -137,7 +137,7 @@ async fn a_server_that_checks_nothing_is_found_out() {
     let address = address.parse().expect("an address");
     let mutations = smuggling::all();
     let some: Vec<_> = mutations.into_iter().step_by(17).collect();
-    let played = Field::play(&some, |mutation| mutation.play(address)).await;
+    let played = Stage::play(&some, |mutation| mutation.play(address)).await;
     let arrivals = upstream.arrivals();
     let arrivals = smuggling::by_name(&arrivals);
     let wrong = played

@@ -1,15 +1,15 @@
-//! Smuggling mutations: templates with sets of bytes and words, expanded to some thousands of requests that
-//! each hope to be read in two ways. Whatever becomes of one, it is nothing more than this: a 4xx (or 501,
-//! 505) and the end of the connection, or exactly one request upstream with one reading; never two, and never
-//! another answer for the request that follows.
+//! Smuggling mutations: templates with sets of bytes and words, expanded to some thousands of
+//! requests that each hope to be read in two ways. Each must come to nothing more than
+//! this: a 4xx (or 501, 505) and the end of the connection, or exactly one request upstream with
+//! one reading; never two, and never another answer for the request that follows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use super::field::{Line, probe, shown};
-use super::recorder::{self, Arrival};
+use super::recorder::{self, RecordedRequest};
+use super::stage::{Line, probe, shown};
 use super::template::{self, byte_set, bytes, expand};
 use crate::support::Answer;
 
@@ -25,8 +25,8 @@ struct Wrap {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
-    /// What is tried, in words.
+struct RawMutation {
+    /// The attempt, in words.
     about: String,
     /// Lines for the file's wraps, or else
     line: Option<String>,
@@ -35,7 +35,7 @@ struct Raw {
     /// a body of its own.
     #[serde(default)]
     body: String,
-    /// What `{x}` stands for: words,
+    /// The values of `{x}`: words,
     #[serde(default)]
     words: Vec<String>,
     /// and single bytes.
@@ -49,10 +49,10 @@ struct Raw {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct MutationFile {
     #[serde(default)]
     wrap: BTreeMap<String, Wrap>,
-    mutation: BTreeMap<String, Raw>,
+    mutation: BTreeMap<String, RawMutation>,
 }
 
 /// One request that hopes to be two.
@@ -66,14 +66,14 @@ pub struct Mutation {
     goes_on: bool,
 }
 
-/// What was answered on the connection: until the next request's own answer, or the end.
+/// The answers on the connection: until the next request's own answer, or the end.
 pub type Played = Result<Vec<Answer>, String>;
 
 /// All mutations of `tests/edge/smuggling`.
 pub fn all() -> Vec<Mutation> {
     let mut all = Vec::new();
     for (file, table) in template::files("tests/edge/smuggling") {
-        let file_of: File = table
+        let file_of: MutationFile = table
             .try_into()
             .unwrap_or_else(|error| panic!("{file}: {error}"));
         expand_file(&file, &file_of, &mut all);
@@ -81,7 +81,7 @@ pub fn all() -> Vec<Mutation> {
     all
 }
 
-fn expand_file(file: &str, of: &File, all: &mut Vec<Mutation>) {
+fn expand_file(file: &str, of: &MutationFile, all: &mut Vec<Mutation>) {
     for (name, raw) in &of.mutation {
         let own;
         let wraps: Vec<(&str, &Wrap)> = if raw.line.is_some() {
@@ -130,8 +130,8 @@ fn expand_file(file: &str, of: &File, all: &mut Vec<Mutation>) {
 }
 
 /// The arrivals by the mutation that they name.
-pub fn by_name(arrivals: &[Arrival]) -> HashMap<String, Vec<&Arrival>> {
-    let mut named: HashMap<String, Vec<&Arrival>> = HashMap::new();
+pub fn by_name(arrivals: &[RecordedRequest]) -> HashMap<String, Vec<&RecordedRequest>> {
+    let mut named: HashMap<String, Vec<&RecordedRequest>> = HashMap::new();
     for arrival in arrivals {
         let is_name = |word: &&[u8]| word[0] == b'q' && word[1..].iter().all(u8::is_ascii_digit);
         if let Some(name) = arrival.raw.windows(6).find(is_name) {
@@ -173,7 +173,7 @@ impl Mutation {
     pub fn judge(
         &self,
         played: Played,
-        arrivals: &HashMap<String, Vec<&Arrival>>,
+        arrivals: &HashMap<String, Vec<&RecordedRequest>>,
         marks: &[(String, u64)],
     ) -> Result<(), String> {
         let answers = played?;
@@ -233,7 +233,7 @@ impl Mutation {
         Ok(())
     }
 
-    /// What a failure prints.
+    /// The text that a failure prints.
     pub fn describe(&self, why: &str) -> String {
         format!(
             "{} ({}): {why}\n  sent {}",

@@ -1,6 +1,7 @@
-//! A request as RFC 9112 has it and not one byte otherwise: what may arrive at the upstream. It is written
-//! apart from the program, and refuses besides what another server might read in another way, so that an
-//! arrival which passes here has one reading everywhere.
+//! A reader of requests exactly as RFC 9112 defines them: only these may arrive at the upstream. It
+//! shares no code with the program. It also refuses anything that another server might read in
+//! another way, so that an arrival which passes here has one reading everywhere. That is why it
+//! stands beside the suite's other reader ([`crate::support::wire`]), which is lenient on purpose.
 
 /// How a request's content ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn message(bytes: &[u8]) -> Result<Option<(Message, usize)>, String> {
     content(message, bytes, end + 4)
 }
 
-/// The framing that the fields say, of which there must be no two opinions.
+/// The framing that the fields say, which must be unambiguous.
 fn ends(fields: &[(String, String)]) -> Result<Ends, String> {
     let all = |name: &str| -> Vec<&str> {
         let named = fields

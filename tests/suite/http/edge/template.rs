@@ -1,5 +1,5 @@
-//! The notation of `tests/edge` (its README says it for people): text in which one character is one byte,
-//! and a few names in braces stand for more.
+//! The notation of `tests/edge` (its README says it for readers): text in which one character is
+//! one byte, and a few names in braces stand for more.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -80,19 +80,20 @@ impl<T> Listed<T> {
 }
 
 /// A case of a file, with what its group says laid under it.
-pub struct Entry {
+pub struct CaseEntry {
     /// File and name.
     pub name: String,
-    /// What stands for it on the wire. All are of one length, so that none is part of another.
+    /// Its name on the wire. All are of one length, so that none is part of another.
     pub id: String,
     pub table: toml::Table,
 }
 
-/// The cases of a file. `short`: what a case says that is no table. `from`: how many there were before.
+/// The cases of a file. `short`: what a case says that is no table. `from`: how many there were
+/// before.
 ///
 /// # Panics
 /// If it has no groups with cases, or one without a basis.
-pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec<Entry> {
+pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec<CaseEntry> {
     let groups = table["group"].as_array().expect("[[group]]");
     let mut entries = Vec::new();
     for group in groups {
@@ -115,7 +116,7 @@ pub fn entries(file: &str, table: &toml::Table, short: &str, from: usize) -> Vec
                 "{name}: {basis:?}"
             );
             let id = format!("k{:04}", from + entries.len());
-            entries.push(Entry { name, id, table });
+            entries.push(CaseEntry { name, id, table });
         }
     }
     entries

@@ -1,11 +1,11 @@
-//! What must reach the upstream of a case, and the mark that must be left.
+//! The requests of a case that must reach the upstream, and the mark that must be left.
 
-use super::recorder::Arrival;
+use super::recorder::RecordedRequest;
 use super::strict::{Ends, Message};
 use super::template::{Listed, bytes, expand};
 use crate::support::wire::via;
 
-/// What a case says of its arrivals.
+/// The arrivals that a case expects.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Method and target of each request that must arrive, in order; no other may.
@@ -46,16 +46,16 @@ impl Wanted {
         }
     }
 
-    /// Whether the arrivals that name the case, and its mark, are what they must be.
+    /// Returns whether the arrivals that name the case, and its mark, are what they must be.
     pub fn settle(
         &self,
         id: &str,
-        arrivals: &[Arrival],
+        arrivals: &[RecordedRequest],
         marks: &[(String, u64)],
     ) -> Result<(), String> {
         let probe = format!("GET /probe/{id}");
         let of_it = arrivals.iter().filter(|arrival| arrival.names(id));
-        let mine: Vec<&Arrival> = of_it.filter(|arrival| arrival.line() != probe).collect();
+        let mine: Vec<&RecordedRequest> = of_it.filter(|arrival| arrival.line() != probe).collect();
         let lines: Vec<String> = mine.iter().map(|arrival| arrival.line()).collect();
         if lines != self.lines {
             return Err(format!("{lines:?} arrived, instead of {:?}", self.lines));

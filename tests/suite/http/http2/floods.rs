@@ -1,5 +1,5 @@
-//! Clients that send what is allowed, in numbers that are not: their connections end, the memory does not grow,
-//! and everybody else is served meanwhile.
+//! Clients that send what is allowed, in numbers that are not: their connections end, the memory
+//! does not grow, and everybody else is served meanwhile.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::support::http2::{
 };
 use crate::support::{Proxy, eventually};
 
-/// What a flood may make the process grow by.
+/// The most that a flood may make the process grow by.
 const ROOM: u64 = 48 << 20;
-/// What is configured where nothing but the limits ends a connection.
+/// The configuration where nothing but the limits ends a connection.
 const BRIEF: &str =
     "{ limits: { idle_timeout: 1s, head_timeout: 1s, write_timeout: 2s }, body: { timeout: 1s } }";
 
@@ -66,7 +66,8 @@ async fn streams_that_are_reset_once_they_are_at_work() {
     fields[0].1 = b"GET";
     fields.pop();
     let slowly = async {
-        // One at a time, each at work before it is taken back: no batch for the library to notice.
+        // One at a time, each in progress before it is taken back: no batch for the library to
+        // notice.
         upstream.otherwise(|_| {
             vec![
                 crate::support::Step::Work(Duration::from_secs(5)),
@@ -149,7 +150,7 @@ async fn a_head_that_unfolds_to_megabytes() {
         }
         let answer = client.answer(stream).await;
         assert!(is_refusal(&answer), "{round}: {answer:?}");
-        if !matches!(answer, crate::support::http2::Answer::Status(_)) {
+        if !matches!(answer, crate::support::http2::Outcome::Status(_)) {
             break;
         }
     }

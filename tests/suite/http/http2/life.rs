@@ -1,7 +1,7 @@
-//! How long an HTTP/2 connection lives, and how much one may have at work.
+//! How long an HTTP/2 connection lives, and how much one may have in progress.
 
 use super::{good, is_served, started};
-use crate::support::http2::{Answer, GOAWAY, Http2, PING, RST_STREAM, code};
+use crate::support::http2::{GOAWAY, Http2, Outcome, PING, RST_STREAM, code};
 use crate::support::{Gate, Step, soon};
 
 const BRIEF: &str = "limits: { idle_timeout: 1s, head_timeout: 3s }";
@@ -11,7 +11,7 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
     let (_upstream, proxy) = started(BRIEF).await;
     let mut polite = Http2::open(proxy.data()).await;
     let stream = polite.head(&good("/orders/7"), true).await;
-    assert_eq!(polite.answer(stream).await, Answer::Status(200));
+    assert_eq!(polite.answer(stream).await, Outcome::Status(200));
     let codes = polite.end().await;
     // Two steps: nothing more, please; and then: this was the last one (RFC 9113, 6.8).
     assert_eq!(codes, [0, 0]);
@@ -49,7 +49,7 @@ async fn a_connection_with_a_request_at_work_is_not_idle() {
         assert_eq!(frame.kind, PING);
     }
     gate.open();
-    assert_eq!(client.answer(stream).await, Answer::Status(200));
+    assert_eq!(client.answer(stream).await, Outcome::Status(200));
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_client_that_is_gone_without_a_word_is_noticed() {
     upstream.reached(1).await;
     client.polite = false;
     client.end().await;
-    // What it has asked for is followed to its end: its outcome is known.
+    // Its requests are followed to their end: their outcome is known.
     gate.open();
     upstream
         .until("the end of its request", |all| {
@@ -97,18 +97,18 @@ async fn no_more_streams_than_are_allowed_reach_the_upstream() {
     upstream.reached(3).await;
     gate.open();
     for stream in &streams[..3] {
-        assert_eq!(client.answer(*stream).await, Answer::Status(200));
+        assert_eq!(client.answer(*stream).await, Outcome::Status(200));
     }
     // Their heads are there; their ends may still be on the way.
     let again = soon("room again", async {
         loop {
             let stream = client.head(&good("/orders/again"), true).await;
             let answer = client.answer(stream).await;
-            if answer != Answer::Reset(7) {
+            if answer != Outcome::Reset(7) {
                 return answer;
             }
         }
     });
-    assert_eq!(again.await, Answer::Status(200));
+    assert_eq!(again.await, Outcome::Status(200));
     assert_eq!(upstream.count(), 4);
 }

@@ -1,11 +1,10 @@
-//! Trailers that are malformed, or longer than they may be, towards either side. The library drops what is wrong
-//! with them and takes the rest for a whole message.
-
-use tokio::net::TcpListener;
+//! Trailers that are malformed, or longer than they may be, towards either side. The library drops
+//! what is wrong with them and takes the rest for a whole message.
 
 use super::{good, is_served, started};
+use crate::support::bare::BareUpstream;
 use crate::support::http2::{
-    Answer, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, block, frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame,
 };
 use crate::support::{Config, Proxy, Store, put};
 
@@ -30,11 +29,11 @@ async fn a_pseudo_header_field_in_trailers_ends_its_stream_and_no_other() {
         let bytes = trailers(stream, &block(fields));
         client.send(&bytes).await.expect("it is taken");
         let answer = client.answer(stream).await;
-        assert_eq!(answer, Answer::Reset(PROTOCOL_ERROR), "{fields:?}");
+        assert_eq!(answer, Outcome::Reset(PROTOCOL_ERROR), "{fields:?}");
     }
     let bytes = trailers(other, &block(&[("x-sum", b"1")]));
     client.send(&bytes).await.expect("it is taken");
-    assert_eq!(client.answer(other).await, Answer::Status(200));
+    assert_eq!(client.answer(other).await, Outcome::Status(200));
     assert_eq!(upstream.only().target(), "/orders/1");
     is_served(&proxy).await;
 }
@@ -78,7 +77,7 @@ async fn a_pseudo_header_field_is_known_in_every_form() {
             let answer = client.answer(stream).await;
             assert_eq!(
                 answer,
-                Answer::Reset(PROTOCOL_ERROR),
+                Outcome::Reset(PROTOCOL_ERROR),
                 "{form}, cut at {cut}"
             );
         }
@@ -93,12 +92,12 @@ async fn trailers_over_the_limits_are_refused() {
     let (long, far_too_long) = (vec![b'x'; 4090], vec![b'x'; 9000]);
     let many = vec![("x-sum", &b"1"[..]); 21];
     for (fields, expected) in [
-        (many, Answer::Status(431)),
-        (vec![("x-sum", &*long)], Answer::Status(431)),
+        (many, Outcome::Status(431)),
+        (vec![("x-sum", &*long)], Outcome::Status(431)),
         // The library would take the trailers and drop this line.
         (
             vec![("x-sum", &*far_too_long)],
-            Answer::Reset(PROTOCOL_ERROR),
+            Outcome::Reset(PROTOCOL_ERROR),
         ),
     ] {
         let mut client = Http2::open(proxy.data()).await;
@@ -119,10 +118,11 @@ async fn trailers_over_the_limits_are_refused() {
 
 /// An upstream that speaks HTTP/2 by prior knowledge and ends every response with this block.
 async fn ends_with(block: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
+    let upstream = BareUpstream::start().await;
+    let url = upstream.h2c();
     tokio::spawn(async move {
-        while let Ok(mut peer) = Http2::accept(&listener).await {
+        loop {
+            let mut peer = upstream.accept_http2(&[]).await;
             let block = block.clone();
             tokio::spawn(async move {
                 while let Ok(seen) = peer.frame().await {
@@ -145,10 +145,10 @@ async fn ends_with(block: Vec<u8>) -> String {
             });
         }
     });
-    format!("h2c://{address}")
+    url
 }
 
-/// What is malformed is not passed off as a whole response, and is no end of its request.
+/// A malformed response is not passed off as whole, and does not end its request.
 #[tokio::test]
 async fn a_response_whose_trailers_are_malformed_is_no_whole_one() {
     let long = vec![b'x'; 20 << 10];

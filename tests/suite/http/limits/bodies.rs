@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{limited, reached, until_reached};
-use crate::support::http2::{Answer as Http2Answer, Http2, Http2Upstream};
+use crate::support::bare::BareUpstream;
+use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Wire, chunk};
 use crate::support::{Config, Proxy, Step, Store, eventually, post, put, soon};
 
@@ -89,7 +90,7 @@ async fn a_body_may_not_pause_for_long() {
     assert!(reached(&proxy, "body-timeout").await < 0.5);
 }
 
-/// What is streamed has gone in part: the exchange breaks, and what became of it is unknown.
+/// A part of a streamed body is gone: the exchange breaks, and its outcome is unknown.
 #[tokio::test]
 async fn a_streamed_body_may_not_pause_for_long_either() {
     for path in ["/orders/7", "/open/7", "/seen/7"] {
@@ -105,8 +106,8 @@ async fn a_streamed_body_may_not_pause_for_long_either() {
     }
 }
 
-/// A byte now and then is no progress that counts: on average a body has a least rate. A content type
-/// alone makes no gRPC call: the service here speaks HTTP/1.
+/// A byte now and then is no progress that counts: on average a body has a least rate. A content
+/// type alone makes no gRPC call: the service here speaks HTTP/1.
 #[tokio::test]
 async fn a_body_that_trickles_is_refused_before_it_is_judged_and_broken_off_behind_that() {
     const TRICKLE: &str = "
@@ -163,8 +164,8 @@ body: { buffer: 1KiB, timeout: 300s, progress_timeout: 4s }";
 /// The messages of a gRPC call come when there is something to say.
 #[tokio::test]
 async fn a_grpc_call_has_no_rate() {
-    let upstream = Http2Upstream::start().await;
-    let config = Config::to(&upstream.url(), &Store::sqlite()).with(&format!(
+    let upstream = BareUpstream::start().await;
+    let config = Config::to(&upstream.h2c(), &Store::sqlite()).with(&format!(
         "limits: {{ body_rate: 1000 }}
 body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
     ));
@@ -179,19 +180,19 @@ body: {{ timeout: 300s, progress_timeout: 1500ms }}{MODES}"
         ("te", b"trailers"),
     ];
     let stream = call.head(&fields, false).await;
-    let mut service = upstream.accept(&[]).await;
+    let mut service = upstream.accept_http2(&[]).await;
     let served = tokio::spawn(async move { service.serve().await });
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(150)).await;
         call.data(stream, b"x", false).await;
     }
     call.data(stream, b"x", true).await;
-    assert_eq!(call.answer(stream).await, Http2Answer::Status(200));
+    assert_eq!(call.answer(stream).await, Outcome::Status(200));
     assert_eq!(served.await.expect("no panic").len(), 21);
 }
 
-/// One that announces a long body with the newest token and sends none of it: who comes with a newer
-/// one does not wait for it.
+/// One that announces a long body with the newest token and sends none of it: who comes with a
+/// newer one does not wait for it.
 #[tokio::test]
 async fn a_body_that_does_not_begin_holds_up_nobody() {
     let (upstream, proxy) = limited("barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
@@ -201,7 +202,7 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
     proxy.until_metric(places, &[], |count| count == 0.0).await;
     let silent = request.header("Content-Length", "2000000");
     let silent = proxy.begin(&silent, b"").await;
-    // What came after the newer token would not be what holds it up.
+    // A request that came after the newer token would not hold it up.
     proxy.until_metric(places, &[], |count| count > 0.0).await;
     proxy
         .send(put("/orders/7").token(42))
@@ -211,7 +212,8 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
     drop(silent);
 }
 
-/// One byte now and then is progress, and no way to keep newer tokens out: the whole has a deadline.
+/// One byte now and then is progress, and no way to keep newer tokens out: the whole has a
+/// deadline.
 #[tokio::test]
 async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {
     let (upstream, proxy) = limited(
@@ -265,7 +267,7 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
     }
 }
 
-/// A client of a stream both ways may wait for what it is told before it says more.
+/// A client of a stream both ways may wait for an answer before it sends more.
 #[tokio::test]
 async fn while_it_is_answered_a_client_may_pause() {
     let (upstream, proxy) = limited(&format!("body: {{ progress_timeout: 1500ms }}{MODES}")).await;
@@ -312,8 +314,8 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
         (proxy.send(fits).await.status() == 200).then_some(())
     })
     .await;
-    // What one holds, another does not get. Where both come at once it may be the holder that is refused: then both
-    // begin anew.
+    // Memory that one holds, another does not get. Where both come at once the holder may be
+    // refused: then both begin again.
     let request = put("/orders/2").token(1).header("Content-Length", "30000");
     let second = || put("/orders/3").token(1).body(vec![b'x'; 40_000]);
     eventually("a body without room beside one that has it", || async {
@@ -327,7 +329,7 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
     })
     .await;
     assert!(reached(&proxy, "body-memory").await >= 2.0);
-    // Once whoever left in between has been noticed to be gone.
+    // Once the clients that left in between are known to be gone.
     eventually("room for the other", || async {
         (proxy.send(second()).await.status() == 200).then_some(())
     })

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::{limited, reached, until_reached};
 use crate::support::client::Exchange;
-use crate::support::http2::{Answer as Http2Answer, Http2};
+use crate::support::http2::{GOAWAY, Http2, Outcome};
 use crate::support::wire::Wire;
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
 
@@ -80,8 +80,8 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
     let silent = Wire::connect(proxy.data()).await.expect("a place");
     open(&proxy, 4.0).await;
     let latest = served(&proxy).await;
-    // All places are taken. What makes room has been idle for a second, or as long in one head: that
-    // is no way to keep others out, so it goes first.
+    // All places are taken. A connection makes room if it has been idle for a second, or as long in
+    // one head: that is no way to keep others out, so it goes first.
     let mut sixth = proxy.begin(&get("/sixth"), b"").await;
     sixth.finish().await.assert_forwarded();
     is_closed(begun).await;
@@ -116,7 +116,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
     upstream.reached(1).await;
     let mut idle = Http2::open(proxy.data()).await;
     let done = idle.head(&fields, true).await;
-    assert_eq!(idle.answer(done).await, Http2Answer::Status(200));
+    assert_eq!(idle.answer(done).await, Outcome::Status(200));
     let third = get("/third").start(proxy.data());
     let codes = idle.end().await;
     assert!(
@@ -125,7 +125,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
     );
     third.await.expect("no panic").assert_forwarded();
     gate.open();
-    assert_eq!(at_work.answer(stream).await, Http2Answer::Status(200));
+    assert_eq!(at_work.answer(stream).await, Outcome::Status(200));
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn an_idle_connection_makes_room_for_another_of_its_address() {
     let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
     let (_upstream, proxy) = limited(limits).await;
     let (first, second) = (served(&proxy).await, served(&proxy).await);
-    // At first none has been idle for long: one is closed at once, as if all were at work.
+    // At first none has been idle for long: one is closed at once, as if all were busy.
     eventually("a place", || async {
         let mut third = Exchange::open(proxy.data(), "GET").await.ok()?;
         third.wire.send(&get("/third").bytes()).await.ok()?;
@@ -144,6 +144,52 @@ async fn an_idle_connection_makes_room_for_another_of_its_address() {
     .await;
     is_closed(first.wire).await;
     again(second).await;
+}
+
+/// A stream that is opened after the GOAWAY keeps its connection, which counts for its address
+/// again.
+#[tokio::test]
+async fn a_connection_that_stays_for_a_late_stream_counts_for_its_address() {
+    let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
+    let (upstream, proxy) = limited(limits).await;
+    let gate = Gate::shut();
+    let mut at_work = busy(&upstream, &proxy, &gate).await;
+    let mut late = Http2::open(proxy.data()).await;
+    // Its connection stays in the window between the two GOAWAY frames.
+    late.polite = false;
+    let third = tokio::spawn({
+        let to = proxy.data();
+        async move {
+            eventually("a place", || async {
+                let mut third = Exchange::open(to, "GET").await.ok()?;
+                third.wire.send(&get("/third").bytes()).await.ok()?;
+                third.answer().await.ok()?.assert_forwarded();
+                Some(third)
+            })
+            .await
+        }
+    });
+    late.until("a GOAWAY", |frame| frame.kind == GOAWAY).await;
+    upstream.when(
+        |head| head.word(1) == "/late",
+        [Step::Wait(gate.clone()), Step::ok()],
+    );
+    let fields: [(&str, &[u8]); 4] = [
+        (":method", b"GET"),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", b"/late"),
+    ];
+    let stream = late.head(&fields, true).await;
+    let third = third.await.expect("no panic");
+    upstream.reached(3).await;
+    drop(third);
+    open(&proxy, 2.0).await;
+    // Both connections of the address have a request.
+    is_closed(Wire::connect(proxy.data()).await.expect("it listens")).await;
+    gate.open();
+    at_work.finish().await.assert_forwarded();
+    assert_eq!(late.answer(stream).await, Outcome::Status(200));
 }
 
 /// A tunnel has left HTTP, and its descriptor has not left the process.

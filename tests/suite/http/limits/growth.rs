@@ -48,7 +48,7 @@ over_both_stores! {
         // One client gets three quarters of ten.
         let granted = fill(&proxy, "a").await;
         assert!(granted >= 4, "{granted}");
-        // Who has a mark goes on, with the same token and with newer ones.
+        // A resource with a mark goes on, with the same token and with newer ones.
         for id in 0..3 {
             let path = format!("/orders/{id}");
             proxy.send(put(&path).token(1)).await.assert_forwarded();

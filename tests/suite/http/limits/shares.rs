@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{limited, reached, until_reached};
 use crate::support::client::Exchange;
-use crate::support::http2::{Answer as Http2Answer, Http2};
+use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Io, Wire};
 use crate::support::{Gate, Proxy, Request, Step, Upstream, eventually, get, post, put, soon};
 
@@ -74,7 +74,7 @@ routes:
         // The connection has a quarter of the places, and was told so.
         let told = client.settings.get(&CONCURRENT_STREAMS);
         assert_eq!(told, Some(&2), "{path}");
-        assert_eq!(became, Http2Answer::Reset(REFUSED_STREAM), "{path}");
+        assert_eq!(became, Outcome::Reset(REFUSED_STREAM), "{path}");
     }
 }
 
@@ -114,11 +114,12 @@ routes:
         .await;
         let first = soon("one that made room", waiting.join_next()).await;
         let answer = first.expect("there are some").expect("no panic");
-        assert_eq!(answer, Http2Answer::Status(status), "{path}");
+        assert_eq!(answer, Outcome::Status(status), "{path}");
     }
 }
 
-/// Nor do places wait for clients that leave their answers behind a closed window, or in the kernel.
+/// Nor do places wait for clients that leave their answers behind a closed window, or in the
+/// kernel.
 #[tokio::test]
 async fn answers_that_nobody_takes_make_room_for_others() {
     const LIMITS: &str = "limits: { in_flight: 8, write_timeout: 300s }";
@@ -136,7 +137,7 @@ async fn answers_that_nobody_takes_make_room_for_others() {
     for _ in 0..4 {
         let mut client = Http2::with_settings(proxy.data(), &[(WINDOW, 0)]).await;
         let stream = client.head(&head("/orders/7", b"0"), true).await;
-        assert_eq!(client.answer(stream).await, Http2Answer::Status(200));
+        assert_eq!(client.answer(stream).await, Outcome::Status(200));
         streams.push((client, stream));
     }
     let mut sockets = Vec::new();
@@ -176,7 +177,7 @@ async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
         client.reset(stream, CANCEL).await;
     }
     let over = client.head(&whole, true).await;
-    assert_eq!(client.answer(over).await, Http2Answer::Status(503));
+    assert_eq!(client.answer(over).await, Outcome::Status(503));
     assert_eq!(upstream.count(), 2, "nothing of it was forwarded");
     until_reached(&proxy, "in-flight-per-connection").await;
     let other = put("/orders/8").token(1);
@@ -186,8 +187,8 @@ async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
         loop {
             let stream = client.head(&whole, true).await;
             match client.answer(stream).await {
-                Http2Answer::Status(503) => {}
-                answer => break assert_eq!(answer, Http2Answer::Status(200)),
+                Outcome::Status(503) => {}
+                answer => break assert_eq!(answer, Outcome::Status(200)),
             }
         }
     })
@@ -359,7 +360,8 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
     proxy.send(request()).await.assert_forwarded();
 }
 
-/// However many addresses there are, they have no share all together that leaves nothing to one more.
+/// However many addresses there are, they have no share all together that leaves nothing to one
+/// more.
 #[tokio::test]
 async fn addresses_together_leave_places_to_one_more() {
     let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_client: 12 }").await;
@@ -372,7 +374,7 @@ async fn addresses_together_leave_places_to_one_more() {
         }
         upstream.reached(so_far).await;
     }
-    // What one address leaves, two leave less of.
+    // Two addresses leave less than one.
     until_reached(&proxy, "in-flight-per-client").await;
     assert_eq!(upstream.count(), 15);
     let request = post("/orders/7").token(1);
@@ -381,7 +383,8 @@ async fn addresses_together_leave_places_to_one_more() {
     gate.open();
 }
 
-/// Each crowd has its resource's share at the most, and together they leave places to what need not wait.
+/// Each crowd has its resource's share at the most, and together they leave places to what need not
+/// wait.
 #[tokio::test]
 async fn crowds_at_many_resources_leave_places_to_others() {
     let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, grace: 300s } }";

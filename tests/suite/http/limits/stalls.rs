@@ -1,14 +1,15 @@
-//! Clients that ask and do not take: their connection, or their stream, is reset, and the exchange with the
-//! upstream runs to its end all the same.
+//! Clients that ask and do not take: their connection, or their stream, is reset, and the exchange
+//! with the upstream runs to its end all the same.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{limited, until_reached};
+use crate::support::http2::{DATA, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame};
 use crate::support::{Proxy, Step, Upstream, put, soon};
 
-/// Neither the drain nor the settling could let a newer token through within the wait, and one place is all
-/// there is.
+/// Neither the drain nor the settling could let a newer token through within the wait, and one
+/// place is all there is.
 const STRICT: &str = "
     limits: { write_timeout: 500ms, in_flight: 1 }
     barrier: { wait: 25s, grace: 300s, settle: 300s }";
@@ -49,7 +50,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset() {
 /// Slow is not stalled: what is taken now and then is taken.
 #[tokio::test]
 async fn a_client_that_reads_slowly_gets_all_of_it() {
-    let (upstream, proxy) = limited("limits: { write_timeout: 5s }").await;
+    let (upstream, proxy) = limited("limits: { write_timeout: 2s }").await;
     let megabytes = 4;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(megabytes << 20))]);
     let mut reader = TcpStream::connect(proxy.data())
@@ -59,7 +60,7 @@ async fn a_client_that_reads_slowly_gets_all_of_it() {
         .write_all(&put("/orders/7").token(1).bytes())
         .await
         .expect("taken");
-    let (mut read, mut piece) = (0, vec![0; 32 << 10]);
+    let (mut read, mut piece) = (0, vec![0; 64 << 10]);
     while read < megabytes << 20 {
         let count = soon("more", reader.read(&mut piece))
             .await
@@ -78,16 +79,16 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
     for way in ["/orders/7", "/elsewhere"] {
         let (upstream, proxy) = limited(STRICT).await;
         upstream.next([long()]);
-        let mut client = H2::connect(&proxy).await;
+        let mut client = granting(&proxy, 0).await;
         let (method, token) = if way == "/elsewhere" {
             ("GET", None)
         } else {
             ("PUT", Some("41"))
         };
-        client.ask(1, method, way, token).await;
-        let (kind, _) = client.next_of(1).await;
+        ask(&mut client, method, way, token).await;
+        let (kind, _) = next_of(&mut client, 1).await;
         assert_eq!(kind, HEADERS, "{way}: the answer's head");
-        let (kind, payload) = client.next_of(1).await;
+        let (kind, payload) = next_of(&mut client, 1).await;
         assert_eq!(
             (kind, payload),
             (RST_STREAM, vec![0, 0, 0, 8]),
@@ -103,13 +104,13 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
             (answer.status() == 200).then_some(())
         })
         .await;
-        client.ask(3, "GET", "/another", None).await;
-        assert_eq!(client.next_of(3).await.0, HEADERS);
+        ask(&mut client, "GET", "/another", None).await;
+        assert_eq!(next_of(&mut client, 3).await.0, HEADERS);
     }
 }
 
-/// One byte of window is enough for hyper to hand a whole small answer over to h2, with its end: it is watched all
-/// the same, whoever answers.
+/// One byte of window is enough for hyper to hand a whole small answer over to h2, with its end: it
+/// is watched all the same, whoever answers it.
 #[tokio::test]
 async fn an_answer_that_waits_for_its_last_bytes_is_watched_too() {
     for (way, token) in [
@@ -118,16 +119,16 @@ async fn an_answer_that_waits_for_its_last_bytes_is_watched_too() {
         ("/orders/8", Some("x")),
     ] {
         let (_upstream, proxy) = limited(STRICT).await;
-        let mut client = H2::with_window(&proxy, 1).await;
-        client.ask(1, "PUT", way, token).await;
+        let mut client = granting(&proxy, 1).await;
+        ask(&mut client, "PUT", way, token).await;
         assert_eq!(
-            client.next_of(1).await.0,
+            next_of(&mut client, 1).await.0,
             HEADERS,
             "{way}: the answer's head"
         );
-        let (kind, payload) = client.next_of(1).await;
+        let (kind, payload) = next_of(&mut client, 1).await;
         assert_eq!((kind, payload.len()), (DATA, 1), "{way}");
-        let (kind, payload) = client.next_of(1).await;
+        let (kind, payload) = next_of(&mut client, 1).await;
         assert_eq!(
             (kind, payload),
             (RST_STREAM, vec![0, 0, 0, 8]),
@@ -137,104 +138,46 @@ async fn an_answer_that_waits_for_its_last_bytes_is_watched_too() {
     }
 }
 
-/// What is granted later is taken later, up to the end.
+/// A window that opens bit by bit lets the whole answer through.
 #[tokio::test]
 async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
     let (upstream, proxy) = limited("limits: { write_timeout: 20s }").await;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(50_000))]);
-    let mut client = H2::with_window(&proxy, 1).await;
-    client.ask(1, "PUT", "/orders/7", Some("41")).await;
-    assert_eq!(client.next_of(1).await.0, HEADERS);
+    let mut client = granting(&proxy, 1).await;
+    ask(&mut client, "PUT", "/orders/7", Some("41")).await;
+    assert_eq!(next_of(&mut client, 1).await.0, HEADERS);
     let mut read = 0;
     while read < 50_000 {
-        let (kind, payload) = client.next_of(1).await;
+        let (kind, payload) = next_of(&mut client, 1).await;
         assert_eq!(kind, DATA);
         read += payload.len();
-        client
-            .send(WINDOW_UPDATE, 0, 1, &5000_u32.to_be_bytes())
-            .await;
+        let more = frame(WINDOW_UPDATE, 0, 1, &5000_u32.to_be_bytes());
+        client.send(&more).await.expect("taken");
     }
-    assert_eq!(client.next_of(1).await, (DATA, Vec::new()), "the end");
+    assert_eq!(next_of(&mut client, 1).await, (DATA, Vec::new()), "the end");
 }
 
-const DATA: u8 = 0;
-const WINDOW_UPDATE: u8 = 8;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+/// A client that grants each stream this many bytes.
+async fn granting(proxy: &Proxy, bytes: u32) -> Http2 {
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    Http2::with_settings(proxy.data(), &[(INITIAL_WINDOW_SIZE, bytes)]).await
+}
 
-/// As much of HTTP/2 (RFC 9113) as it takes to open a stream and to grant it nothing.
-struct H2(TcpStream);
+/// Sends a request without a body; returns its stream.
+async fn ask(client: &mut Http2, method: &str, path: &str, token: Option<&str>) -> u32 {
+    let mut fields = vec![
+        (":method", method.as_bytes()),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", path.as_bytes()),
+    ];
+    fields.extend(token.map(|token| ("x-fencing-token", token.as_bytes())));
+    client.head(&fields, true).await
+}
 
-impl H2 {
-    async fn connect(proxy: &Proxy) -> Self {
-        Self::with_window(proxy, 0).await
-    }
-
-    /// Grants each stream so many bytes.
-    async fn with_window(proxy: &Proxy, bytes: u8) -> Self {
-        let stream = TcpStream::connect(proxy.data())
-            .await
-            .expect("a connection");
-        let mut client = Self(stream);
-        client
-            .0
-            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .await
-            .expect("taken");
-        // SETTINGS_INITIAL_WINDOW_SIZE: 0.
-        client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, bytes]).await;
-        client
-    }
-
-    async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend_from_slice(&stream.to_be_bytes());
-        frame.extend_from_slice(payload);
-        self.0.write_all(&frame).await.expect("the frame is taken");
-    }
-
-    /// A request without a body, every field a literal that is not indexed (RFC 7541, 6.2.2).
-    async fn ask(&mut self, stream: u32, method: &str, path: &str, token: Option<&str>) {
-        let mut block = Vec::new();
-        let mut field = |name: &str, value: &str| {
-            block.push(0);
-            for text in [name, value] {
-                block.push(u8::try_from(text.len()).expect("short"));
-                block.extend_from_slice(text.as_bytes());
-            }
-        };
-        field(":method", method);
-        field(":scheme", "http");
-        field(":authority", "app.test");
-        field(":path", path);
-        if let Some(token) = token {
-            field("x-fencing-token", token);
-        }
-        // END_STREAM, END_HEADERS.
-        self.send(HEADERS, 5, stream, &block).await;
-    }
-
-    /// The next frame of a stream; settings are acknowledged on the way.
-    async fn next_of(&mut self, wanted: u32) -> (u8, Vec<u8>) {
-        loop {
-            let mut head = [0; 9];
-            soon("a frame", self.0.read_exact(&mut head))
-                .await
-                .expect("the connection lives");
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; usize::try_from(length).expect("short")];
-            soon("its payload", self.0.read_exact(&mut payload))
-                .await
-                .expect("whole");
-            let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
-            if head[3] == SETTINGS && head[4] & 1 == 0 {
-                self.send(SETTINGS, 1, 0, &[]).await;
-            }
-            if stream == wanted {
-                return (head[3], payload);
-            }
-        }
-    }
+/// Kind and payload of the next frame of a stream.
+async fn next_of(client: &mut Http2, stream: u32) -> (u8, Vec<u8>) {
+    let next = client.until("a frame", |frame| frame.stream == stream);
+    let next = next.await;
+    (next.kind, next.payload)
 }

@@ -1,4 +1,4 @@
-//! With tools that others wrote to break servers: slowhttptest and h2load.
+//! Load from tools that others wrote to break servers: slowhttptest and h2load.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use crate::support::put;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 
-/// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not installed.
+/// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not
+/// installed.
 async fn beside(
     test: &str,
     tool: &str,
@@ -40,7 +41,7 @@ async fn beside(
     Some(said)
 }
 
-/// slowhttptest opens so many connections in one of its ways.
+/// slowhttptest opens this many connections in one of its ways.
 async fn slowly(test: &str, way: &[&str]) {
     let limits = "{ limits: { head_timeout: 2s, write_timeout: 2s }, body: { timeout: 2s, progress_timeout: 2s } }";
     let (connections, seconds) = (scale("200", "2000"), scale("6", "60"));

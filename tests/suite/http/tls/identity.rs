@@ -1,5 +1,5 @@
-//! Who a client is by its certificate: the service hears it from the proxy that has verified it, and from
-//! nobody else. A connection on which a certificate was shown does not last for ever.
+//! A client's identity by its certificate: the service hears it from the proxy that has verified
+//! it, and from nobody else. A connection on which a certificate was shown does not last for ever.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest as _, Sha256};
 
-use super::{Rig, TokioExecutor, TokioIo, http_2_request, send, send_over};
+use super::{TlsRig, TokioExecutor, TokioIo, http_2_request, send, send_over};
 use crate::support::client::Exchange;
-use crate::support::tls::{Client, Credentials};
+use crate::support::tls::{Credentials, TlsClient};
 use crate::support::{Config, Gate, Proxy, Request, Step, Upstream, get, post, put, soon};
 
 const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
 const XFCC: &str = "x-forwarded-client-cert";
 
-/// What a client may say of itself, in the words of those that end TLS.
+/// Fields in which a client may claim an identity, as proxies that end TLS write them.
 const CLAIMS: [(&str, &str); 9] = [
     (
         "X-Forwarded-Client-Cert",
@@ -80,14 +80,17 @@ const ROUTES: &str = "routes:
 
 #[tokio::test]
 async fn the_service_hears_of_a_certificate_from_the_proxy_alone() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("optional").with(ROUTES)).await;
     let own = rig.ca.client(&["Worker.pay.svc", "b.pay.svc", URI]);
     let names = format!(";URI={URI};DNS=worker.pay.svc;DNS=b.pay.svc");
     let nameless = rig.ca.client(&[]);
     for (client, expected) in [
-        (Client::showing(&rig.ca, &own), verified(&own, &names)),
-        (Client::showing(&rig.ca, &nameless), verified(&nameless, "")),
+        (TlsClient::showing(&rig.ca, &own), verified(&own, &names)),
+        (
+            TlsClient::showing(&rig.ca, &nameless),
+            verified(&nameless, ""),
+        ),
         (rig.client(), Vec::new()),
     ] {
         for request in requests() {
@@ -126,7 +129,7 @@ async fn the_service_hears_of_a_certificate_from_the_proxy_alone() {
 
 #[tokio::test]
 async fn no_key_is_made_of_what_a_client_says_of_its_certificate() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let routes = "routes: [{ path: '/orders/{id}', resource: '{header.x-ssl-client-s-dn}:{id}' }]";
     let (status, said) = Proxy::refused(&rig.mutual("optional").with(routes)).await;
     assert!(!status.success());
@@ -135,7 +138,7 @@ async fn no_key_is_made_of_what_a_client_says_of_its_certificate() {
 
 #[tokio::test]
 async fn without_client_certificates_an_edge_may_say_it() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let all: Vec<(String, String)> = CLAIMS
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec();
@@ -164,15 +167,16 @@ async fn until_closed(exchange: &mut Exchange) {
 
 #[tokio::test]
 async fn a_connection_with_a_certificate_grows_old_and_ends_between_requests() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("optional").with(YOUNG)).await;
     let worker = rig.named(&["worker.pay.svc"]);
-    let connect = |client: &Client| {
+    let connect = |client: &TlsClient| {
         let client = client.clone();
         let to = proxy.data();
         async move { client.wire(to).await.expect("a handshake") }
     };
-    // One with a request under way when its time comes, one that is idle by then, and one without a certificate.
+    // One with a request under way when its time comes, one that is idle by then, and one without a
+    // certificate.
     let gate = Gate::shut();
     rig.upstream
         .on_token(2, [Step::Wait(gate.clone()), Step::ok()]);
@@ -202,7 +206,7 @@ async fn a_connection_with_a_certificate_grows_old_and_ends_between_requests() {
 
 #[tokio::test]
 async fn an_old_connection_of_http_2_says_goodbye() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("required").with(YOUNG)).await;
     let client = rig.named(&["worker.pay.svc"]).offering(&["h2"]);
     let stream = client.connect(proxy.data()).await.expect("a handshake");
@@ -221,7 +225,7 @@ async fn an_old_connection_of_http_2_says_goodbye() {
 
 #[tokio::test]
 async fn what_does_not_end_on_an_old_connection_is_cut() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let config = rig.mutual("required").with(YOUNG).route("upgrade: allow");
     let proxy = Proxy::start(&config).await;
     let worker = rig.named(&["worker.pay.svc"]);

@@ -1,18 +1,19 @@
-//! `require_client`: who is let in on a route, by the names in a client's certificate. Access control beside
-//! the fencing: nothing gets around it, whatever the mode, the method or the spelling.
+//! `require_client`: who is let in on a route, by the names in a client's certificate. Access
+//! control beside the fencing: nothing gets around it, whatever the mode, the method or the
+//! spelling.
 
-use super::{Rig, send};
-use crate::support::tls::Client;
+use super::{TlsRig, send};
+use crate::support::tls::TlsClient;
 use crate::support::{Answer, Config, Proxy, Request, Upstream, get, post, put, request};
 
 const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
 
-fn guarded(rig: &Rig, peers: &str) -> Config {
+fn guarded(rig: &TlsRig, peers: &str) -> Config {
     let config = rig.mutual("optional").with("{ unmatched: refuse }");
     config.route(&format!("{{ require_client: {peers} }}"))
 }
 
-/// Asserts that it was refused for want of a name, and that nothing was forwarded.
+/// Asserts that it was refused because it lacks a name, and that nothing was forwarded.
 #[track_caller]
 fn assert_refused(answer: &Answer, upstream: &Upstream, before: usize) {
     let problem = answer.assert_problem(403, "client-refused");
@@ -22,7 +23,7 @@ fn assert_refused(answer: &Answer, upstream: &Upstream, before: usize) {
 
 #[tokio::test]
 async fn only_the_named_peers_are_let_in() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let peers = format!("[{URI:?}, 'Billing.pay.svc', '*.batch.svc']");
     let proxy = Proxy::start(&guarded(&rig, &peers)).await;
     let mut token = 0;
@@ -75,7 +76,7 @@ async fn only_the_named_peers_are_let_in() {
 
 #[tokio::test]
 async fn the_log_names_the_peer() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&guarded(&rig, "[worker.pay.svc]")).await;
     let other = rig.named(&["other.pay.svc", URI]);
     send(&other, &proxy, &put("/orders/7").token(1)).await;
@@ -96,7 +97,7 @@ async fn the_log_names_the_peer() {
 #[tokio::test]
 async fn it_holds_where_nothing_is_fenced() {
     for mode in ["bypass", "observe"] {
-        let rig = Rig::new().await;
+        let rig = TlsRig::new().await;
         let config = guarded(&rig, "[worker.pay.svc]")
             .route(&format!("{{ mode: {mode} }}"))
             .with("{ unmatched: safe-only }");
@@ -137,7 +138,7 @@ fn claim(header: &str, value: &str, token: u64) -> Request {
 
 #[tokio::test]
 async fn a_claim_has_to_satisfy_the_route_it_names() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let config = guarded(&rig, "[worker.pay.svc]").with(
         "{ routes: [
             { path: '/orders/{id}', resource: 'order:{id}', require_client: [worker.pay.svc] },
@@ -169,7 +170,7 @@ async fn a_claim_has_to_satisfy_the_route_it_names() {
 
 #[tokio::test]
 async fn grpc_hears_permission_denied() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&guarded(&rig, "[worker.pay.svc]")).await;
     let call = request("POST", "/orders/7")
         .header("Content-Type", "application/grpc")
@@ -186,14 +187,14 @@ async fn grpc_hears_permission_denied() {
 
 #[tokio::test]
 async fn a_name_is_the_certificates_and_not_a_headers() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&guarded(&rig, &format!("[{URI:?}]"))).await;
     let write = put("/orders/7")
         .token(1)
         .header("X-Forwarded-Client-Cert", format!("URI={URI}"))
         .header("X-SSL-Client-Verify", "SUCCESS")
         .header("X-Client-Cert-Dn", "CN=worker.pay.svc");
-    let clients: [Client; 2] = [rig.client(), rig.named(&["other.pay.svc"])];
+    let clients: [TlsClient; 2] = [rig.client(), rig.named(&["other.pay.svc"])];
     for client in clients {
         let answer = send(&client, &proxy, &write).await;
         assert_refused(&answer, &rig.upstream, 0);
@@ -203,7 +204,7 @@ async fn a_name_is_the_certificates_and_not_a_headers() {
 /// `claim.require_client` is for claims alone, and comes on top of the routes'.
 #[tokio::test]
 async fn only_the_named_peers_may_claim() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let config = rig.mutual("optional");
     let proxy = Proxy::start(&config.with("claim: { require_client: [locks.pay.svc] }")).await;
     let claim = |token: u64| {

@@ -1,17 +1,17 @@
 //! Certificates that their CA has taken back (`tls.crl_file`).
 
-use super::{Rig, handshake_errors, is_let_in, until_errors};
-use crate::support::tls::{Ca, Client, Credentials};
+use super::{TlsRig, handshake_errors, is_let_in, until_errors};
+use crate::support::tls::{Ca, Credentials, TlsClient};
 use crate::support::{Config, Proxy, eventually};
 
-fn with_list(rig: &Rig, revoked: &[&Credentials], year: i32) -> Config {
+fn with_list(rig: &TlsRig, revoked: &[&Credentials], year: i32) -> Config {
     let list = rig.files.put("ca.crl", &rig.ca.revoking(revoked, year));
     let list = list.display();
     rig.mutual("required")
         .with(&format!("tls: {{ crl_file: {list} }}"))
 }
 
-async fn until_let_in(client: &Client, proxy: &Proxy, expected: bool) {
+async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
     eventually("the new list to be in use", || async {
         (is_let_in(client, proxy).await == expected).then_some(())
     })
@@ -20,11 +20,11 @@ async fn until_let_in(client: &Client, proxy: &Proxy, expected: bool) {
 
 #[tokio::test]
 async fn a_certificate_that_was_taken_back_does_not_get_in() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let [lost, kept] = [["lost.pay.svc"], ["kept.pay.svc"]].map(|name| rig.ca.client(&name));
     let proxy = Proxy::start(&with_list(&rig, &[&lost], 2040)).await;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-        let client = |own| Client::of_versions(&rig.ca, &[version], Some(own));
+        let client = |own| TlsClient::of_versions(&rig.ca, &[version], Some(own));
         assert!(!is_let_in(&client(&lost), &proxy).await);
         assert!(is_let_in(&client(&kept), &proxy).await);
     }
@@ -35,14 +35,14 @@ async fn a_certificate_that_was_taken_back_does_not_get_in() {
 
 #[tokio::test]
 async fn the_list_is_read_again_when_it_changes() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let own = rig.ca.client(&["worker.pay.svc"]);
-    let client = Client::showing(&rig.ca, &own);
+    let client = TlsClient::showing(&rig.ca, &own);
     let proxy = Proxy::start(&with_list(&rig, &[], 2040)).await;
     assert!(is_let_in(&client, &proxy).await);
     rig.files.put("ca.crl", &rig.ca.revoking(&[&own], 2040));
     until_let_in(&client, &proxy, false).await;
-    // What is bad changes nothing.
+    // A bad list changes nothing.
     rig.files.put("ca.crl", "to be filled in\n");
     let failed = |ok: f64| ok < 0.5;
     proxy
@@ -55,7 +55,7 @@ async fn the_list_is_read_again_when_it_changes() {
 
 #[tokio::test]
 async fn where_the_lists_say_nothing_nobody_gets_in() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let worker = rig.named(&["worker.pay.svc"]);
     // One that should have been renewed, and one of another CA.
     let proxy = Proxy::start(&with_list(&rig, &[], 2025)).await;

@@ -1,8 +1,8 @@
-//! Certificates, keys and CAs are replaced while the program runs: connections live on, new ones get the
-//! new ones, and what is bad changes nothing.
+//! Certificates, keys and CAs are replaced while the program runs: connections live on, new ones
+//! get the new ones, and what is bad changes nothing.
 
-use super::{Rig, is_let_in, send, send_over};
-use crate::support::tls::{Ca, Client, EXPIRES};
+use super::{TlsRig, is_let_in, send, send_over};
+use crate::support::tls::{Ca, EXPIRES, TlsClient};
 use crate::support::{Config, Proxy, eventually, put, soon};
 
 const EXPIRY: &str = "fencepost_tls_certificate_expiry_timestamp_seconds";
@@ -22,7 +22,7 @@ async fn until_reload_ok(proxy: &Proxy, expected: f64) {
 }
 
 /// Waits until a client is let in, or is not any more.
-async fn until_let_in(client: &Client, proxy: &Proxy, expected: bool) {
+async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
     eventually("the new files to be in use", || async {
         (is_let_in(client, proxy).await == expected).then_some(())
     })
@@ -31,21 +31,26 @@ async fn until_let_in(client: &Client, proxy: &Proxy, expected: bool) {
 
 #[tokio::test]
 async fn a_new_certificate_is_for_new_connections_and_open_ones_live_on() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     let open = rig.client().wire(proxy.data()).await.expect("a handshake");
     let (answer, open) = send_over(open, &put("/orders/7").token(1)).await;
     answer.assert_forwarded();
 
-    // By another CA, so that a client can tell the two apart. First the certificate alone: a pair that does not
-    // fit is never in use.
+    // By another CA, so that a client can tell the two apart. First the certificate alone: a pair
+    // that does not fit is never in use.
     let next = Ca::new("the next CA");
     let pair = next.server_until(&["localhost"], 2041);
     rig.files.put("tls.crt", &pair.cert);
     rig.files.put("tls.key", &pair.key);
     until_expiry(&proxy, LATER).await;
     until_reload_ok(&proxy, 1.0).await;
-    let answer = send(&Client::trusting(&next), &proxy, &put("/orders/7").token(2)).await;
+    let answer = send(
+        &TlsClient::trusting(&next),
+        &proxy,
+        &put("/orders/7").token(2),
+    )
+    .await;
     answer.assert_forwarded();
     assert!(rig.client().connect(proxy.data()).await.is_err());
 
@@ -56,7 +61,7 @@ async fn a_new_certificate_is_for_new_connections_and_open_ones_live_on() {
 
 #[tokio::test]
 async fn a_mounted_secret_is_swapped_whole() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let files = crate::support::tls::Files::new();
     files.mount("first", &rig.ca.server(&["localhost"]), rig.ca.pem());
     let config = Config::new(&rig.upstream, &rig.store).with(&format!(
@@ -78,12 +83,12 @@ async fn a_mounted_secret_is_swapped_whole() {
         next.pem(),
     );
     until_expiry(&proxy, LATER).await;
-    let new = Client::showing(&next, &next.client(&["worker.pay.svc"]));
+    let new = TlsClient::showing(&next, &next.client(&["worker.pay.svc"]));
     send(&new, &proxy, &put("/orders/7").token(2))
         .await
         .assert_forwarded();
     // Its certificate is of the CA that was.
-    let old_on_new = Client::showing(&next, &rig.ca.client(&["worker.pay.svc"]));
+    let old_on_new = TlsClient::showing(&next, &rig.ca.client(&["worker.pay.svc"]));
     assert!(!is_let_in(&old_on_new, &proxy).await);
     let (answer, _) = send_over(open, &put("/orders/7").token(3)).await;
     answer.assert_forwarded();
@@ -91,13 +96,13 @@ async fn a_mounted_secret_is_swapped_whole() {
 
 #[tokio::test]
 async fn no_session_outlives_the_ca_it_began_under() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("required")).await;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         rig.files.put("ca.crt", rig.ca.pem());
         let own = rig.ca.client(&["worker.pay.svc"]);
         // It keeps its sessions, and offers them again.
-        let client = Client::of_versions(&rig.ca, &[version], Some(&own));
+        let client = TlsClient::of_versions(&rig.ca, &[version], Some(&own));
         until_let_in(&client, &proxy, true).await;
         for _ in 0..3 {
             assert!(is_let_in(&client, &proxy).await);
@@ -109,7 +114,7 @@ async fn no_session_outlives_the_ca_it_began_under() {
 
 #[tokio::test]
 async fn what_is_bad_changes_nothing_and_is_told() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.mutual("required")).await;
     let worker = rig.named(&["worker.pay.svc"]);
     let good = rig.ca.server_until(&["localhost"], 2041);
@@ -154,7 +159,7 @@ async fn what_is_bad_changes_nothing_and_is_told() {
 
 #[tokio::test]
 async fn files_that_a_bad_configuration_names_are_watched_too() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     let pair = rig.ca.server_until(&["localhost"], 2041);
     rig.files.put("new.crt", &pair.cert);
@@ -174,7 +179,7 @@ async fn files_that_a_bad_configuration_names_are_watched_too() {
 
 #[tokio::test]
 async fn a_reload_does_not_turn_tls_off() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let proxy = Proxy::start(&rig.config()).await;
     proxy.rewrite(&Config::new(&rig.upstream, &rig.store));
     until_reload_ok(&proxy, 0.0).await;

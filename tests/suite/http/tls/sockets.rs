@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio_rustls::TlsStream;
 
-use super::{Rig, send_over};
+use super::{TlsRig, send_over};
 use crate::support::wire::{Io, Wire};
 use crate::support::{Config, Proxy, Store, Upstream, put};
 
@@ -45,7 +45,7 @@ async fn both_ends_may_be_sockets() {
 
 #[tokio::test]
 async fn tls_works_over_a_socket_and_names_peers_there() {
-    let rig = Rig::new().await;
+    let rig = TlsRig::new().await;
     let dir = TempDir::new().expect("a temporary directory");
     let front = dir.path().join("front.sock");
     let config = rig
@@ -87,7 +87,7 @@ async fn the_mode_of_the_socket_is_as_configured() {
     }
 }
 
-/// What has happened to a name in a directory since it is watched.
+/// The events of a name in a directory since it is watched.
 fn happened(watch: &OwnedFd, name: &str) -> ReadFlags {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(watch, &mut buffer);
@@ -133,7 +133,7 @@ async fn a_socket_has_its_mode_and_listens_when_it_appears() {
             .expect("it is there")
             .collect();
         assert_eq!(left.len(), 1, "{left:?}");
-        // A second process is told, and takes nothing away.
+        // A second process is refused, and takes nothing away.
         let (status, said) = Proxy::refused(&other).await;
         assert!(
             !status.success() && said.contains("another process listens there"),

@@ -1,5 +1,5 @@
-//! TLS toward the upstream: its own CA, the proxy's certificate, its name, HTTP/2 by ALPN; and that nothing is sent
-//! where one of these is not as it should be.
+//! TLS toward the upstream: its own CA, the proxy's certificate, its name, HTTP/2 by ALPN; and that
+//! nothing is sent where one of these is not as it should be.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::support::bare::BareUpstream;
 use crate::support::tls::{Ca, EXPIRES, Files, server};
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put};
 
@@ -147,8 +148,8 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
 #[tokio::test]
 async fn a_handshake_that_stalls_is_no_unknown_outcome() {
     let (_, files) = authority();
-    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = silent.local_addr().expect("its address").port();
+    let silent = BareUpstream::start().await;
+    let port = silent.address().port();
     let config = config(&format!("https://localhost:{port}"), &files)
         .with("{ upstream: { connect_timeout: 500ms } }");
     let proxy = Proxy::start(&config).await;
@@ -156,16 +157,17 @@ async fn a_handshake_that_stalls_is_no_unknown_outcome() {
 }
 
 /// Version, authority and token of a request.
-type Seen = (http::Version, String, Option<String>);
+type SeenRequest = (http::Version, String, Option<String>);
 
-/// An upstream that speaks HTTP/2 only, and notes its requests.
-struct Http2 {
+/// An upstream that speaks HTTP/2 only, and notes its requests. By a library: the peer of
+/// [`crate::support::http2`] reads no fields of a request, and these are what is asked about.
+struct HyperUpstream {
     url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     _task: JoinSet<()>,
 }
 
-impl Http2 {
+impl HyperUpstream {
     async fn start(config: rustls::ServerConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
@@ -218,7 +220,7 @@ impl Http2 {
 #[tokio::test]
 async fn http_2_is_agreed_on_by_alpn() {
     let (ca, files) = authority();
-    let upstream = Http2::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
+    let upstream = HyperUpstream::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
     let config = config(&upstream.url, &files).with("{ upstream: { http2: true } }");
     let proxy = Proxy::start(&config).await;
     for token in [1, 2] {

@@ -1,4 +1,4 @@
-//! Who reads keys and marks, and who moves them.
+//! Access to keys and marks: who may read them, and who may move them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -96,7 +96,7 @@ fn from_the_network_reads_need_a_token_and_probes_need_none() {
             let neighbour = send_from([127, 0, 0, 6], inside, &read()).await;
             assert_eq!(neighbour.status(), 200);
         }
-        // Who may read may not write.
+        // A reader may not write.
         let written = bearer(advance(43), READER).send(outside).await;
         refuses(&written, 401, "unauthorized");
         assert_eq!(
@@ -205,12 +205,13 @@ async fn a_token_of_fifteen_characters_lets_nobody_in() {
         })
         .await;
     assert!(
-        warning.to_string().contains("less than 16 characters"),
+        warning.to_string().contains("fewer than 16 characters"),
         "{warning}"
     );
 }
 
-/// Each of more than one client's connections guesses, and connects again when it is closed for another one.
+/// Each of more than one client's connections guesses, and connects again when it is closed for
+/// another one.
 #[tokio::test]
 async fn who_guesses_from_the_same_address_keeps_no_operator_out() {
     let upstream = Upstream::start().await;

@@ -1,4 +1,5 @@
-//! Connections that are left undone: the probes are answered all the same, and the kernel holds little of each.
+//! Connections that are left undone: the probes are answered all the same, and the kernel holds
+//! little of each.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::refused;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, soon};
 
-/// The kubelet waits one second at the least; and tries three times. The deadline of a head is beyond all three.
+/// The kubelet waits one second at the least; and tries three times. The deadline of a head is
+/// beyond all three.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 async fn proxy() -> (Upstream, Proxy) {
@@ -52,7 +54,8 @@ async fn connections_that_are_left_undone_keep_no_probe_out() {
     assert!(refused(&proxy, "connections").await >= 1.0);
 }
 
-/// What the kernel holds of the server's side of a connection and its client has not taken: in bytes.
+/// The bytes of the server's side of a connection that its client has not taken, in
+/// bytes.
 fn unsent(server: SocketAddr, client: SocketAddr) -> Option<u64> {
     let port = |field: &str| u16::from_str_radix(field.split_once(':')?.1, 16).ok();
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");

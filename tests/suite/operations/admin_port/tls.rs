@@ -1,10 +1,11 @@
-//! TLS of the admin port: the probes and the commands speak it, and its certificate is replaced without a restart.
+//! TLS of the admin port: the probes and the commands speak it, and its certificate is replaced
+//! without a restart.
 
 use std::process::{Command, Output};
 
 use crate::support::client::Exchange;
 use crate::support::proxy::fencepost;
-use crate::support::tls::{Ca, Client, Files};
+use crate::support::tls::{Ca, Files, TlsClient};
 use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, eventually, get, soon};
 
 async fn run(mut command: Command) -> Output {
@@ -14,7 +15,7 @@ async fn run(mut command: Command) -> Output {
 }
 
 /// `None`: no handshake.
-async fn send(client: &Client, proxy: &Proxy, request: &Request) -> Option<Answer> {
+async fn send(client: &TlsClient, proxy: &Proxy, request: &Request) -> Option<Answer> {
     let wire = soon("the handshake", client.wire(proxy.admin()))
         .await
         .ok()?;
@@ -35,7 +36,7 @@ async fn probes_reads_and_commands_go_over_tls_and_a_new_certificate_is_taken() 
         files.path("tls.key").display(),
     ));
     let proxy = Proxy::start_unready(&config).await;
-    let client = Client::trusting(&ca);
+    let client = TlsClient::trusting(&ca);
     eventually("the proxy to be ready", || async {
         let answer = send(&client, &proxy, &get("/readyz")).await?;
         (answer.status() == 200).then_some(())
@@ -68,7 +69,7 @@ async fn probes_reads_and_commands_go_over_tls_and_a_new_certificate_is_taken() 
 
     let next = Ca::new("the next CA");
     files.put_pair("tls", &next.server_until(&["localhost"], 2041));
-    let client = Client::trusting(&next);
+    let client = TlsClient::trusting(&next);
     let text = eventually("the new certificate to be shown", || async {
         Some(send(&client, &proxy, &get("/metrics")).await?.text())
     })

@@ -1,4 +1,4 @@
-//! What the files themselves have to be, for a Grafana and a Kubernetes that nobody has here.
+//! The files are valid for Grafana and Kubernetes, neither of which is at hand here.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,8 @@ fn every_alert_says_how_bad_it_is_and_what_to_do() {
     }
 }
 
-/// The chart puts the file into a `PrometheusRule` and a `ConfigMap` as it is: an object's text may have a megabyte.
+/// The chart puts the file into a `PrometheusRule` and a `ConfigMap` as it is: an object's text may
+/// have a megabyte.
 #[test]
 fn both_fit_into_an_object_of_kubernetes() {
     for file in [

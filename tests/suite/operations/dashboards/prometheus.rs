@@ -1,4 +1,5 @@
-//! A real Prometheus of the test's own: a port of the loopback, a temporary directory, the rule file of the project.
+//! A real Prometheus of the test's own: a port of the loopback, a temporary directory, the rule
+//! file of the project.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,8 +25,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes each target under its job, with the labels that a `PodMonitor` gives, and has scraped each once when this
-    /// returns. `None` if it is not installed.
+    /// Scrapes each target under its job, with the labels that a `PodMonitor` gives, and has
+    /// scraped each once when this returns. `None` if it is not installed.
     pub async fn start(targets: &[(&str, SocketAddr)]) -> Option<Self> {
         let prometheus = program("prometheus")?;
         let dir = TempDir::new().expect("a temporary directory");
@@ -80,7 +81,7 @@ impl Prometheus {
         }
     }
 
-    /// What an instant query finds now.
+    /// The result of an instant query now.
     ///
     /// # Panics
     /// If the expression does not parse, or cannot be evaluated.
@@ -122,7 +123,7 @@ impl Prometheus {
         .await;
     }
 
-    /// Waits until so many rules have been evaluated; asserts that each could be.
+    /// Waits until this many rules have been evaluated; asserts that each could be.
     pub async fn evaluates_all(&self, count: usize) {
         let rules = eventually("every rule to be evaluated", || async {
             let data = self.ask("/api/v1/rules").await?;

@@ -108,8 +108,8 @@ async fn every_metric_is_explained() {
     }
 }
 
-/// Each `fp …` of the runbook, with its quotes as a shell reads them, is a command that the program has: `--help` at its
-/// end is answered only if everything before it parses.
+/// Each `fp …` of the runbook, with its quotes as a shell reads them, is a command that the program
+/// has: `--help` at its end is answered only if everything before it parses.
 #[test]
 fn the_program_has_the_commands_of_the_runbook() {
     let runbook = read("docs/runbook.md");

@@ -1,4 +1,5 @@
-//! Proxies to which everything happens that an alert is for, each under a job of its own; and one to which nothing does.
+//! Proxies to which everything happens that an alert is for, each under a job of its own; and one
+//! to which nothing does.
 
 use std::net::SocketAddr;
 
@@ -200,7 +201,7 @@ impl Scene {
             .send(put("/elsewhere").token(7))
             .await
             .assert_problem(404, "no-route");
-        // What observe mode lets pass.
+        // Observe mode lets this pass.
         self.orders
             .send(put("/trial/1").token(1))
             .await
@@ -220,7 +221,8 @@ impl Scene {
         }
     }
 
-    /// Forty newer holders come while an older one's request runs: 25 wait in vain, there is no room for the others.
+    /// Forty newer holders come while an older one's request runs: 25 wait in vain, there is no
+    /// room for the others.
     async fn waiting(&self) {
         let gate = Gate::shut();
         self.upstream

@@ -1,4 +1,5 @@
-//! Which series there are: those that alerts and panels name exist, and their number does not grow with the resources.
+//! Which series there are: those that alerts and panels name exist, and their number does not grow
+//! with the resources.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::support::metrics::Metrics;
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, post, put, soon};
 
-/// What is compared with every scrape of a Prometheus, and comes from none of ours.
+/// Labels that Prometheus adds to every scrape, and that come from none of ours.
 const NOT_OURS: &[&str] = &["up"];
 const LABELS: &[&str] = &[
     "outcome",
@@ -112,7 +113,8 @@ fn exists(metrics: &Metrics, label: &str, value: &str) -> bool {
         })
 }
 
-/// Connections that send at once; each waits for an answer before it sends again, so this many share a commit.
+/// Connections that send at once; each waits for an answer before it sends again, so this many
+/// share a commit.
 const CONNECTIONS: u32 = 125;
 const RESOURCES: u32 = 100_000;
 
@@ -135,7 +137,8 @@ async fn a_hundred_thousand_resources_add_no_series() {
                         .header("X-Fencing-Resource", format!("order:{n}"));
                     assert_eq!(send(&mut wire, &claim.bytes()).await, "204");
                     let write = put(&format!("/orders/{n}"));
-                    // Each client has a remainder of its own, and every tenth of its numbers another quotient.
+                    // Each client has a remainder of its own, and every tenth of its numbers
+                    // another quotient.
                     match n / CONNECTIONS % 20 {
                         0 => assert_eq!(send(&mut wire, &write.token(6).bytes()).await, "200"),
                         1 => assert_eq!(send(&mut wire, &write.token(4).bytes()).await, "412"),

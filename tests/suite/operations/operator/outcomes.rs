@@ -1,4 +1,5 @@
-//! What operators say of outcomes that nobody else can know: those of the dead, and those that settle.
+//! Operators state the outcomes that nobody else can know: those of the dead, and those that
+//! settle.
 
 use super::{
     KEY, PATIENT, assert_nothing_written_back, forwarded, override_to, pair, relayed, resolve,
@@ -83,7 +84,7 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     let name = format!(
         "{}/{}",
         row["instance"].as_str().expect("text"),
-        row["opening"]
+        row["number"]
     );
     // It lives: only it can know.
     assert_eq!(resolve(&b, &name.clone().into()).await.status(), 409);

@@ -1,5 +1,6 @@
-//! Everything at once, from a seed: clients at two proxies, an operator who advances, resolves and overrides, and
-//! one of the proxies killed, frozen, cut off from Postgres, or held in the middle of a statement.
+//! Everything at once, from a seed: clients at two proxies, an operator who advances, resolves and
+//! overrides, and one of the proxies killed, frozen, cut off from Postgres, or held in the middle
+//! of a statement.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use self::field::{Field, RESOURCES, base, key};
+use self::field::{RESOURCES, Storm, base, key};
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement};
 use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put};
@@ -23,12 +24,12 @@ const CLIENTS: u64 = 6;
 const RUGGED: &str = "{ upstream: { timeout: 150ms, undelivered: 500ms }, store: { lease: 2s, timeout: 2s }, \
     barrier: { wait: 2s, grace: 500ms, settle: 1s } }";
 
-/// What befalls the second proxy.
+/// The fault of the second proxy.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum StormFault {
     Kill,
-    /// For less than its lease: a longer stop may fall between the last look at the lease and a write, which
-    /// nobody can close from here.
+    /// For less than its lease: a longer stop may fall between the last look at the lease and a
+    /// write, which nobody can close from here.
     Freeze,
     CutOff,
     Hold(Point),
@@ -48,7 +49,7 @@ fn ports(proxy: &Proxy) -> (SocketAddr, SocketAddr) {
 }
 
 impl Victim {
-    fn draw(random: &mut StdRng) -> Fault {
+    fn draw(random: &mut StdRng) -> StormFault {
         let statements = [
             Statement::Advance,
             Statement::Advance,
@@ -59,21 +60,21 @@ impl Victim {
         ];
         let statement = statements[random.random_range(0..statements.len())];
         match random.random_range(0..10) {
-            0..3 => Fault::Kill,
-            3..5 => Fault::Freeze,
-            5..7 => Fault::CutOff,
-            7 => Fault::Hold(Point::Before(statement)),
-            8 => Fault::Hold(Point::After(statement)),
-            _ => Fault::LoseNews,
+            0..3 => StormFault::Kill,
+            3..5 => StormFault::Freeze,
+            5..7 => StormFault::CutOff,
+            7 => StormFault::Hold(Point::Before(statement)),
+            8 => StormFault::Hold(Point::After(statement)),
+            _ => StormFault::LoseNews,
         }
     }
 
-    async fn suffer(&mut self, fault: Fault, field: &Field, random: &mut StdRng) {
+    async fn suffer(&mut self, fault: StormFault, field: &Storm, random: &mut StdRng) {
         let mut wait =
             |most: u64| tokio::time::sleep(Duration::from_millis(random.random_range(0..most)));
         field.note(None, format!("{fault:?} at {}", self.proxy.data()));
         match fault {
-            Fault::Kill => {
+            StormFault::Kill => {
                 field.moved(1, None);
                 self.proxy.kill9();
                 wait(1000).await;
@@ -81,25 +82,25 @@ impl Victim {
                 field.moved(1, Some(ports(&self.proxy)));
                 self.faults[0] += 1;
             }
-            Fault::Freeze => {
+            StormFault::Freeze => {
                 self.proxy.pause().await;
                 wait(1200).await;
                 self.proxy.resume();
                 self.faults[1] += 1;
             }
-            Fault::CutOff => {
+            StormFault::CutOff => {
                 self.relay.refuse(true);
                 self.relay.cut_all();
                 wait(6000).await;
                 self.relay.refuse(false);
                 self.faults[2] += 1;
             }
-            Fault::Hold(point) => {
+            StormFault::Hold(point) => {
                 let trap = self.relay.arm(point, Action::Hold);
                 wait(5000).await;
                 self.faults[3] += usize::from(trap.has_sprung());
             }
-            Fault::LoseNews => {
+            StormFault::LoseNews => {
                 self.relay.lose_notifications(true);
                 wait(2000).await;
                 self.relay.lose_notifications(false);
@@ -155,7 +156,7 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
         .await;
     }
     moody(&upstream, seed);
-    let field = Arc::new(Field::new(
+    let field = Arc::new(Storm::new(
         upstream,
         [ports(&witness), ports(&victim.proxy)],
     ));

@@ -1,7 +1,8 @@
-//! The image, made by buildah from the project's own Dockerfile, without a daemon and without pulling anything: what
-//! stands in for the base image is an almost empty root with this machine's toolchain mounted over it. It is unpacked
-//! from the layers that a registry would get. An image of the same sources is not made twice, and cargo's work is kept
-//! from one to the next: the first takes minutes.
+//! The image, made by buildah from the project's own Dockerfile, without a daemon and without
+//! pulling anything: what stands in for the base image is an almost empty root with this machine's
+//! toolchain mounted over it. It is unpacked from the layers that a registry would get. An image of
+//! the same sources is not made twice, and cargo's work is kept from one to the next: the first
+//! takes minutes.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -21,7 +22,8 @@ const RUST: &str = "localhost/fencepost-test/rust:stand-in";
 const IMAGE: &str = "localhost/fencepost-test/fencepost:tested";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// All that the image is made of, below the project's directory; the rest is kept out by `.dockerignore`.
+/// All that the image is made of, below the project's directory; the rest is kept out by
+/// `.dockerignore`.
 const CONTEXT: [&str; 9] = [
     "Dockerfile",
     ".dockerignore",
@@ -37,11 +39,11 @@ const CONTEXT: [&str; 9] = [
 /// The image, unpacked.
 pub struct Image {
     pub root: PathBuf,
-    /// What it says of itself.
+    /// Its own description.
     pub config: Value,
     /// Bytes of all its layers, as they travel.
     pub packed: u64,
-    /// What buildah and cargo wrote.
+    /// The output of buildah and cargo.
     pub log: String,
     /// Held as long as the tests run: another run makes its image after them.
     _lock: File,
@@ -52,7 +54,7 @@ pub fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the machine lacks to make and run an image.
+/// The tools that the machine lacks to make and run an image.
 fn lacking() -> Option<&'static str> {
     let tools = [
         "buildah", "tar", "unshare", "nsenter", "mount", "setpriv", "ip",

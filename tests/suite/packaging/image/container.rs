@@ -1,6 +1,7 @@
-//! The image, run as a container runtime would run it: user, command, environment and working directory from its own
-//! configuration; a read-only root, no privileges to gain, its own processes (it is number 1) and mounts. The network
-//! is the test's own too, so that the ports are the image's, and nothing but the address of a pod is asked.
+//! The image, run as a container runtime would run it: user, command, environment and working
+//! directory from its own configuration; a read-only root, no privileges to gain, its own processes
+//! (it is number 1) and mounts. The network is the test's own too, so that the ports are the
+//! image's, and nothing but the address of a pod is asked.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ pub fn volume() -> TempDir {
 }
 
 /// How the image is to be run.
-pub struct Plan {
+pub struct ContainerPlan {
     image: &'static Image,
     /// Holds what is mounted, and the root.
     dir: TempDir,
@@ -37,7 +38,7 @@ pub struct Plan {
     environment: Vec<String>,
 }
 
-impl Plan {
+impl ContainerPlan {
     pub fn new(image: &'static Image) -> Self {
         Self {
             image,
@@ -88,7 +89,7 @@ impl Plan {
             }
             lines.push(mount(from, &to));
         }
-        // What every runtime puts there, by the runtime specification.
+        // Every runtime puts these there, by the runtime specification.
         for device in ["null", "zero", "full", "random", "urandom"] {
             std::fs::create_dir_all(root.join("dev")).expect("the copy is writable");
             let (from, to) = (
@@ -202,7 +203,7 @@ fn admin() -> SocketAddr {
 
 /// A running image. Killed when dropped.
 pub struct Container {
-    plan: Plan,
+    plan: ContainerPlan,
     process: Process,
     first: Option<Pid>,
 }
@@ -234,13 +235,13 @@ impl Container {
             .expect("nsenter can be started")
     }
 
-    /// The process that is number 1 in there, by the number that it has here. Its parent, which is ours, has not been
-    /// waited for.
+    /// The process that is number 1 in there, by the number that it has here. Its parent, which is
+    /// ours, has not been waited for.
     fn first(&self) -> Pid {
         self.first.expect("it runs")
     }
 
-    /// What the kernel says of its first process.
+    /// The kernel's account of its first process.
     pub fn kernel_says(&self, file: &str) -> String {
         let file = format!("/proc/{}/{file}", self.first().as_raw_nonzero());
         std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
@@ -251,7 +252,7 @@ impl Container {
         kill_process(self.first(), signal).expect("root may send signals");
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub fn lines(&self) -> Vec<String> {
         self.process.lines()
     }

@@ -7,12 +7,12 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
 /// The server. Ends when dropped.
-pub struct Server {
+pub struct NameServer {
     asked: Arc<Mutex<BTreeSet<String>>>,
     _task: JoinSet<()>,
 }
 
-impl Server {
+impl NameServer {
     /// Starts on port 53 of the loopback; `known` is 127.0.0.1, and all else does not exist.
     pub async fn start(known: &'static str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:53")

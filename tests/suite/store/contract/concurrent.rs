@@ -17,9 +17,9 @@ const TASKS: u64 = 50;
 const ROUNDS: i64 = 20;
 const RESOURCES: [&str; 5] = ["a", "B", "b", "é", "z"];
 
-/// What one ask was answered.
+/// The answer to one ask.
 #[derive(Clone, Debug)]
-struct Answer {
+struct StoreAnswer {
     instance: u128,
     ask: Ask,
     before: Option<i64>,
@@ -55,7 +55,7 @@ pub async fn answers_form_one_history(home: Home) {
     drop(lanes);
     let store = home.reopen(store).await;
     for resource in RESOURCES {
-        let of: Vec<&Answer> = answers
+        let of: Vec<&StoreAnswer> = answers
             .iter()
             .filter(|answer| answer.ask.resource.as_str() == resource)
             .collect();
@@ -81,10 +81,10 @@ pub async fn answers_form_one_history(home: Home) {
     }
 }
 
-async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<Answer> {
+async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreAnswer> {
     let mut random = StdRng::seed_from_u64(task);
     let mut answers = Vec::new();
-    // What this task knows: a mark never falls.
+    // This task knows that a mark never falls.
     let mut known: BTreeMap<String, Option<i64>> = BTreeMap::new();
     for round in 0..ROUNDS {
         let mut resources = RESOURCES;
@@ -118,7 +118,7 @@ async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<Answe
             let floor = known.entry(ask.resource.to_string()).or_default();
             assert!(before >= *floor, "the mark of {} fell", ask.resource);
             *floor = before.max(Some(ask.token.get()));
-            answers.push(Answer {
+            answers.push(StoreAnswer {
                 instance: id,
                 ask,
                 before,
@@ -131,7 +131,7 @@ async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<Answe
 /// Every statement took the mark from what it found to the larger of that and its token. Those that
 /// raised it must join into one chain from "no mark"; the others must have found a link of it.
 /// Returns where it ends.
-fn check_history(answers: &[&Answer]) -> Option<i64> {
+fn check_history(answers: &[&StoreAnswer]) -> Option<i64> {
     let mut raises: Vec<(Option<i64>, i64)> = answers
         .iter()
         .map(|answer| (answer.before, answer.ask.token.get()))
@@ -156,8 +156,8 @@ fn check_history(answers: &[&Answer]) -> Option<i64> {
     mark
 }
 
-/// Futures are dropped after each number of polls from none on; whatever the dropped ones did or did
-/// not do, the store goes on and answers stay true.
+/// Futures are dropped after each number of polls from none on; whatever the dropped ones did or
+/// did not do, the store goes on and answers stay true.
 pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     let store = home.open().await;
     let mut given = None;

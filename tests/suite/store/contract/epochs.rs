@@ -164,7 +164,7 @@ pub async fn own_epochs_are_read_for_the_resources_named(home: Home) {
     assert_eq!(own_of(1, &[]).await, []);
 }
 
-/// What is kept is unknown: in flight or settling. Others' rows are none of this run's business.
+/// A row that is kept is unknown: in flight or settling. Others' rows do not concern this run.
 pub async fn at_the_end_of_a_run_its_own_epochs_go_but_those_named(home: Home) {
     let store = home.open().await;
     for limit in [1, 2, 3, 100] {

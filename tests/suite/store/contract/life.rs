@@ -235,8 +235,8 @@ pub async fn what_is_waited_for_is_buried_first(home: Home) {
     assert_eq!(own(&*store, 1).await, []);
 }
 
-/// Its row says when it was declared dead and what its own terms were: what is left must not become what nobody
-/// knows.
+/// Its row says when it was declared dead and what its own terms were: what is left must not become
+/// what nobody knows.
 pub async fn an_instance_is_on_record_until_its_last_epoch_is_buried(home: Home) {
     let store = home.open().await;
     many_of_the_dead(&*store).await;

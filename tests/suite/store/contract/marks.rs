@@ -118,7 +118,7 @@ pub async fn a_token_is_spent_once(home: Home) {
     assert_eq!(plain.spent_by.as_deref(), Some("first"));
     let row = store.mark(&key("a")).await.expect("an answer");
     assert!(row.expect("a mark").spent);
-    // A mark that was raised without spending can be spent by whoever comes next.
+    // A mark that was raised without spending can be spent by the next request.
     advance(&*store, ask("b", 5)).await;
     let late = advance(&*store, spending("b", 5, "late")).await;
     assert_eq!(late.spent_by.as_deref(), Some("late"));
@@ -127,7 +127,7 @@ pub async fn a_token_is_spent_once(home: Home) {
 pub async fn a_lost_race_to_spend_names_the_winner(home: Home) {
     let store = home.open().await;
     advance(&*store, spending("a", 5, "five")).await;
-    // A token below the mark spends nothing, and is told of no name: the mark is another token.
+    // A token below the mark spends nothing, and hears no name: the mark is another token.
     let stale = advance(&*store, spending("a", 4, "four")).await;
     assert_eq!(stale.before, Some(token(5)));
     assert_eq!(stale.spent_by, None);
@@ -215,7 +215,7 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
             era: 1
         }
     );
-    // What was asked with the era before learns of the new one, and raises and spends nothing.
+    // An ask with the era before learns of the new one, and raises and spends nothing.
     for number in [5, 10, 51] {
         let late = advance_as(&*store, 1, 0, spending("a", number, "late")).await;
         assert_eq!(
@@ -229,8 +229,8 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
         );
     }
     assert_eq!(mark_of(&*store, "a").await, Some(10));
-    // Other rows go on in their own era. A new row is of the first, whoever asks: a row's era is that of its last
-    // override, and tells one from a loss.
+    // Other rows go on in their own era. A new row is of the first, for any asker: a row's era is
+    // that of its last override, and tells one from a loss.
     assert_eq!(advance_as(&*store, 1, 0, ask("other", 2)).await.era, 0);
     assert_eq!(mark_of(&*store, "other").await, Some(2));
     assert_eq!(advance_as(&*store, 1, 0, ask("new", 2)).await.era, 0);

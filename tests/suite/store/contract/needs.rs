@@ -1,4 +1,4 @@
-//! What an ask needs of the mark, looked at under the row's lock.
+//! Conditions of an ask on the mark, checked under the row's lock.
 
 use fencepost::routing::{Needs, Token};
 use fencepost::store::{Ask, MarkStore};

@@ -1,4 +1,4 @@
-//! What only a file can show: who may have it, and what is no database.
+//! The promises that only a file can break: who may have it, and what is no database.
 
 use fencepost::store::{Administration, Instances, Marks};
 use std::io::Read as _;
@@ -53,7 +53,7 @@ async fn a_file_has_one_store_at_a_time() {
     assert_eq!(mark_of(&reopened(&path).await, "a").await, Some(5));
 }
 
-/// Whoever gets the lock takes this process for ended, and its connections for closed.
+/// A process that gets the lock takes this one for ended, and its connections for closed.
 #[tokio::test]
 async fn a_file_that_was_disconnected_stays_locked_until_the_process_ends() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -187,7 +187,7 @@ async fn a_shell_that_holds_the_write_lock_costs_errors_and_nothing_else() {
     );
 }
 
-/// A caller is told of a timeout in time, and the work that runs on is whole.
+/// A caller hears of a timeout in time, and the work that runs on is whole.
 #[tokio::test]
 async fn a_timeout_leaves_no_half_work() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -210,7 +210,8 @@ async fn a_timeout_leaves_no_half_work() {
     assert!(marks == 0 || marks == asks.len(), "{marks}");
 }
 
-/// Where the disk is so slow that a renewal has to wait for its turn, a batch of requests brings the proof along.
+/// Where the disk is so slow that a renewal has to wait for its turn, a batch of requests brings
+/// the proof along.
 #[tokio::test]
 async fn a_batch_carries_a_heartbeat_that_is_late() {
     let home = Home::sqlite();
@@ -300,8 +301,8 @@ async fn epochs_of_an_older_schema_stay_open() {
     );
 }
 
-/// Holds the file open, and the lock by which only one program copies the log at a time (`WAL_CKPT_LOCK`,
-/// <https://sqlite.org/walformat.html>, section 2.3).
+/// Holds the file open, and the lock by which only one program copies the log at a time
+/// (`WAL_CKPT_LOCK`, <https://sqlite.org/walformat.html>, section 2.3).
 const COPIES: &str = "
 import fcntl, sqlite3, sys
 shell = sqlite3.connect(sys.argv[1])

@@ -1,5 +1,5 @@
-//! What the statements read on Postgres: the rows that they name, whatever else is open, and whatever
-//! the server's statistics say of it.
+//! The rows that statements read on Postgres: those that they name, whatever else is open, and
+//! whatever the server's statistics say of it.
 
 use fencepost::store::{Instances, Marks};
 use std::time::Duration;
@@ -43,8 +43,8 @@ const READ: &str = "SELECT ((SELECT sum(seq_tup_read) FROM pg_stat_user_tables) 
 const PAGES: &str = "SELECT (SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit) \
     FROM pg_statio_user_tables)::bigint";
 
-/// How many [`READ`] or [`PAGES`] have been read by all sessions that have ended, once none is left but those
-/// of the application `apart`. A session reports at its end.
+/// How many [`READ`] or [`PAGES`] have been read by all sessions that have ended, once none is left
+/// but those of the application `apart`. A session reports at its end.
 async fn read_so_far(url: &str, what: &'static str, apart: &str) -> i64 {
     const LEFT: &str = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND pid <> pg_backend_pid() \
@@ -133,7 +133,7 @@ async fn each_statement(store: &PostgresStore, from: i64) {
     assert!(burial.expect("an answer").freed.len() >= resources.len());
 }
 
-/// Two instances have so many epochs open, one of them is dead.
+/// Two instances have this many epochs open, one of them is dead.
 async fn fill(url: &str) {
     let (one, two) = (instance(1), instance(2));
     sql(
@@ -148,9 +148,9 @@ async fn fill(url: &str) {
     .await;
 }
 
-/// The first sessions have run their statements while nothing was open, more often than it takes for a
-/// plan to be kept; then so many epochs are open, and the server has not counted them. The second ones
-/// begin when it has.
+/// The first sessions have run their statements while nothing was open, more often than it takes
+/// for a plan to be kept; then this many epochs are open, and the server has not counted them. The
+/// second ones begin when it has.
 #[tokio::test]
 async fn what_is_read_does_not_grow_with_what_is_open() {
     if !has_postgres("what_is_read_does_not_grow_with_what_is_open") {
@@ -192,8 +192,8 @@ async fn what_is_read_does_not_grow_with_what_is_open() {
     assert!(counted < MOST, "{counted} were read");
 }
 
-/// The read behind an advance, planned while nothing is open, finds what others have open by the keys of the
-/// batch. It passes nothing else of theirs, whether their ids come before or after.
+/// The read behind an advance, planned while nothing is open, finds what others have open by the
+/// keys of the batch. It passes nothing else of theirs, whether their ids come before or after.
 #[tokio::test]
 async fn a_batch_does_not_read_what_is_open_elsewhere() {
     const KEYS: i64 = 50;

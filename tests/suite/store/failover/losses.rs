@@ -1,18 +1,18 @@
-//! Failover to a standby that was behind: marks are lost. What a living proxy remembers is found missing, refused,
-//! counted and written back; what nobody remembers nobody can miss.
+//! Failover to a standby that was behind: marks are lost. A mark that a living proxy remembers is
+//! found missing, refused, counted and written back; what nobody remembers nobody can miss.
 
 use serde_json::json;
 
-use crate::support::replication::{Commits, Pair, until};
+use crate::support::replication::{Commits, PostgresPair, until};
 use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
 
 const SETTINGS: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 3s }, \
     barrier: { wait: 1s, settle: 4s } }";
 
-/// A pair whose standby has a mark of 40 on both resources and is detached; two proxies on it, of which the first
-/// has seen all of that.
-async fn behind(test: &str) -> Option<(Pair, Upstream, Proxy, Proxy)> {
-    let pair = Pair::start(test, Commits::DontWait).await?;
+/// A pair whose standby has a mark of 40 on both resources and is detached; two proxies on it, of
+/// which the first has seen all of that.
+async fn behind(test: &str) -> Option<(PostgresPair, Upstream, Proxy, Proxy)> {
+    let pair = PostgresPair::start(test, Commits::DontWait).await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(SETTINGS);
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
@@ -78,7 +78,7 @@ async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
         answer.assert_problem(503, "store-unavailable");
         assert!(answer.retry_after().is_some());
     }
-    // What was not lost goes on.
+    // A mark that was not lost goes on.
     eventually("the other resource goes on", || async {
         let answer = a.send(put("/orders/8").token(41)).await;
         (answer.status() == 200).then_some(())
@@ -90,8 +90,8 @@ async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
     upstream.assert_no_overtaking();
 }
 
-/// A mark without an epoch is not looked for: the proxy that knows it refuses what is older from memory, and the first
-/// request that asks the store finds the loss.
+/// A mark without an epoch is not looked for: the proxy that knows it refuses what is older from
+/// memory, and the first request that asks the store finds the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_mark_is_found_by_the_first_request_that_asks() {
     let Some((mut pair, upstream, a, b)) = behind("a_lost_mark_is_found_by_…").await else {
@@ -128,7 +128,7 @@ const ONCE: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', reu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_whose_spending_was_lost_passes_no_second_time() {
     let test = "a_token_whose_spending_was_lost_…";
-    let Some(mut pair) = Pair::start(test, Commits::DontWait).await else {
+    let Some(mut pair) = PostgresPair::start(test, Commits::DontWait).await else {
         return;
     };
     let upstream = Upstream::start().await;
@@ -165,8 +165,8 @@ async fn what_nobody_remembers_nobody_can_miss() {
     );
 }
 
-/// The override is lost with its era; the next one must not get that era again, or who knows it would go on refusing
-/// from memory.
+/// The override is lost with its era; the next one must not get that era again, or who knows it
+/// would go on refusing from memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_override_after_a_lost_override_is_heard_of_everywhere() {
     let Some((mut pair, upstream, a, b)) = behind("an_override_after_a_lost_one_…").await else {

@@ -1,5 +1,6 @@
-//! Failover to a synchronous standby loses no mark (G1, G3), orders no two requests otherwise (G2), and costs no
-//! restart of any proxy; and of two servers that both take themselves for the primary, one answers nothing.
+//! Failover to a synchronous standby loses no mark (G1, G3), orders no two requests otherwise (G2),
+//! and costs no restart of any proxy; and of two servers that both take themselves for the primary,
+//! one answers nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
-use crate::support::replication::{Commits, Pair};
+use crate::support::replication::{Commits, PostgresPair};
 use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put, soon};
 
 /// Resources, and clients for each.
@@ -19,8 +20,8 @@ const LOAD: (usize, usize) = (4, 2);
 /// The highest token of each resource.
 type Marks = HashMap<String, u64>;
 
-/// What the server holds, as of one statement.
-async fn marks(pair: &Pair) -> Marks {
+/// The server's rows, as of one statement.
+async fn marks(pair: &PostgresPair) -> Marks {
     let rows: Vec<(String, i64)> = sqlx::query_as("SELECT resource, token FROM marks")
         .fetch_all(&mut pair.shell().await)
         .await
@@ -115,7 +116,7 @@ impl Load {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_killed_under_load_loses_no_mark() {
     let test = "a_primary_killed_under_load_loses_no_mark";
-    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
         return;
     };
     let long = std::env::var_os("FENCEPOST_LONG").is_some_and(|value| value == "1");
@@ -135,8 +136,8 @@ async fn a_primary_killed_under_load_loses_no_mark() {
         let killed = Instant::now();
         pair.promote().await;
         let promoted = killed.elapsed();
-        // No commit is answered until this server has a standby of its own. So what the upstream sees by now was
-        // durable before the kill, or never was.
+        // No commit is answered until this server has a standby of its own. So what the upstream
+        // sees by now was durable before the kill, or never was.
         let marks = marks(&pair).await;
         let arrived = arrived(&upstream);
         assert_at_least(&marks, &arrived, "the upstream has seen");
@@ -178,12 +179,13 @@ async fn a_primary_killed_under_load_loses_no_mark() {
     upstream.assert_no_overtaking();
 }
 
-/// The standby is promoted while the primary lives, cut off from it. Commits there wait for a standby that will not
-/// come back: no renewal, so the lease ends; and the other side counts it out before it lets a newer token pass.
+/// The standby is promoted while the primary lives, cut off from it. Commits there wait for a
+/// standby that will not come back: no renewal, so the lease ends; and the other side counts it out
+/// before it lets a newer token pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     let test = "of_two_primaries_the_one_without_a_standby_forwards_nothing";
-    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
         return;
     };
     let upstream = Upstream::start().await;
@@ -231,7 +233,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_primary_that_comes_back_lets_nothing_pass() {
     let test = "an_old_primary_that_comes_back_lets_nothing_pass";
-    let Some(mut pair) = Pair::start(test, Commits::WaitForStandby).await else {
+    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
         return;
     };
     let upstream = Upstream::start().await;

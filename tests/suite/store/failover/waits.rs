@@ -1,5 +1,6 @@
-//! A commit that waits for its synchronous standby: whoever ends the wait early makes the server answer with success
-//! all the same, and only a warning says that the standby may not have it. It never counts as durable (G1).
+//! A commit that waits for its synchronous standby: ending the wait early makes the server
+//! answer with success all the same, and only a warning says that the standby may not have it. It
+//! never counts as durable (G1).
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,30 +10,30 @@ use tempfile::TempDir;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
-use crate::support::replication::{Commits, Pair, sql, until};
+use crate::support::replication::{Commits, PostgresPair, sql, until};
 use crate::support::wait::DEADLINE;
 use crate::support::{Config, Proxy, Request, Store, Upstream, eventually, get, put, soon};
 
 /// The lease outlives the test: its renewals wait for the standby too.
 const PATIENT: &str = "{ store: { lease: 10m, timeout: 25s }, barrier: { settle: 500ms } }";
 
-/// What the statements have in them that a request waits for, and that clean up after one in doubt.
+/// Parts of the statements that a request waits for, and of those that clean up after one in doubt.
 const ADVANCE: &str = "INSERT INTO marks";
 const CLOSE: &str = "DELETE FROM epochs";
 
-async fn pair(test: &str) -> Option<(Pair, Upstream, Config)> {
-    with(Pair::start(test, Commits::WaitForStandby).await?).await
+async fn pair(test: &str) -> Option<(PostgresPair, Upstream, Config)> {
+    with(PostgresPair::start(test, Commits::WaitForStandby).await?).await
 }
 
-async fn with(pair: Pair) -> Option<(Pair, Upstream, Config)> {
+async fn with(pair: PostgresPair) -> Option<(PostgresPair, Upstream, Config)> {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(PATIENT);
     Some((pair, upstream, config))
 }
 
-/// Waits until a commit waits for the standby in a statement with `what` in it; its process id. Those in the way that
-/// clean up, on the same connection, are ended.
-async fn waits(pair: &Pair, what: &str) -> i32 {
+/// Waits until a commit waits for the standby in a statement with `what` in it; its process id.
+/// Those in the way that clean up, on the same connection, are ended.
+async fn waits(pair: &PostgresPair, what: &str) -> i32 {
     let mut shell = pair.shell().await;
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -50,7 +51,7 @@ async fn waits(pair: &Pair, what: &str) -> i32 {
 }
 
 /// Ends a commit's wait with the function named.
-async fn end_wait(pair: &Pair, what: &str, by: &str) {
+async fn end_wait(pair: &PostgresPair, what: &str, by: &str) {
     let pid = waits(pair, what).await;
     let mut shell = pair.shell().await;
     sql(&mut shell, &format!("SELECT {by}({pid})")).await;
@@ -58,9 +59,14 @@ async fn end_wait(pair: &Pair, what: &str, by: &str) {
 
 const MARK_IS_42: &str = "SELECT count(*) FROM marks WHERE resource = 'order:7' AND token = 42";
 
-/// The whole story of one request whose commit's wait is ended: refused, nothing forwarded; and the retry, which
-/// finds its row there, waits for the standby as if it were the first.
-async fn refused_and_waited_for_again(pair: &Pair, upstream: &Upstream, to: SocketAddr, by: &str) {
+/// The whole story of one request whose commit's wait is ended: refused, nothing forwarded; and the
+/// retry, which finds its row there, waits for the standby as if it were the first.
+async fn refused_and_waited_for_again(
+    pair: &PostgresPair,
+    upstream: &Upstream,
+    to: SocketAddr,
+    by: &str,
+) {
     put("/orders/7").token(41).send(to).await.assert_forwarded();
     pair.standby().freeze();
     let first = put("/orders/7").token(42).start(to);
@@ -113,7 +119,8 @@ async fn a_terminated_wait_for_the_standby_is_no_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_language_makes_no_difference() {
     let test = "the_servers_language_makes_no_difference";
-    let Some(pair) = Pair::start_speaking(test, Commits::WaitForStandby, Some("de_DE")).await
+    let Some(pair) =
+        PostgresPair::start_speaking(test, Commits::WaitForStandby, Some("de_DE")).await
     else {
         return;
     };
@@ -124,7 +131,8 @@ async fn the_servers_language_makes_no_difference() {
     assert!(log.contains("WARNUNG"), "it did speak German: {log}");
 }
 
-/// Warnings come by way of the program's own logging; what of that is shown must make no difference.
+/// Warnings come by way of the program's own logging; what of that is shown must make no
+/// difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_level_makes_no_difference() {
     let Some((pair, upstream, config)) = pair("the_log_level_makes_no_difference").await else {
@@ -168,7 +176,8 @@ async fn the_log_level_makes_no_difference() {
     }
 }
 
-/// The same for what operators do: an override that the standby may not have is not reported as done.
+/// The same for what operators do: an override that the standby may not have is not reported as
+/// done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_override_is_not_done() {
     let Some((pair, upstream, config)) = pair("a_cancelled_override_is_not_done").await else {

@@ -1,5 +1,5 @@
-//! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the process logs and
-//! whatever the database is told to keep back.
+//! Warnings as such, without a standby: any of them makes a statement's fate unknown, whatever the
+//! process logs and whatever the database is configured to suppress.
 
 use fencepost::store::Marks;
 use std::time::Duration;
@@ -104,7 +104,7 @@ async fn a_database_cannot_keep_them_back() {
     assert_warned(&open(&url).await, 1).await;
 }
 
-/// The connection that was warned on is not used again, the one that is made for the next statement is as good as any.
+/// The connection that was warned on is not used again; the next statement makes another one.
 #[tokio::test]
 async fn a_warned_connection_is_closed() {
     let Some((store, url)) = warning("a_warned_connection_is_closed", "frobnicated").await else {

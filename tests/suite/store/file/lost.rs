@@ -14,7 +14,7 @@ const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
 const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
                      barrier: { settle: 100ms } }";
 
-/// Whether files here have attributes; says so if not.
+/// Returns whether files here have attributes; says so if not.
 fn attributes(store: &Store, test: &str) -> bool {
     let path = store.path();
     let dir = path.parent().expect("a directory");
@@ -213,7 +213,8 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
     refuses_4_as_stale(&config).await;
 }
 
-/// What the database counts is in the file then, so only a heartbeat after it is missed with the log.
+/// The database's counts are in the file then, so only a heartbeat after it is missed with the
+/// log.
 #[tokio::test]
 async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
     let store = Store::sqlite();

@@ -1,4 +1,4 @@
-//! Who else may read and change the file, and what is beside it.
+//! The file's mode and owner, and those of the files beside it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, chown};

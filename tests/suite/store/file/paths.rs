@@ -89,7 +89,7 @@ async fn links_without_an_end_are_refused() {
     );
 }
 
-/// What runs a command where `what` is mounted at `place`; `None`: not allowed here.
+/// A command that runs where `what` is mounted at `place`; `None`: not allowed here.
 fn mounting(what: &Path, place: &Path) -> Option<Command> {
     let user: &[&str] = if rustix::process::geteuid().is_root() {
         &[]

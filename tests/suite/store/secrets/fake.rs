@@ -1,4 +1,4 @@
-//! A server that speaks as much of Postgres as it takes to be told a password, and keeps what it is told.
+//! A server that speaks as much of Postgres's protocol as it takes to be handed a password.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 /// The code in place of a version by which a client asks for TLS.
 const ASKS_FOR_TLS: u32 = 80_877_103;
 
-/// What clients have said: passwords, and `user/database`.
+/// Passwords that clients have sent, and `user/database`.
 #[derive(Default)]
 struct Told {
     passwords: Vec<String>,
@@ -19,13 +19,13 @@ struct Told {
 }
 
 /// Ended when dropped.
-pub struct Fake {
+pub struct FakePostgres {
     port: u16,
     told: Arc<Mutex<Told>>,
     task: JoinHandle<()>,
 }
 
-impl Fake {
+impl FakePostgres {
     /// Without `tls` it says that it has none.
     pub async fn start(tls: Option<ServerConfig>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
@@ -54,7 +54,7 @@ impl Fake {
         self.lock().passwords.clone()
     }
 
-    /// Who wanted to connect to which database.
+    /// The users that wanted to connect, and the databases.
     pub fn users(&self) -> Vec<String> {
         self.lock().users.clone()
     }
@@ -68,7 +68,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakePostgres {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -15,13 +15,13 @@ use crate::support::{Config, Proxy, Store, Upstream, put};
 const SHOWN: &str = "common.pay.svc";
 
 /// A server as `CloudNativePG` sets one up: passwords over TLS only, or a certificate.
-struct Rig {
+struct SecretRig {
     cluster: Cluster,
     files: Files,
     ca: PathBuf,
 }
 
-impl Rig {
+impl SecretRig {
     async fn new(test: &str) -> Option<Self> {
         if !has_postgres(test) {
             return None;
@@ -90,7 +90,7 @@ impl Rig {
 #[tokio::test]
 async fn a_real_server_is_verified_and_then_told_the_password() {
     let test = "a_real_server_is_verified_and_then_told_the_password";
-    let Some(rig) = Rig::new(test).await else {
+    let Some(rig) = SecretRig::new(test).await else {
         return;
     };
     let ca = rig.ca.display();
@@ -119,7 +119,7 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
 #[tokio::test]
 async fn a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out() {
     let test = "a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out";
-    let Some(rig) = Rig::new(test).await else {
+    let Some(rig) = SecretRig::new(test).await else {
         return;
     };
     let upstream = Upstream::start().await;

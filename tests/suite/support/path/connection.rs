@@ -12,18 +12,18 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cut, Desk, Weather, filter, kernel};
+use super::{Cut, PathShared, Weather, filter, kernel};
 
-/// What is read at once.
+/// The size of one read.
 const PIECE: usize = 64 << 10;
-/// What a trickle takes at once, and how often.
+/// The size of a trickle's reads, and how often it reads.
 const LITTLE: usize = 2 << 10;
 const NOW_AND_THEN: Duration = Duration::from_millis(80);
 /// How often a closed window is looked behind.
 const LOOK: Duration = Duration::from_millis(40);
 
 /// A connection, as the path has its hand on it.
-pub struct Link {
+pub struct PathLink {
     proxy: TcpStream,
     upstream: TcpStream,
     weather: watch::Sender<Weather>,
@@ -41,7 +41,7 @@ enum End {
     Reset,
 }
 
-impl Link {
+impl PathLink {
     pub fn has(&self, weather: Weather) {
         filter::from_proxy(&self.proxy, weather);
         filter::from_upstream(&self.upstream, weather);
@@ -61,8 +61,8 @@ impl Link {
         }
     }
 
-    /// What the proxy's kernel has for this connection that was not acknowledged; `None`: it has
-    /// given the connection up.
+    /// The bytes in the proxy's kernel for this connection that were not acknowledged; `None`: it
+    /// has given the connection up.
     fn behind(&self) -> Option<u64> {
         let (here, there) = (self.proxy.local_addr().ok()?, self.proxy.peer_addr().ok()?);
         kernel::unacknowledged(|from, to| (from, to) == (there, here))
@@ -70,7 +70,7 @@ impl Link {
 }
 
 /// Takes a connection of the proxy's to the upstream, until either is over.
-pub async fn connection(proxy: TcpStream, desk: Arc<Desk>) {
+pub async fn connection(proxy: TcpStream, desk: Arc<PathShared>) {
     let Ok(upstream) = TcpStream::connect(desk.upstream).await else {
         let _ = proxy.set_zero_linger();
         return;
@@ -79,7 +79,7 @@ pub async fn connection(proxy: TcpStream, desk: Arc<Desk>) {
         // Refused only by a socket that is closed already.
         let _ = side.set_nodelay(true);
     }
-    let link = Arc::new(Link {
+    let link = Arc::new(PathLink {
         proxy,
         upstream,
         weather: watch::Sender::new(Weather::Clear),
@@ -111,7 +111,7 @@ pub async fn connection(proxy: TcpStream, desk: Arc<Desk>) {
 }
 
 /// From the proxy to the upstream.
-async fn up(link: &Link, desk: &Desk) -> End {
+async fn up(link: &PathLink, desk: &PathShared) -> End {
     let mut piece = vec![0; PIECE];
     let mut held = false;
     loop {
@@ -156,7 +156,7 @@ async fn up(link: &Link, desk: &Desk) -> End {
 }
 
 /// From the upstream to the proxy.
-async fn down(link: &Link, desk: &Desk) -> End {
+async fn down(link: &PathLink, desk: &PathShared) -> End {
     let mut piece = vec![0; PIECE];
     loop {
         if link.upstream.readable().await.is_err() {
@@ -179,7 +179,7 @@ async fn down(link: &Link, desk: &Desk) -> End {
     }
 }
 
-/// Whether there is nothing to read at the moment.
+/// Returns whether there is nothing to read at the moment.
 fn drained(stream: &TcpStream) -> bool {
     ioctl_fionread(stream).is_ok_and(|count| count == 0)
 }

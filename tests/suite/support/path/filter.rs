@@ -1,6 +1,6 @@
 //! Packets that are lost: a filter on a socket (classic BPF, `SO_ATTACH_FILTER`), which the kernel
-//! asks before TCP sees a packet. What it refuses was never there: nothing is acknowledged, and the
-//! sender tries again.
+//! asks before TCP sees a packet. A refused packet was never there: nothing is acknowledged, and
+//! the sender tries again.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -46,8 +46,8 @@ fn no_data_passes() -> Vec<SockFilter> {
     ]
 }
 
-/// Packets that begin or end a connection, or have data, are dropped. What the path itself has sent on
-/// is acknowledged: it was taken in before, so it arrives.
+/// Packets that begin or end a connection, or have data, are dropped. Packets that the path itself
+/// has sent on are acknowledged: they were taken in before, so they arrive.
 fn only_acknowledgements_pass() -> Vec<SockFilter> {
     let mut program = vec![
         SockFilter::new(LOAD_BYTE, 0, 0, 13),
@@ -88,7 +88,7 @@ fn lose(socket: &impl AsFd, what: Option<Vec<SockFilter>>) {
     }
 }
 
-/// Whether a filter loses packets here, as Linux has it.
+/// Returns whether a filter loses packets here, as Linux has it.
 pub fn can_stall() -> bool {
     let tried = || -> std::io::Result<bool> {
         let listener = TcpListener::bind("127.0.0.1:0")?;

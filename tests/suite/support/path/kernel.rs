@@ -1,4 +1,4 @@
-//! What the kernel has been given to send and the other side has not acknowledged, from
+//! The bytes that the kernel has to send and the other side has not acknowledged, from
 //! `/proc/net/tcp`: the sockets of dead processes stand there too.
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -12,21 +12,21 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Cycle, Cycles, Kind, Opening, frame, opening};
-use super::{Desk, News, Point, Statement};
+use super::frames::{Cycle, Cycles, MessageKind, Opening, frame, opening};
+use super::{News, Point, RelayShared, Statement};
 
-/// What the two directions of a connection know of each other.
-pub struct Link {
+/// The state that the two directions of a connection share.
+pub struct RelayLink {
     /// The client's side is to be reset.
     pub cut: CancellationToken,
     /// The client's side is closed.
     pub gone: CancellationToken,
     /// The cycles that the server has not answered yet.
-    unanswered: Mutex<VecDeque<Kind>>,
+    unanswered: Mutex<VecDeque<MessageKind>>,
 }
 
-impl Link {
-    fn unanswered(&self) -> MutexGuard<'_, VecDeque<Kind>> {
+impl RelayLink {
+    fn unanswered(&self) -> MutexGuard<'_, VecDeque<MessageKind>> {
         self.unanswered
             .lock()
             .expect("nothing panics under this lock")
@@ -34,7 +34,7 @@ impl Link {
 }
 
 /// Takes connections until dropped.
-pub async fn accept(listener: TcpListener, desk: Arc<Desk>) {
+pub async fn accept(listener: TcpListener, desk: Arc<RelayShared>) {
     let mut connections = JoinSet::new();
     loop {
         let (client, _) = listener.accept().await.expect("accepting works");
@@ -43,7 +43,7 @@ pub async fn accept(listener: TcpListener, desk: Arc<Desk>) {
             reset(client);
             continue;
         }
-        let link = Link {
+        let link = RelayLink {
             cut: desk.lock().cut.child_token(),
             gone: CancellationToken::new(),
             unanswered: Mutex::default(),
@@ -59,7 +59,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-async fn connection(mut client: TcpStream, desk: Arc<Desk>, link: Link) {
+async fn connection(mut client: TcpStream, desk: Arc<RelayShared>, link: RelayLink) {
     let greeted = link
         .cut
         .run_until_cancelled(greet(&mut client, &desk))
@@ -79,7 +79,7 @@ async fn connection(mut client: TcpStream, desk: Arc<Desk>, link: Link) {
 }
 
 /// Takes the client's opening to the server. Encryption is declined, as a server without TLS does.
-async fn greet(client: &mut TcpStream, desk: &Desk) -> Option<TcpStream> {
+async fn greet(client: &mut TcpStream, desk: &RelayShared) -> Option<TcpStream> {
     let mut buffer = BytesMut::new();
     let first = loop {
         match opening(&mut buffer) {
@@ -103,10 +103,11 @@ async fn greet(client: &mut TcpStream, desk: &Desk) -> Option<TcpStream> {
     Some(server)
 }
 
-/// The client's socket. In hands of its own, so that a cut is carried out at once, whatever is held.
+/// The client's socket. In hands of its own, so that a cut is carried out at once, whatever is
+/// held.
 async fn front(
     mut client: TcpStream,
-    link: &Link,
+    link: &RelayLink,
     up: UnboundedSender<Bytes>,
     mut answers: UnboundedReceiver<Bytes>,
 ) {
@@ -142,10 +143,11 @@ async fn front(
     link.gone.cancel();
 }
 
-/// Requests on their way to the server, until the client is gone and all that it sent has been taken.
+/// Requests on their way to the server, until the client is gone and all that it sent has been
+/// taken.
 async fn upward(
-    desk: &Desk,
-    link: &Link,
+    desk: &RelayShared,
+    link: &RelayLink,
     mut requests: UnboundedReceiver<Bytes>,
     mut server: OwnedWriteHalf,
 ) {
@@ -154,9 +156,9 @@ async fn upward(
         let Some(Cycle { bytes, kind }) = cycles.take(&message) else {
             continue;
         };
-        if kind != Kind::Aside {
+        if kind != MessageKind::Aside {
             desk.linger().await;
-            if let Kind::Executes(statements) = &kind {
+            if let MessageKind::Executes(statements) = &kind {
                 let first = statements[0];
                 let here = |point| matches!(point, Point::Before(of) if of.takes(first));
                 if !desk.pass(here, link).await {
@@ -174,17 +176,17 @@ async fn upward(
     }
 }
 
-/// Whether this notification is one that a subscription sends itself: its channel is that of the
-/// namespace, and has one part more.
+/// Returns whether this notification is one that a subscription sends itself: its channel is that
+/// of the namespace, and has one part more.
 fn is_echo(message: &[u8]) -> bool {
     let channel = message[9..].split(|byte| *byte == 0).next();
     let parts = channel.map_or(0, |channel| channel.split(|byte| *byte == b'_').count());
     parts == 3
 }
 
-/// Passes the points behind each of a message's statements, and those before all but the first: the server
-/// has them all by then. `false`: the answer goes no further.
-async fn answers(desk: &Desk, link: &Link, statements: &[Statement]) -> bool {
+/// Passes the points behind each of a message's statements, and those before all but the first: the
+/// server has them all by then. `false`: the answer goes no further.
+async fn answers(desk: &RelayShared, link: &RelayLink, statements: &[Statement]) -> bool {
     for (index, statement) in statements.iter().enumerate() {
         let before = |point| matches!(point, Point::Before(of) if of.takes(*statement));
         let after = |point| matches!(point, Point::After(of) if of.takes(*statement));
@@ -197,8 +199,8 @@ async fn answers(desk: &Desk, link: &Link, statements: &[Statement]) -> bool {
 
 /// Answers on their way to the client, until the server has closed.
 async fn downward(
-    desk: &Desk,
-    link: &Link,
+    desk: &RelayShared,
+    link: &RelayLink,
     mut server: OwnedReadHalf,
     client: UnboundedSender<Bytes>,
 ) {
@@ -240,7 +242,7 @@ async fn downward(
                 if answered.is_some() {
                     desk.linger().await;
                 }
-                if let Some(Kind::Executes(statements)) = answered
+                if let Some(MessageKind::Executes(statements)) = answered
                     && !answers(desk, link, &statements).await
                 {
                     answer.clear();

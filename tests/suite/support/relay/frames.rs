@@ -37,15 +37,15 @@ pub fn frame(buffer: &mut BytesMut) -> Option<Bytes> {
     (buffer.len() >= whole).then(|| buffer.split_to(whole).freeze())
 }
 
-/// What goes to the server in one piece.
+/// Messages that go to the server in one piece.
 pub struct Cycle {
     pub bytes: Bytes,
-    pub kind: Kind,
+    pub kind: MessageKind,
 }
 
-/// What a cycle asks for.
+/// The statement of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Nothing that the server ends with its `ReadyForQuery`: a password, say, or the goodbye.
     Aside,
     /// A preparation, or a sign of life.
@@ -57,7 +57,7 @@ pub enum Kind {
 /// Puts a client's messages together to cycles.
 #[derive(Default)]
 pub struct Cycles {
-    /// What each prepared statement's name stands for.
+    /// The statement of each prepared name.
     prepared: HashMap<Bytes, Vec<Statement>>,
     bytes: BytesMut,
     bound: Option<Vec<Statement>>,
@@ -90,16 +90,16 @@ impl Cycles {
             b'Q' => {
                 let statements = Statement::all_of(&String::from_utf8_lossy(&text()));
                 if statements.is_empty() {
-                    Kind::Plain
+                    MessageKind::Plain
                 } else {
-                    Kind::Executes(statements)
+                    MessageKind::Executes(statements)
                 }
             }
             b'S' => {
                 let executed = self.executed.take();
-                executed.map_or(Kind::Plain, Kind::Executes)
+                executed.map_or(MessageKind::Plain, MessageKind::Executes)
             }
-            _ => Kind::Aside,
+            _ => MessageKind::Aside,
         };
         Some(Cycle {
             bytes: self.bytes.split().freeze(),

@@ -1,6 +1,6 @@
-//! [`Statement`]: which call of the store an SQL text is. Told by words that only this statement has,
-//! whatever its white space; a test runs a proxy through all of them, so that none goes unrecognised
-//! when its text changes.
+//! [`Statement`]: which call of the store an SQL text is. Told by words that only this statement
+//! has, whatever its white space; a test runs a proxy through all of them, so that none goes
+//! unrecognised when its text changes.
 
 /// A statement of the store's protocol, by the call that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ impl Statement {
         }
     }
 
-    /// Whether what is armed for `self` is passed by `other`.
+    /// Returns whether what is armed for `self` is passed by `other`.
     pub fn takes(self, other: Self) -> bool {
         self == Self::Any || self == other
     }

@@ -2,17 +2,18 @@
 
 use socket2::SockRef;
 use tokio::net::UnixStream;
+use tokio_util::either::Either;
 
 use super::super::connection::{Http1UpstreamConnection, IdleLook};
 use super::*;
-use crate::proxy::upstream::connect::UpstreamIo;
-use crate::proxy::upstream::socket::{UpstreamSocket, UpstreamSocketIo};
+use crate::http1::WriteQueue;
+use crate::proxy::upstream::socket::UpstreamSocket;
 use crate::worker;
 
 fn connection() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
-    let socket = UpstreamSocket::new(UpstreamSocketIo::Unix(near), None);
-    (Http1UpstreamConnection::new(UpstreamIo::Plain(socket)), far)
+    let socket = UpstreamSocket::new(Either::Right(near), None);
+    (Http1UpstreamConnection::new(Either::Left(socket)), far)
 }
 
 /// Until the runtime knows of what has come.
@@ -54,8 +55,9 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     worker::set_index(0);
     for at in [2, 0, 1] {
         let mut taken = bench.pool.take().expect("an idle one");
-        let wrote = std::future::poll_fn(|cx| taken.poll_write(cx, b"x", b"")).await;
-        assert_eq!(wrote.expect("written"), 1);
+        let mut queue = WriteQueue::new(b"x".to_vec());
+        let wrote = std::future::poll_fn(|cx| taken.poll_write(cx, &mut queue)).await;
+        wrote.expect("written");
         let got = far[at].read_u8().await;
         // One shard where there is one core.
         if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
@@ -66,7 +68,8 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     }
 }
 
-/// The runtime that waits for the socket is the one that uses it: the one that opened it may be busy.
+/// The runtime that waits for the socket is the one that uses it: the one that opened it may be
+/// busy.
 #[test]
 fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
     let runtime = || {
@@ -79,7 +82,7 @@ fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
         let far = bench.warm().await;
         (bench.pool, far.into_std().expect("a socket"))
     });
-    // From here on, nobody drives that runtime.
+    // From here on, nothing drives that runtime.
     worker::set_index(1);
     runtime().block_on(async {
         let mut far = TcpStream::from_std(far).expect("a socket");
@@ -106,7 +109,7 @@ async fn what_has_ended_or_spoken_while_idle_is_closed_and_not_used() {
         } else {
             socket.shutdown().await.expect("open");
         }
-        // Nobody asks for it.
+        // No request asks for it.
         bench.until_idle(0).await;
         let mut rest = Vec::new();
         let _ = socket.read_to_end(&mut rest).await;
@@ -152,8 +155,8 @@ fn unwritable() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let shut = SockRef::from(&near).shutdown(std::net::Shutdown::Write);
     shut.expect("an open socket");
-    let socket = UpstreamSocket::new(UpstreamSocketIo::Unix(near), None);
-    (Http1UpstreamConnection::new(UpstreamIo::Plain(socket)), far)
+    let socket = UpstreamSocket::new(Either::Right(near), None);
+    (Http1UpstreamConnection::new(Either::Left(socket)), far)
 }
 
 #[tokio::test]

@@ -9,12 +9,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
 
-use super::super::limits::RESPONSE_LIMITS;
+use super::super::head::RESPONSE_LIMITS;
 use super::*;
+use crate::http1::fields;
 use crate::proxy::Received;
-use crate::wire::chunked::{ChunkedPart, Chunks};
+use crate::wire::chunked::Chunks;
+use crate::wire::content::ContentPart;
 
-/// A body of which `part` has arrived, and the client that may send more.
+/// A body with `part` arrived, and the client that may send more.
 async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let (tx, rx) = oneshot::channel();
@@ -57,12 +59,12 @@ async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMa
     while !chunks.is_end() {
         let byte = [socket.read_u8().await.expect("more")];
         match chunks.next(&byte, &RESPONSE_LIMITS).expect("no fault") {
-            ChunkedPart::Data(_) => content.extend(byte),
-            ChunkedPart::Trailer(_) => section.extend(byte),
-            ChunkedPart::Framing(_) => {}
+            ContentPart::Data(_) => content.extend(byte),
+            ContentPart::Trailer(_) => section.extend(byte),
+            ContentPart::Framing(_) => {}
         }
     }
-    (content, head::trailers(&section))
+    (content, fields::read_trailers(&section))
 }
 
 #[tokio::test]
@@ -196,7 +198,7 @@ async fn an_upload_that_breaks_off_breaks_its_answer() {
     }
 }
 
-/// An upstream that refuses an upload says so and closes: what it says is passed on.
+/// An upstream that refuses an upload says so and closes: its answer is passed on.
 #[tokio::test]
 async fn what_an_upstream_says_before_it_closes_is_heard() {
     let bench = Bench::new().await;
@@ -229,7 +231,7 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
     let served = async {
         let mut socket = bench.accept().await;
         read_until(&mut socket, b"\r\n\r\n").await;
-        // Both at once. The close resets, since bytes are left that nobody has read.
+        // Both at once. The close resets, since unread bytes are left.
         let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
         assert_eq!(socket.try_write(answer).expect("room"), answer.len());
     };

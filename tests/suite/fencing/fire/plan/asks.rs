@@ -5,8 +5,8 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 use super::{
-    Ask, BUFFER, CLIENTS, Conduct, Ending, FLOOR, Fault, Form, HUGE, Kind, LARGE, LONG, Plan,
-    Point, SPAN, Shown, Sky, Transport, Work, millis,
+    BUFFER, CLIENTS, Conduct, Ending, FLOOR, Fault, FaultKind, FaultPoint, Form, HUGE, LARGE, LONG,
+    Plan, PlannedRequest, SPAN, Shown, Sky, Transport, Work, millis,
 };
 
 impl Plan {
@@ -22,7 +22,7 @@ impl Plan {
                 at += random.random_range(60..420);
             }
         }
-        let mut roles = vec![Role::Client; CLIENTS];
+        let mut roles = vec![Role::HistoryClient; CLIENTS];
         for fault in self.faults.clone() {
             let mut enter = |role, lead| {
                 moments.push((fault.moment() + lead, roles.len()));
@@ -37,9 +37,9 @@ impl Plan {
                 enter(Role::Hog(fault), 0);
                 enter(Role::Lure(fault), 300);
             }
-            let in_vain = fault.kind == Kind::LongStop && self.ground.proxies() == 1;
+            let in_vain = fault.kind == FaultKind::LongStop && self.ground.proxies() == 1;
             let late = fault.bytes_come_late();
-            if (late || fault.kind == Kind::LongStop) && !in_vain {
+            if (late || fault.kind == FaultKind::LongStop) && !in_vain {
                 enter(Role::Heir(fault), 1_000);
             }
             if late && !in_vain {
@@ -51,7 +51,7 @@ impl Plan {
         moments.sort_unstable();
         for (at, client) in moments {
             let ask = match roles[client] {
-                Role::Client => self.ask(at, &mut newest, random),
+                Role::HistoryClient => self.ask(at, &mut newest, random),
                 Role::Lure(fault) => self.lure(&fault, at, &mut newest, random),
                 Role::Heir(fault) => self.heir(&fault, at, &mut newest),
                 Role::Hog(fault) => self.hog(&fault, at),
@@ -62,10 +62,10 @@ impl Plan {
 
     /// A request by way of the other proxy, with a newer token, that is sent until it passes: who
     /// was stopped finds it there when it wakes.
-    fn heir(&self, fault: &Fault, at: u64, newest: &mut [u64]) -> Ask {
+    fn heir(&self, fault: &Fault, at: u64, newest: &mut [u64]) -> PlannedRequest {
         let resource = self.at_stake(fault);
         newest[resource] += 1;
-        Ask {
+        PlannedRequest {
             at: millis(at),
             proxy: (fault.proxy + 1) % self.ground.proxies(),
             resource,
@@ -82,15 +82,15 @@ impl Plan {
     /// How many long requests take all streams of a connection, for this fault.
     fn hogs(&self, fault: &Fault) -> u32 {
         match self.transport {
-            Transport::Http2 { streams, .. } if fault.point == Point::OutOfStreams => streams,
+            Transport::Http2 { streams, .. } if fault.point == FaultPoint::OutOfStreams => streams,
             _ => 0,
         }
     }
 
     /// A request that takes a stream for long: its body comes in drops. It is about a resource of
     /// its own, and no newer token ends it.
-    fn hog(&self, fault: &Fault, at: u64) -> Ask {
-        Ask {
+    fn hog(&self, fault: &Fault, at: u64) -> PlannedRequest {
+        PlannedRequest {
             at: millis(at),
             proxy: fault.proxy,
             resource: self.all_resources() - 1,
@@ -115,10 +115,16 @@ impl Plan {
     }
 
     /// A request that brings the fault's point about.
-    fn lure(&self, fault: &Fault, at: u64, newest: &mut [u64], random: &mut StdRng) -> Ask {
+    fn lure(
+        &self,
+        fault: &Fault,
+        at: u64,
+        newest: &mut [u64],
+        random: &mut StdRng,
+    ) -> PlannedRequest {
         let resource = self.at_stake(fault);
         newest[resource] += 1;
-        let mut ask = Ask {
+        let mut ask = PlannedRequest {
             at: millis(at),
             proxy: fault.proxy,
             resource,
@@ -131,8 +137,14 @@ impl Plan {
             retries: 3,
         };
         // For as long as it takes others to find its caller dead, and longer.
-        let dies = matches!(fault.kind, Kind::Kill | Kind::LongStop | Kind::Partition);
-        let at_work = matches!(fault.point, Point::MidBody | Point::BeforeResponseEnd);
+        let dies = matches!(
+            fault.kind,
+            FaultKind::Kill | FaultKind::LongStop | FaultKind::Partition
+        );
+        let at_work = matches!(
+            fault.point,
+            FaultPoint::MidBody | FaultPoint::BeforeResponseEnd
+        );
         let work_on = if dies && at_work { 2_200 } else { 0 };
         match bait(fault.point) {
             Some(Bait::Body(size)) => {
@@ -153,7 +165,7 @@ impl Plan {
         ask
     }
 
-    fn ask(&self, at: u64, newest: &mut [u64], random: &mut StdRng) -> Ask {
+    fn ask(&self, at: u64, newest: &mut [u64], random: &mut StdRng) -> PlannedRequest {
         // One resource is hot.
         let resource = random.random_range(0..self.resources + 1) % self.resources;
         let newest = &mut newest[resource];
@@ -164,7 +176,7 @@ impl Plan {
             _ => random.random_range(*newest - 4..=*newest + 2),
         };
         *newest = token.max(*newest);
-        let mut ask = Ask {
+        let mut ask = PlannedRequest {
             at: millis(at),
             proxy: random.random_range(0..self.ground.proxies()),
             resource,
@@ -214,7 +226,7 @@ impl Plan {
 #[derive(Clone, Copy)]
 enum Role {
     /// To live its life.
-    Client,
+    HistoryClient,
     /// To bring a fault's point about.
     Lure(Fault),
     /// To take over what a fault's victim was at.
@@ -223,7 +235,7 @@ enum Role {
     Hog(Fault),
 }
 
-/// What has to be on its way for a point to be passed.
+/// The request that has to be on its way for a point to be passed.
 enum Bait {
     /// A body of this size, whose client pauses in the middle of it.
     Body(usize),
@@ -233,14 +245,14 @@ enum Bait {
     Unread,
 }
 
-fn bait(point: Point) -> Option<Bait> {
+fn bait(point: FaultPoint) -> Option<Bait> {
     match point {
-        Point::BeforeCheck => Some(Bait::Body(BUFFER / 2)),
-        Point::MidBody => Some(Bait::Body(LARGE)),
-        Point::BeforeResponseEnd => Some(Bait::Response),
-        Point::BeforeRelease => Some(Bait::Unread),
-        Point::AfterCommit | Point::BeforeFirstByte => Some(Bait::Body(0)),
-        Point::AnyTime | Point::OutOfStreams => None,
+        FaultPoint::BeforeCheck => Some(Bait::Body(BUFFER / 2)),
+        FaultPoint::MidBody => Some(Bait::Body(LARGE)),
+        FaultPoint::BeforeResponseEnd => Some(Bait::Response),
+        FaultPoint::BeforeRelease => Some(Bait::Unread),
+        FaultPoint::AfterCommit | FaultPoint::BeforeFirstByte => Some(Bait::Body(0)),
+        FaultPoint::AnyTime | FaultPoint::OutOfStreams => None,
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::{Body, Desk, HELD_UP, Handling, Order};
+use super::{BodyEnd, HELD_UP, Handling, Order, UpstreamShared};
 use crate::fencing::fire::check::NONCE;
 use crate::fencing::fire::log::Event;
-use crate::fencing::fire::plan::{Ending, Point, Work};
+use crate::fencing::fire::plan::{Ending, FaultPoint, Work};
 use crate::support::wire::{Framing, Head, Io, Wire};
 
-impl Desk {
+impl UpstreamShared {
     pub(super) async fn http1(self, stream: TcpStream) {
         let mut wire = Wire::new(Io::Tcp(stream));
         while let Ok(true) = wire.fill().await {
@@ -41,9 +41,9 @@ impl Handling {
             return self.early(wire, &head, order).await;
         }
         let whole = match self.body(&mut wire, &head, order).await {
-            Body::Whole => true,
-            Body::Broken => false,
-            Body::GivenUp => return None,
+            BodyEnd::Whole => true,
+            BodyEnd::Broken => false,
+            BodyEnd::GivenUp => return None,
         };
         self.work(order.work).await;
         if !whole {
@@ -53,17 +53,17 @@ impl Handling {
         self.respond(wire, order).await
     }
 
-    /// Answers first. What has answered whole is done by its own word; the body is read and thrown
-    /// away.
+    /// Answers first. A whole answer is the upstream's own word that it is done; the body is read
+    /// and thrown away.
     async fn early(&mut self, mut wire: Wire, head: &Head, order: Order) -> Option<Wire> {
         self.work(order.work).await;
         self.end("answered early");
         let answered = wire.send(&response(order.work, 0)).await.is_ok();
         let whole = self.body(&mut wire, head, order).await;
-        (answered && whole == Body::Whole).then_some(wire)
+        (answered && whole == BodyEnd::Whole).then_some(wire)
     }
 
-    async fn body(&mut self, wire: &mut Wire, head: &Head, order: Order) -> Body {
+    async fn body(&mut self, wire: &mut Wire, head: &Head, order: Order) -> BodyEnd {
         let framing = head.request_framing();
         let length = match framing {
             Framing::Length(length) => Some(length),
@@ -80,7 +80,7 @@ impl Handling {
         let Order { proxy, work, .. } = order;
         for nth in 0..work.pieces {
             if nth > 0 {
-                self.desk.hub.pass(Point::BeforeResponseEnd, proxy);
+                self.desk.hub.pass(FaultPoint::BeforeResponseEnd, proxy);
                 let next = Instant::now() + Duration::from_millis(work.between);
                 tokio::time::sleep_until(next.min(self.bound())).await;
             }
@@ -112,7 +112,7 @@ impl Handling {
         let mut sending = std::pin::pin!(wire.send(piece));
         tokio::select! {
             sent = &mut sending => return sent.map_err(|_| "the caller left"),
-            () = tokio::time::sleep(HELD_UP) => self.desk.hub.pass(Point::BeforeRelease, proxy),
+            () = tokio::time::sleep(HELD_UP) => self.desk.hub.pass(FaultPoint::BeforeRelease, proxy),
         }
         tokio::time::timeout_at(self.bound(), sending)
             .await

@@ -13,14 +13,14 @@ use http::{Request, Response};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::{Body, Desk, HELD_UP, Handling, Order};
+use super::{BodyEnd, HELD_UP, Handling, Order, UpstreamShared};
 use crate::fencing::fire::check::NONCE;
 use crate::fencing::fire::log::Event;
-use crate::fencing::fire::plan::{Ending, Goodbye, Point};
+use crate::fencing::fire::plan::{Ending, FaultPoint, Goodbye};
 
 const LEFT: &str = "the caller left";
 
-impl Desk {
+impl UpstreamShared {
     pub(super) async fn http2(
         self,
         stream: TcpStream,
@@ -39,7 +39,7 @@ impl Desk {
             let kept = Arc::clone(&kept);
             // Requests that keep their streams are all there is then.
             if order.keeps && kept.fetch_add(1, Ordering::Relaxed) + 1 == streams {
-                self.hub.pass(Point::OutOfStreams, order.proxy);
+                self.hub.pass(FaultPoint::OutOfStreams, order.proxy);
             }
             let handled = async move {
                 handling.stream(request.into_body(), respond, order).await;
@@ -88,9 +88,9 @@ impl Handling {
             return self.answer_early(body, respond, order).await;
         }
         let whole = match self.upload(&mut body, order).await {
-            Body::Whole => true,
-            Body::Broken => false,
-            Body::GivenUp => return,
+            BodyEnd::Whole => true,
+            BodyEnd::Broken => false,
+            BodyEnd::GivenUp => return,
         };
         self.work(order.work).await;
         if whole {
@@ -100,8 +100,8 @@ impl Handling {
         }
     }
 
-    /// Answers first. What has answered whole is done by its own word; the body is read and thrown
-    /// away.
+    /// Answers first. A whole answer is the upstream's own word that it is done; the body is read
+    /// and thrown away.
     async fn answer_early(
         &mut self,
         mut body: RecvStream,
@@ -117,7 +117,7 @@ impl Handling {
         self.upload(&mut body, order).await;
     }
 
-    async fn upload(&mut self, body: &mut RecvStream, order: Order) -> Body {
+    async fn upload(&mut self, body: &mut RecvStream, order: Order) -> BodyEnd {
         let length = body.is_end_stream().then_some(0);
         self.read(order, length, async |watch| {
             while let Some(piece) = body.data().await {
@@ -138,7 +138,7 @@ impl Handling {
         };
         for nth in 0..work.pieces {
             if nth > 0 {
-                self.desk.hub.pass(Point::BeforeResponseEnd, proxy);
+                self.desk.hub.pass(FaultPoint::BeforeResponseEnd, proxy);
                 let next = Instant::now() + Duration::from_millis(work.between);
                 tokio::time::sleep_until(next.min(self.bound())).await;
             }
@@ -160,7 +160,7 @@ impl Handling {
         }
     }
 
-    /// Sends so many bytes, as far as there is room for them.
+    /// Sends this many bytes, as far as there is room for them.
     async fn push(
         &self,
         send: &mut SendStream<Bytes>,
@@ -182,7 +182,7 @@ impl Handling {
                 Err(_) if passed => return Err("nobody reads the answer"),
                 Err(_) => {
                     passed = true;
-                    self.desk.hub.pass(Point::BeforeRelease, proxy);
+                    self.desk.hub.pass(FaultPoint::BeforeRelease, proxy);
                     continue;
                 }
             };

@@ -1,9 +1,10 @@
-//! Where the storm rages: the holders and their clients, the operator, and what is checked in the end.
+//! Where the storm rages: the holders and their clients, the operator, and what is checked in the
+//! end.
 //!
-//! Each override begins a *reign* with a range of tokens of its own, far below the one before, so that a token
-//! tells the reign it is of. Before an override the operator has the new holders begin, who are refused for
-//! a while, and lets the old holders' last requests end: what comes of an old reign after that would be
-//! fencepost's doing.
+//! Each override begins a *reign* with a range of tokens of its own, far below the one before, so
+//! that a token tells the reign it is of. Before an override the operator has the new holders
+//! begin, who are refused for a while, and lets the old holders' last requests end: what comes of
+//! an old reign after that would be fencepost's doing.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ pub fn base(reign: u64) -> u64 {
     (REIGNS - reign) * REIGN
 }
 
-/// What orders tokens across reigns.
+/// The order of tokens across reigns.
 fn rank(token: u64) -> (u64, u64) {
     (REIGNS - token / REIGN, token % REIGN)
 }
@@ -38,7 +39,7 @@ pub fn key(resource: usize) -> String {
     format!("order:{resource}")
 }
 
-/// What the lock service and its clients know of one resource.
+/// The knowledge of the lock service and its clients about one resource.
 #[derive(Default)]
 pub struct Holders {
     pub reign: u64,
@@ -47,7 +48,7 @@ pub struct Holders {
     pub unanswered: HashMap<u64, usize>,
 }
 
-pub struct Field {
+pub struct Storm {
     pub upstream: Upstream,
     pub holders: [Mutex<Holders>; RESOURCES],
     /// Where the proxies' data and admin ports are; `None` while one is down.
@@ -57,11 +58,11 @@ pub struct Field {
     pub overrides: AtomicUsize,
     pub resolved: AtomicUsize,
     pub advanced: AtomicUsize,
-    /// What happened when, to be read after a violation.
+    /// The events and their times, to be read after a violation.
     journal: Mutex<Vec<(Instant, Option<usize>, String)>>,
 }
 
-impl Field {
+impl Storm {
     /// `ports`: of the data and the admin listener of each proxy.
     pub fn new(upstream: Upstream, ports: [(SocketAddr, SocketAddr); 2]) -> Self {
         let holders = || Holders {
@@ -254,7 +255,8 @@ impl Field {
             },
         )
         .await;
-        // Again and again: whom it was asked of may have died before it did, or may wait for one who has.
+        // Again and again: whom it was asked of may have died before it did, or may wait for one
+        // who has.
         eventually("the advance", || async {
             let done = self.act(resource, "advance", shut, random).await;
             (done == Some(200)).then_some(())
@@ -287,7 +289,8 @@ impl Field {
         answer.json()["mark"].as_str()?.parse().ok()
     }
 
-    /// Resolves an outcome that is known: the upstream has ended all that has arrived of that token.
+    /// Resolves an outcome that is known: the upstream has ended all that has arrived of that
+    /// token.
     async fn resolve(&self, resource: usize, random: &Mutex<StdRng>) {
         let to = self.admin(random).await;
         let target = format!("/v1/marks/{}", escape(&key(resource)));
@@ -333,7 +336,8 @@ impl Field {
             .fetch_add(usize::from(done), Ordering::Relaxed);
     }
 
-    /// What happened to a resource within ten seconds before a moment and one after it, a line each.
+    /// The events of a resource within ten seconds before a moment and one after it, a line
+    /// each.
     fn told(&self, resource: usize, moment: Instant) -> String {
         let journal = self.journal.lock().expect("nothing panics under this lock");
         let about = |(when, of, what): &(Instant, Option<usize>, String)| {
@@ -360,7 +364,8 @@ impl Field {
         story.into_iter().map(line).collect()
     }
 
-    /// Across reigns as within one: nothing arrives behind what is newer, and nothing while what is older is at work.
+    /// Across reigns as within one: nothing arrives behind what is newer, and nothing while what is
+    /// older is in progress.
     pub fn assert_order(&self) {
         for resource in 0..RESOURCES {
             let of_it = |arrival: &crate::support::upstream::Arrival| {

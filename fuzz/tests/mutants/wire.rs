@@ -1,0 +1,193 @@
+//! Broken parsers of HTTP/1 and HTTP/2 on the wire.
+
+use super::*;
+
+#[test]
+fn heads_that_are_read_as_httparse_reads_them() {
+    use fencepost::wire::head::Framing;
+    use fencepost::wire::request::RequestHead;
+    let mutant: &request::Read = &|pieces| {
+        let come = pieces.concat();
+        let mut space = [httparse::EMPTY_HEADER; 16];
+        let mut parsed = httparse::Request::new(&mut space);
+        match parsed.parse(&come) {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(RequestHead {
+                length,
+                framing: Framing::None,
+                upgrade: false,
+            })),
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    for (input, words) in [
+        (&b"GET / HTTP/1.1\nHost: a\n\n"[..], "a bare LF"),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "2 Host fields",
+        ),
+        (b"GET / HTTP/1.1\r\n\r\n", "0 Host fields"),
+        (b"GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", "goes on as"),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
+            "framed None",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent_Length: 5\r\n\r\n",
+            "framed None",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n",
+            "a length that is none",
+        ),
+        (
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "a coding on HTTP/1.0",
+        ),
+    ] {
+        notices(
+            request::check_of(mutant, input),
+            request::TARGET.check,
+            input,
+            words,
+        );
+    }
+}
+
+#[test]
+fn responses_that_are_read_as_httparse_reads_them() {
+    use fencepost::wire::head::Framing;
+    use fencepost::wire::response::ResponseHead;
+    let mutant: &response::Read = &|pieces| {
+        let come = pieces.concat();
+        let mut space = [httparse::EMPTY_HEADER; 16];
+        let mut parsed = httparse::Response::new(&mut space);
+        match parsed.parse(&come) {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(ResponseHead {
+                length,
+                status: parsed.code.unwrap_or_default(),
+                http_11: parsed.version == Some(1),
+                framing: Framing::None,
+            })),
+            Ok(httparse::Status::Partial) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    for (input, words) in [
+        (&b"HTTP/1.1 200 OK\nA: b\n\n"[..], "a bare LF"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent_Length: 5\r\n\r\n",
+            "framed None",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "framed by 2 lengths",
+        ),
+        (
+            b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "a coding on HTTP/1.0",
+        ),
+    ] {
+        notices(
+            response::check_of(mutant, input),
+            response::TARGET.check,
+            input,
+            words,
+        );
+    }
+}
+
+#[test]
+fn chunks_that_end_where_a_lenient_reader_ends_them() {
+    // As one that takes a bare LF for the end of a line.
+    let mutant: &chunked::End = &|pieces| {
+        let data = pieces.concat();
+        let lenient = String::from_utf8_lossy(&data)
+            .replace("\r\n", "\n")
+            .replace('\n', "\r\n");
+        let end = chunked::real(&[lenient.as_bytes()])?;
+        Ok(end.map(|_| data.len()))
+    };
+    let input = b"5\nhello\n0\n\n";
+    notices(
+        chunked::check_of(mutant, input),
+        chunked::TARGET.check,
+        input,
+        "to Reader",
+    );
+    let short: &chunked::End = &|pieces| chunked::real(pieces).map(|end| end.map(|end| end - 2));
+    let input = b"0\r\n\r\n";
+    notices(
+        chunked::check_of(short, input),
+        chunked::TARGET.check,
+        input,
+        "bytes, and to Reader",
+    );
+}
+
+#[test]
+fn connections_on_which_a_body_is_a_request() {
+    let mutant: &stream::Run = &|pieces| {
+        let mut passed = stream::real(pieces);
+        passed.heads += 1;
+        Passed {
+            in_body: false,
+            ..passed
+        }
+    };
+    let input = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+    notices(
+        stream::check_of(mutant, input),
+        stream::TARGET.check,
+        input,
+        "request 2, at byte",
+    );
+    assert_eq!((stream::TARGET.check)(input), Ok(Seen::Accepted));
+}
+
+#[test]
+fn header_blocks_whose_table_forgets_what_a_name_was() {
+    let mutant: &hpack::Run = &|blocks| {
+        let mut found = hpack::real(blocks);
+        if let [_, Some(second), ..] = &mut found[..] {
+            second.pseudo = false;
+        }
+        found
+    };
+    // :path: /a goes into the table; the second block names it by its number.
+    let input = b"\x04\x44\x02/a\x01\xbe";
+    notices(
+        hpack::check_of(mutant, input),
+        hpack::TARGET.check,
+        input,
+        "by another decoder",
+    );
+    assert_eq!((hpack::TARGET.check)(input), Ok(Seen::Accepted));
+}
+
+#[test]
+fn frames_that_pass_with_malformed_trailers() {
+    let mutant: &frames::Run = &|_, pieces| pieces.concat();
+    // Stream 1 begins, and its trailers have `:method`.
+    let input = b"\0\0\0\x01\x01\x04\0\0\0\x01\x82\0\0\x01\x01\x05\0\0\0\x01\x82";
+    notices(
+        frames::check_of(mutant, input),
+        frames::TARGET.check,
+        input,
+        "trailers of stream 1 pass",
+    );
+    let changed: &frames::Run = &|client, pieces| {
+        let mut passed = frames::real(client, pieces);
+        if let Some(last) = passed.last_mut() {
+            *last &= !1;
+        }
+        passed
+    };
+    let input = b"\x01\0\0\x01\0\0\0\0\0\x01a";
+    notices(
+        frames::check_of(changed, input),
+        frames::TARGET.check,
+        input,
+        "are no flags",
+    );
+}

@@ -1,0 +1,79 @@
+//! [`AdminAddress`]: the address of the admin port, read from a file alone. A health check neither
+//! needs nor checks the rest of the file.
+
+use std::path::Path;
+
+use super::yaml::{NodeKind, Report, YamlNode};
+
+/// The admin port's address, as far as a file gives it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminAddress {
+    /// `admin.listen`.
+    pub listen: Option<String>,
+    /// There is a block `admin.tls`.
+    pub tls: bool,
+}
+
+impl AdminAddress {
+    /// Reads it. An error says what is wrong with the file.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+        Self::of(&text).ok_or_else(|| {
+            let file = file.display();
+            format!("{file} is not a valid configuration; `fencepost check {file}` says why")
+        })
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let tree = YamlNode::parse(text, &mut Report::default())?;
+        let mut place = Self::default();
+        if let Some(admin) = member(&tree, "admin") {
+            place.tls =
+                member(admin, "tls").is_some_and(|tls| matches!(tls.kind, NodeKind::Map(_)));
+            place.listen = match member(admin, "listen").map(|listen| &listen.kind) {
+                Some(NodeKind::Text(listen)) => Some(listen.clone()),
+                _ => None,
+            };
+        }
+        Some(place)
+    }
+}
+
+fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
+    let NodeKind::Map(entries) = &node.kind else {
+        return None;
+    };
+    let entry = entries.iter().find(|entry| entry.key == key)?;
+    Some(&entry.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_admin_block_is_looked_at() {
+        for (text, listen, tls) in [
+            ("", None, false),
+            ("admin:", None, false),
+            ("admin: { listen: off }", Some("off"), false),
+            (
+                "admin: { listen: 'unix:/run/a' }",
+                Some("unix:/run/a"),
+                false,
+            ),
+            ("admin: { tls: { cert_file: a } }", None, true),
+            ("admin: { listen: '[::]:9', tls: }", Some("[::]:9"), false),
+            ("lisen: 7\nadmin: { listen: a:1 }", Some("a:1"), false),
+        ] {
+            let listen = listen.map(str::to_owned);
+            assert_eq!(
+                AdminAddress::of(text),
+                Some(AdminAddress { listen, tls }),
+                "{text}"
+            );
+        }
+        assert_eq!(AdminAddress::of("admin: ["), None);
+    }
+}

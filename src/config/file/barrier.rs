@@ -1,0 +1,61 @@
+//! The block `barrier`: how newer tokens wait for older requests.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::units::Time;
+use super::values::{count, positive};
+use crate::config::settings::BarrierSettings;
+use crate::config::yaml::Report;
+
+/// The default of `queue`.
+const QUEUE: u64 = 1024;
+
+/// How newer tokens wait for older requests.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Barrier")]
+pub struct BarrierFile {
+    /// How long a request waits for older ones of its resource before it gets a 503.
+    pub wait: Time,
+    /// How long older exchanges may continue once a newer token waits. Then they are reset, and
+    /// their outcome is unknown.
+    pub grace: Time,
+    /// How long the upstream may go on working on a request after its last byte has arrived,
+    /// whether its caller still waits or not. This is your promise about the upstream: after an
+    /// unknown outcome, no newer token is admitted for this long. Leave room: a fifth if the
+    /// upstream is on another machine, whose clock may run at another rate.
+    pub settle: Time,
+    /// How many requests of one resource may wait at once; more get a 503. Never more than
+    /// `limits.in_flight_per_resource`.
+    #[schemars(extend("default" = QUEUE))]
+    pub queue: Option<u64>,
+}
+
+impl Default for BarrierFile {
+    fn default() -> Self {
+        Self {
+            wait: Time::seconds(10),
+            grace: Time::seconds(10),
+            settle: Time::seconds(30),
+            queue: None,
+        }
+    }
+}
+
+/// The checks of the block.
+pub(super) fn settings(file: &BarrierFile, report: &mut Report) -> BarrierSettings {
+    if file.wait.0.is_zero() {
+        report.warn(
+            "barrier.wait",
+            "requests never wait: a new holder gets a 503 while an older request is in flight",
+            "",
+        );
+    }
+    BarrierSettings {
+        wait: file.wait.0,
+        grace: positive("barrier.grace", file.grace, report),
+        settle: positive("barrier.settle", file.settle, report),
+        queue: count("barrier.queue", file.queue.unwrap_or(QUEUE), report),
+    }
+}

@@ -1,0 +1,309 @@
+//! The block `limits`: limits of the data port on concurrency and time. The program's memory
+//! follows from them.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::units::{CountOrNone, Size, SizeOrNone, Time};
+use super::values::{count, positive};
+use crate::config::settings::{ClientShare, LimitSettings, all_but_a_quarter};
+use crate::config::yaml::Report;
+use crate::routing::ResourceKey;
+
+/// The most that `header_count` may be. hyper makes room for as many with each request, and the
+/// `http` crate panics where a message has more than 24,576.
+const MAX_HEADER_COUNT: usize = 10_000;
+
+/// The most that `header_bytes` may be.
+const MAX_HEADER_BYTES: usize = 1 << 20;
+
+/// HTTP/2 has stream ids for this many (RFC 9113, 5.1.1).
+const MAX_HTTP2_STREAMS: u32 = 1 << 30;
+
+/// The default of `http2_streams`.
+const HTTP2_STREAMS: u64 = 128;
+
+/// Limits of the data port.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Limits")]
+pub struct LimitsFile {
+    /// How many requests may be in progress or waiting; more get a 503.
+    pub in_flight: u64,
+    /// How many of them may come from one connection. HTTP/2 clients are told, and wait or open
+    /// another connection. The default is a quarter of `in_flight`.
+    pub in_flight_per_connection: Option<u64>,
+    /// How many of them may come from one address: an IPv4 address, or an IPv6 /64. The default is
+    /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
+    /// clients come from one address, such as a single load balancer.
+    pub in_flight_per_client: Option<CountOrNone>,
+    /// How many of them may be of one resource, waiting or in flight. The default is three quarters
+    /// of `in_flight`. Use `none` if there is only one resource.
+    pub in_flight_per_resource: Option<CountOrNone>,
+    /// How many connections may be open on the data port. For another one, the connection that has
+    /// been idle longest is closed; if none is idle, the new one waits.
+    pub connections: u64,
+    /// How many connections one address may have open. For another one, its connection that has
+    /// been idle longest is closed; if none is idle, the new one is. The default is three quarters
+    /// of `connections`, and no limit for loopback addresses. Use `none` if all clients come from
+    /// one address.
+    pub connections_per_client: Option<CountOrNone>,
+    /// How many requests one HTTP/2 connection may have in progress; its client is told, and waits.
+    #[schemars(extend("default" = HTTP2_STREAMS))]
+    pub http2_streams: Option<u64>,
+    /// How long a client may take for the head of a request, and for its TLS handshake.
+    pub head_timeout: Time,
+    /// How long a connection may stay open without a request.
+    pub idle_timeout: Time,
+    /// How long a client may read nothing of a response that waits for it; then its connection is
+    /// reset.
+    pub write_timeout: Time,
+    /// How many bytes the head of a request may have, and its trailers; more get a 431.
+    pub header_bytes: Size,
+    /// How many header lines a request may have, at most 10,000; more get a 431.
+    pub header_count: u64,
+    /// How many bytes a request's target may have; more get a 414.
+    pub target_bytes: Size,
+    /// How many bytes of bodies may be held at once, over all requests; requests beyond that get a
+    /// 503.
+    pub body_memory: Size,
+    /// How many bytes a resource's key may have; longer keys get a 400. 1 to 1024.
+    pub key_bytes: Size,
+    /// How many resources may get their first mark in a second, averaged over ten seconds. Requests
+    /// for more get a 503 and may be sent again. A mark is kept for ever. `none`: no limit.
+    pub new_resources: CountOrNone,
+    /// The same for one client: an IPv4 address, or an IPv6 /64. `none`: no number. In any case, a
+    /// client's recent usage is at most three times what is left for all.
+    pub new_resources_per_client: CountOrNone,
+    /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
+    /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream
+    /// that speaks HTTP/2 may be slower until others need their in-flight permits.
+    pub body_rate: SizeOrNone,
+}
+
+impl Default for LimitsFile {
+    fn default() -> Self {
+        Self {
+            in_flight: 4096,
+            in_flight_per_connection: None,
+            in_flight_per_client: None,
+            in_flight_per_resource: None,
+            connections: 4096,
+            connections_per_client: None,
+            http2_streams: None,
+            head_timeout: Time::seconds(10),
+            idle_timeout: Time::seconds(75),
+            write_timeout: Time::seconds(30),
+            header_bytes: Size(64 << 10),
+            header_count: 100,
+            target_bytes: Size(8 << 10),
+            body_memory: Size(256 << 20),
+            key_bytes: Size(ResourceKey::MAX_BYTES as u64),
+            new_resources: CountOrNone(Some(1000)),
+            new_resources_per_client: CountOrNone(None),
+            // GPRS carries 1,000 bytes a second and more.
+            body_rate: SizeOrNone(Some(Size(512))),
+        }
+    }
+}
+
+/// The checks of the block.
+pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings {
+    let mut bytes = |field: &str, size: Size| count(&format!("limits.{field}"), size.0, report);
+    let header_bytes = bytes("header_bytes", file.header_bytes);
+    let target_bytes = bytes("target_bytes", file.target_bytes);
+    let body_memory = bytes("body_memory", file.body_memory);
+    let key_bytes = bytes("key_bytes", file.key_bytes);
+    let header_count = count("limits.header_count", file.header_count, report);
+    if target_bytes > header_bytes {
+        report.warn(
+            "limits.target_bytes",
+            "more than the whole head may have (`limits.header_bytes`)",
+            "",
+        );
+    }
+    for (field, given, most, message, hint) in [
+        (
+            "header_bytes",
+            header_bytes,
+            MAX_HEADER_BYTES,
+            "too large: this much is held in memory for every connection",
+            "1MiB at most",
+        ),
+        (
+            "header_count",
+            header_count,
+            MAX_HEADER_COUNT,
+            "too large: each request reserves room for this many",
+            "10000 at most; 100 suits most upstreams",
+        ),
+        (
+            "key_bytes",
+            key_bytes,
+            ResourceKey::MAX_BYTES,
+            "no key is longer than 1024 bytes",
+            "1024 at most; a key of 50 bytes is a long one already",
+        ),
+    ] {
+        if given > most {
+            report.error(format!("limits.{field}"), message, hint);
+        }
+    }
+    let in_flight = count("limits.in_flight", file.in_flight, report);
+    let connections = count("limits.connections", file.connections, report);
+    let in_flight_per_connection = per_connection(file, in_flight, report);
+    let http2_streams = http2_streams(file.http2_streams, in_flight_per_connection, report);
+    let in_flight_per_client =
+        per_client("in_flight", in_flight, file.in_flight_per_client, report);
+    let in_flight_per_resource = per_resource(file, in_flight, report);
+    let connections_per_client = per_client(
+        "connections",
+        connections,
+        file.connections_per_client,
+        report,
+    );
+    let mut time = |field: &str, time: Time| positive(&format!("limits.{field}"), time, report);
+    let head_timeout = time("head_timeout", file.head_timeout);
+    let idle_timeout = time("idle_timeout", file.idle_timeout);
+    let write_timeout = time("write_timeout", file.write_timeout);
+    let mut rate = |field: &str, given: CountOrNone| {
+        u32::try_from(count(&format!("limits.{field}"), given.0?, report)).ok()
+    };
+    LimitSettings {
+        in_flight,
+        in_flight_per_connection,
+        in_flight_per_client,
+        in_flight_per_resource,
+        connections,
+        connections_per_client,
+        http2_streams,
+        head_timeout,
+        idle_timeout,
+        write_timeout,
+        header_bytes,
+        header_count,
+        target_bytes,
+        body_memory,
+        key_bytes,
+        new_resources: rate("new_resources", file.new_resources),
+        new_resources_per_client: rate("new_resources_per_client", file.new_resources_per_client),
+        body_rate: body_rate(file.body_rate, report),
+    }
+}
+
+fn per_connection(file: &LimitsFile, in_flight: usize, report: &mut Report) -> usize {
+    let Some(given) = file.in_flight_per_connection else {
+        return (in_flight / 4).max(1);
+    };
+    let at = "limits.in_flight_per_connection";
+    let share = count(at, given, report);
+    if share >= in_flight {
+        report.warn(
+            at,
+            "one HTTP/2 connection can use up `limits.in_flight`: others get a 503",
+            "a quarter of limits.in_flight, or leave it out",
+        );
+    }
+    share
+}
+
+fn http2_streams(given: Option<u64>, per_connection: usize, report: &mut Report) -> u32 {
+    let at = "limits.http2_streams";
+    let streams = count(at, given.unwrap_or(HTTP2_STREAMS), report);
+    if given.is_some() && streams > per_connection {
+        report.warn(
+            at,
+            format!(
+                "more than one connection may have in flight: clients are told {per_connection} \
+                 (`limits.in_flight_per_connection`)"
+            ),
+            "",
+        );
+    }
+    let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    if streams > MAX_HTTP2_STREAMS {
+        report.error(
+            at,
+            "too large: HTTP/2 has no stream ids for this many",
+            "128, or some hundreds for clients that share one connection",
+        );
+    }
+    streams
+}
+
+fn per_client(
+    limit: &str,
+    all: usize,
+    given: Option<CountOrNone>,
+    report: &mut Report,
+) -> Option<ClientShare> {
+    let Some(given) = given else {
+        return Some(ClientShare {
+            most: all_but_a_quarter(all),
+            of: all,
+            loopback: false,
+        });
+    };
+    let at = format!("limits.{limit}_per_client");
+    let most = count(&at, given.0?, report);
+    if most >= all {
+        report.warn(
+            at,
+            format!("one address can use up `limits.{limit}`"),
+            "three quarters of it at most; or `none` if all clients come from one address",
+        );
+    }
+    Some(ClientShare {
+        most,
+        of: all,
+        loopback: true,
+    })
+}
+
+fn per_resource(file: &LimitsFile, in_flight: usize, report: &mut Report) -> Option<usize> {
+    let Some(given) = file.in_flight_per_resource else {
+        return Some(all_but_a_quarter(in_flight));
+    };
+    let at = "limits.in_flight_per_resource";
+    let share = count(at, given.0?, report);
+    if share >= in_flight {
+        report.warn(
+            at,
+            "the requests of one resource can use up `limits.in_flight`",
+            "three quarters of it at most; or `none` if there is only one resource",
+        );
+    }
+    Some(share)
+}
+
+fn body_rate(given: SizeOrNone, report: &mut Report) -> Option<u64> {
+    let rate = given.bytes()?;
+    if rate == 0 {
+        report.error(
+            "limits.body_rate",
+            "must be greater than zero",
+            "such as 512, or none",
+        );
+    }
+    Some(rate.max(1))
+}
+
+/// Warns of a queue that one resource never fills, or that leaves nothing to other resources.
+pub(super) fn check_queue(limits: &LimitSettings, queue: usize, report: &mut Report) {
+    match limits.in_flight_per_resource {
+        Some(share) if queue > share => report.warn(
+            "barrier.queue",
+            format!(
+                "never reached: one resource may have {share} requests \
+                 (`limits.in_flight_per_resource`)"
+            ),
+            "",
+        ),
+        None if queue >= limits.in_flight => report.warn(
+            "barrier.queue",
+            "the requests that wait for one resource can use up `limits.in_flight`",
+            "less than limits.in_flight",
+        ),
+        _ => {}
+    }
+}

@@ -1,0 +1,272 @@
+//! The blocks `tls`, `admin.tls` and `upstream.tls`. The files that they name are read together
+//! with the configuration. So `fencepost check` reports what is wrong with them, and a reload takes
+//! everything or nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::pki_types::ServerName;
+use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::units::Time;
+use super::values::positive;
+use crate::config::pem::{self, TlsIdentity};
+use crate::config::settings::UpstreamUrl;
+use crate::config::tls_settings::{
+    ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings, provider,
+};
+use crate::config::yaml::{Report, shown};
+
+/// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
+/// again when they change; open connections are not affected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Tls", extend("required" = ["cert_file", "key_file"]))]
+pub struct TlsFile {
+    /// The certificate, followed by its chain: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+    /// The CAs of client certificates: PEM. Without it, clients show none.
+    pub client_ca_file: Option<PathBuf>,
+    /// `required`: a client must show one. `optional`: a client without one passes the handshake,
+    /// and has no name for `require_client`; an invalid one never passes.
+    #[schemars(extend("default" = CLIENT_AUTH))]
+    pub client_auth: Option<ClientAuth>,
+    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
+    /// if it is on a list, if its CA has no list here, or if that list is past its next update.
+    pub crl_file: Option<PathBuf>,
+    /// How long a connection with a client certificate accepts new requests. Its current requests
+    /// then have as long again to end; its tunnels are closed.
+    #[schemars(extend("default" = CLIENT_MAX_AGE))]
+    pub client_max_age: Option<Time>,
+}
+
+/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
+/// connections are not affected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+pub struct AdminTlsFile {
+    /// The certificate, followed by its chain: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+}
+
+/// TLS to an `https://` upstream. The files are read again when they change, for new connections.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "UpstreamTls")]
+pub struct UpstreamTlsFile {
+    /// The CAs for the upstream's certificate, instead of the system's: PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The client certificate, followed by its chain: PEM. With `key_file`.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+    /// The name in the upstream's certificate, also sent as SNI. The default is the URL's host.
+    pub server_name: Option<String>,
+}
+
+/// The default of `client_auth`.
+const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
+/// The default of `client_max_age`.
+const CLIENT_MAX_AGE: Time = Time::seconds(3600);
+
+/// The `admin.tls` block. `None` where it is wrong.
+pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
+    let files = (file.cert_file.as_deref(), file.key_file.as_deref());
+    let identity = pair("admin.tls", files, report)?;
+    let builder = builder("admin.tls", report)?.with_no_client_auth();
+    Some(TlsSettings {
+        config: Arc::new(with_certificate(builder, identity.key, &[b"http/1.1"])),
+        clients: None,
+        expires: identity.expires,
+    })
+}
+
+/// The server's side of TLS, so far.
+fn builder(at: &str, report: &mut Report) -> Option<ConfigBuilder<ServerConfig, WantsVerifier>> {
+    ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| report.error(at, error.to_string(), ""))
+        .ok()
+}
+
+/// The server's side of TLS, with its certificate and the protocols that it offers.
+fn with_certificate(
+    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
+    key: Arc<CertifiedKey>,
+    protocols: &[&[u8]],
+) -> ServerConfig {
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    // An attacker who recorded early data can replay it.
+    config.max_early_data_size = 0;
+    config
+}
+
+/// The `tls` block. `None` where it is wrong.
+pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
+    let identity = pair(
+        "tls",
+        (file.cert_file.as_deref(), file.key_file.as_deref()),
+        report,
+    );
+    let ca = file.client_ca_file.as_ref();
+    let roots = ca.map(|file| pem::roots("tls.client_ca_file", file, report));
+    let crl = file.crl_file.as_ref();
+    let crls = crl
+        .filter(|_| roots.is_some())
+        .map(|file| pem::revocations("tls.crl_file", file, now(), report));
+    for (name, given) in [
+        ("client_auth", file.client_auth.is_some()),
+        ("crl_file", crl.is_some()),
+        ("client_max_age", file.client_max_age.is_some()),
+    ] {
+        if roots.is_none() && given {
+            report.error(
+                format!("tls.{name}"),
+                "this concerns client certificates, and no CA is named to verify them",
+                &format!("give tls.client_ca_file, or leave {name} out"),
+            );
+        }
+    }
+    let clients = ClientCertificates {
+        auth: file.client_auth.unwrap_or(CLIENT_AUTH),
+        max_age: positive(
+            "tls.client_max_age",
+            file.client_max_age.unwrap_or(CLIENT_MAX_AGE),
+            report,
+        ),
+    };
+    let identity = identity?;
+    let builder = builder("tls", report)?;
+    let clients = roots.is_some().then_some(clients);
+    let builder = match roots {
+        None => builder.with_no_client_auth(),
+        Some(roots) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
+            let verifier = match clients.map(|clients| clients.auth) {
+                Some(ClientAuth::Optional) => verifier.allow_unauthenticated(),
+                _ => verifier,
+            };
+            let (verifier, at) = match crls {
+                // A list past its next update does not show what was revoked since.
+                Some(crls) => (
+                    verifier.with_crls(crls?).enforce_revocation_expiration(),
+                    "tls.crl_file",
+                ),
+                None => (verifier, "tls.client_ca_file"),
+            };
+            let verifier = verifier
+                .build()
+                .map_err(|error| report.error(at, error.to_string(), ""));
+            builder.with_client_cert_verifier(verifier.ok()?)
+        }
+    };
+    let mut config = with_certificate(builder, identity.key, &[b"h2", b"http/1.1"]);
+    if clients.is_some() {
+        // A session that is resumed shows no certificate: one that has expired meanwhile, or whose
+        // CA is gone, would still get in.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Some(TlsSettings {
+        config: Arc::new(config),
+        clients,
+        expires: identity.expires,
+    })
+}
+
+/// The `upstream.tls` block. `None` where it is wrong.
+pub(super) fn upstream(
+    file: UpstreamTlsFile,
+    url: Option<&UpstreamUrl>,
+    report: &mut Report,
+) -> Option<UpstreamTlsSettings> {
+    if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
+        report.error(
+            "upstream.tls",
+            "the upstream's URL is not https, so there is no TLS to it",
+            "write https:// in upstream.url, or remove this block",
+        );
+        return None;
+    }
+    let roots = match &file.ca_file {
+        Some(file) => Some(pem::roots("upstream.tls.ca_file", file, report)?),
+        None => None,
+    };
+    let identity = match (file.cert_file.as_deref(), file.key_file.as_deref()) {
+        (None, None) => None,
+        files => Some(pair("upstream.tls", files, report)?),
+    };
+    let server_name = match file.server_name {
+        None => None,
+        Some(name) => {
+            let Ok(server_name) = ServerName::try_from(name.clone()) else {
+                report.error(
+                    "upstream.tls.server_name",
+                    format!("{} is neither a DNS name nor an IP address", shown(&name)),
+                    "the name in the upstream's certificate, without a port: orders.internal",
+                );
+                return None;
+            };
+            Some(server_name)
+        }
+    };
+    Some(UpstreamTlsSettings {
+        roots,
+        identity,
+        server_name,
+    })
+}
+
+/// A certificate and its key, both given.
+fn pair(
+    at: &str,
+    (cert, key): (Option<&Path>, Option<&Path>),
+    report: &mut Report,
+) -> Option<TlsIdentity> {
+    let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
+    for (at, file, what) in [
+        (&cert_at, cert, "the certificate"),
+        (&key_at, key, "the certificate's private key"),
+    ] {
+        if file.is_none() {
+            report.error(at, format!("{what} is missing"), "the path of a PEM file");
+        }
+    }
+    let identity = pem::identity((&cert_at, cert?), (&key_at, key?), report)?;
+    let now = now();
+    if identity.expires < now {
+        report.warn(
+            &cert_at,
+            "the certificate, or one of its chain, has expired: the other side will refuse it",
+            "replace it; it is read without a restart",
+        );
+    } else if identity.begins > now {
+        report.warn(
+            &cert_at,
+            "the certificate, or one of its chain, is not valid yet: the other side will refuse it",
+            "is the clock of this machine right?",
+        );
+    }
+    Some(identity)
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "certificates hold by the wall clock; this only warns of one that does not"
+    )]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+}

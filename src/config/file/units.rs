@@ -1,0 +1,365 @@
+//! Values of one word: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain bytes), file
+//! modes (`0660`), `none` for no limit, `off` for a feature that is not wanted.
+//!
+//! humantime and bytesize read durations and sizes. This file adds the hints, the bounds, and the
+//! form in which the schema shows a default.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::{Serialize, Serializer};
+
+use crate::config::yaml::shown;
+
+/// No duration is longer, so that every deadline can be computed.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
+/// Lets a type with a `parse` be the type of a field. An error is a message, and after a line break
+/// a hint.
+macro_rules! scalar {
+    ($type:ident, $name:literal, $expected:literal, $schema:tt) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = text(deserializer, $expected)?;
+                Self::parse(&text).map_err(D::Error::custom)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+/// A duration with its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+scalar!(Time, "Duration", "a duration such as 5s", {
+    "type": "string",
+    "description": "A duration with its unit: 250ms, 5s, 1m, 1h.",
+    "pattern": r"^\s*([0-9]+\s*[a-zA-Z]+\s*)+$",
+});
+
+impl Time {
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let given = shown(text);
+        if text.bytes().all(|b| b.is_ascii_digit()) && text != "0" && !text.is_empty() {
+            return Err(format!("{given} has no unit\nis it {text}s?"));
+        }
+        // To humantime M is a month. A settle time of 5M would hold up a resource until next
+        // spring.
+        let units = text.split(|c: char| c.is_ascii_digit() || c.is_whitespace());
+        let mut capital = units.filter(|unit| unit.contains('M')).peekable();
+        if capital.peek().is_some() && capital.all(|unit| unit == "M") {
+            let minutes = text.replace('M', "m");
+            return Err(format!(
+                "{given} is not a duration\na minute is a small m: is it {minutes}?"
+            ));
+        }
+        match humantime::parse_duration(text) {
+            Ok(duration) if duration <= LONGEST => Ok(Self(duration)),
+            Ok(_) => Err(format!("{given} is longer than a year")),
+            Err(_) => Err(format!(
+                "{given} is not a duration\nwrite a number and its unit: 250ms, 5s, 1m, 1h"
+            )),
+        }
+    }
+}
+
+/// Writes a default for the schema: in hours, seconds or milliseconds.
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let seconds = self.0.as_secs();
+        serializer.collect_str(&match self.0.subsec_millis() {
+            0 if seconds > 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+            0 => format!("{seconds}s"),
+            _ => format!("{}ms", self.0.as_millis()),
+        })
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+scalar!(Size, "Size", "a size such as 1MiB", {
+    "type": ["string", "integer"],
+    "description": "Bytes, plain or with a unit: 1048576, 512KiB, 1MiB.",
+    "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*$",
+    "minimum": 0,
+});
+
+impl Size {
+    fn parse(text: &str) -> Result<Self, String> {
+        let size = text.parse::<bytesize::ByteSize>();
+        size.map(|size| Self(size.as_u64())).map_err(|_| {
+            format!(
+                "{} is not a size\nwrite bytes as a plain number, or with a unit: 512KiB, 1MiB",
+                shown(text)
+            )
+        })
+    }
+}
+
+/// Writes a default for the schema: in MiB or KiB if it is a multiple of them.
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            plain @ 0..=1024 => serializer.serialize_u64(plain),
+            bytes if bytes.is_multiple_of(1 << 20) => {
+                serializer.collect_str(&format_args!("{}MiB", bytes >> 20))
+            }
+            bytes if bytes.is_multiple_of(1 << 10) => {
+                serializer.collect_str(&format_args!("{}KiB", bytes >> 10))
+            }
+            bytes => serializer.serialize_u64(bytes),
+        }
+    }
+}
+
+/// A file's mode: `0660`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileMode(pub u32);
+
+scalar!(FileMode, "FileMode", "a mode such as 0660", {
+    "type": ["string", "integer"],
+    "description": "The mode of a file, in octal digits: 0660.",
+    "pattern": "^0?[0-7]{3}$",
+    "minimum": 0,
+});
+
+impl FileMode {
+    fn parse(text: &str) -> Result<Self, String> {
+        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
+            _ => Err(format!(
+                "{} is not a mode\nwrite three octal digits, or four with a 0 before them: 0660",
+                shown(text)
+            )),
+        }
+    }
+}
+
+/// A number of bytes, or `none` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeOrNone(pub Option<Size>);
+
+scalar!(SizeOrNone, "SizeOrNone", "a size such as 10MiB, or none", {
+    "type": ["string", "integer"],
+    "description": "Bytes, plain or with a unit (10MiB), or none for no limit.",
+    "pattern": r"^(none|\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*)$",
+    "minimum": 0,
+});
+
+impl SizeOrNone {
+    fn parse(text: &str) -> Result<Self, String> {
+        let given = (text != "none").then(|| Size::parse(text));
+        given.transpose().map(Self)
+    }
+
+    pub fn bytes(self) -> Option<u64> {
+        self.0.map(|size| size.0)
+    }
+}
+
+impl Serialize for SizeOrNone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        or_none(self.0, serializer)
+    }
+}
+
+/// A number, or `none` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountOrNone(pub Option<u64>);
+
+scalar!(CountOrNone, "CountOrNone", "a number such as 100, or none", {
+    "type": ["string", "integer"],
+    "description": "A whole number, or none for no limit.",
+    "pattern": r"^(none|[0-9]+)$",
+    "minimum": 0,
+});
+
+impl CountOrNone {
+    fn parse(text: &str) -> Result<Self, String> {
+        let given = (text != "none").then(|| text.parse());
+        given.transpose().map(Self).map_err(|_| {
+            format!(
+                "{} is not a number\nwrite a whole number, or none",
+                shown(text)
+            )
+        })
+    }
+}
+
+impl Serialize for CountOrNone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        or_none(self.0, serializer)
+    }
+}
+
+fn or_none<T: Serialize, S: Serializer>(given: Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    match given {
+        Some(given) => given.serialize(to),
+        None => to.serialize_str("none"),
+    }
+}
+
+/// A block of fields, or `off`. By default it is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OffOr<T> {
+    Off,
+    On(T),
+}
+
+impl<T> OffOr<T> {
+    pub fn on(self) -> Option<T> {
+        match self {
+            Self::Off => None,
+            Self::On(block) => Some(block),
+        }
+    }
+}
+
+impl<T: Default> Default for OffOr<T> {
+    fn default() -> Self {
+        Self::On(T::default())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OffOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct("OffOr", OffOrVisitor(PhantomData))
+    }
+}
+
+struct OffOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OffOrVisitor<T> {
+    type Value = OffOr<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("off or a map of fields")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OffOr<T>, E> {
+        if text == "off" {
+            return Ok(OffOr::Off);
+        }
+        Err(E::invalid_type(Unexpected::Str(text), &self))
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, block: D) -> Result<OffOr<T>, D::Error> {
+        T::deserialize(block).map(OffOr::On)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OffOr<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}OrOff", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let on = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "const": "off" }, on] })
+    }
+}
+
+/// A text that may hold a password. It is never shown.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden(…)")
+    }
+}
+
+/// Takes a scalar as its text.
+fn text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &'static str,
+) -> Result<String, D::Error> {
+    struct TextVisitor(&'static str);
+
+    impl Visitor<'_> for TextVisitor {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<String, E> {
+            Ok(text.trim().to_owned())
+        }
+    }
+
+    deserializer.deserialize_str(TextVisitor(expected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        for (text, milliseconds) in [("250ms", 250), ("1m 30s", 90_000), ("0s", 0)] {
+            let time = Duration::from_millis(milliseconds);
+            assert_eq!(Time::parse(text), Ok(Time(time)));
+        }
+        assert!(Time::parse("5").is_err_and(|error| error.contains("is it 5s?")));
+        assert!(Time::parse("5M").is_err_and(|error| error.contains("is it 5m?")));
+        for bad in [
+            "",
+            "-1s",
+            "5 parsecs",
+            "s",
+            "1.5.s",
+            "99999999999999999999s",
+            "2y",
+        ] {
+            assert!(Time::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_have_a_unit() {
+        for (text, bytes) in [
+            ("1048576", 1 << 20),
+            ("1MiB", 1 << 20),
+            ("512KiB", 512 << 10),
+            ("1MB", 1_000_000),
+        ] {
+            assert_eq!(Size::parse(text), Ok(Size(bytes)));
+        }
+        assert_eq!(SizeOrNone::parse("none"), Ok(SizeOrNone(None)));
+        assert_eq!(SizeOrNone::parse("0"), Ok(SizeOrNone(Some(Size(0)))));
+        assert_eq!(CountOrNone::parse("7"), Ok(CountOrNone(Some(7))));
+        assert_eq!(CountOrNone::parse("none"), Ok(CountOrNone(None)));
+        assert!(CountOrNone::parse("1MiB").is_err());
+        for bad in ["", "-1", "none", "1 mile", "MiB"] {
+            assert!(Size::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_hidden_text_is_not_in_its_debug_output() {
+        assert!(!format!("{:?}", Hidden("sesame".into())).contains("sesame"));
+    }
+}

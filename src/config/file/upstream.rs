@@ -1,0 +1,183 @@
+//! The block `upstream`: where requests go, and how long that may take.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::tls::{self, UpstreamTlsFile};
+use super::units::Time;
+use super::unknown_statuses::{GRPC, HTTP, written};
+use super::values::{count, positive, taken};
+use crate::config::addresses;
+use crate::config::settings::{UnknownStatuses, UpstreamSettings, UpstreamUrl};
+use crate::config::tls_settings::UpstreamTlsSettings;
+use crate::config::yaml::Report;
+
+/// Each connection is a descriptor, and those of one upstream share its address and port.
+const MAX_HTTP2_CONNECTIONS: usize = 10_000;
+
+/// The protected upstream.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Upstream")]
+pub struct UpstreamFile {
+    /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
+    /// `unix:/path/of.sock`. Without a path: request targets are passed on byte for byte.
+    pub url: Option<String>,
+    /// The `Host` that the upstream sees: `preserve` (the client's), `rewrite` (the URL's), or a
+    /// literal `host` or `host:port`.
+    pub host: String,
+    /// Time for the connection, including its TLS handshake.
+    pub connect_timeout: Time,
+    /// Time until the head of the response. After that the outcome is unknown, and the request
+    /// counts as in flight for `barrier.settle`.
+    pub timeout: Time,
+    /// How long an idle connection is kept. Keep it below the upstream's own keep-alive, so that
+    /// fewer requests meet a connection that is being closed.
+    pub idle_timeout: Time,
+    /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
+    /// read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether
+    /// the proxy runs or not. When a proxy dies, the others wait for `store.lease`, then for this,
+    /// then for `barrier.settle`. 100ms to 10m.
+    pub undelivered: Time,
+    /// Statuses with which a gateway before the upstream says that it does not know the outcome.
+    /// The client gets the response unchanged, and the request counts as in flight for
+    /// `barrier.settle`, because the upstream may still be working. Envoy uses 503 too. `[]`: none.
+    /// 200 to 599.
+    #[schemars(with = "Vec<u16>")]
+    pub unknown_statuses: Vec<Option<u16>>,
+    /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`.
+    /// 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a
+    /// status counts as one of these. `[]`: none. 1 to 16.
+    #[schemars(with = "Vec<u16>")]
+    pub unknown_grpc_statuses: Vec<Option<u16>>,
+    /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
+    /// HTTP/1.1.
+    pub http2: bool,
+    /// How many HTTP/2 connections to the upstream may carry requests at once, for fenced requests
+    /// and for all others each. Another one is opened when all streams are in use (as many as the
+    /// upstream allows, at most 100 per connection). Requests beyond that wait for `timeout` and
+    /// then get a 503. 1 to 10000.
+    pub http2_connections: u64,
+    /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
+    /// proxy needs a certificate of its own.
+    pub tls: Option<UpstreamTlsFile>,
+}
+
+impl Default for UpstreamFile {
+    fn default() -> Self {
+        let unknown = UnknownStatuses::default();
+        Self {
+            url: None,
+            host: "preserve".to_owned(),
+            connect_timeout: Time::seconds(2),
+            timeout: Time::seconds(30),
+            idle_timeout: Time::seconds(4),
+            undelivered: Time::seconds(10),
+            unknown_statuses: written(&unknown.http),
+            unknown_grpc_statuses: written(&unknown.grpc),
+            http2: false,
+            http2_connections: 64,
+            tls: None,
+        }
+    }
+}
+
+/// The checks of the block. `None` if it is wrong. `settle`: that of the barrier.
+pub(super) fn settings(
+    file: UpstreamFile,
+    settle: Duration,
+    report: &mut Report,
+) -> Option<UpstreamSettings> {
+    if file.url.is_none() {
+        report.error(
+            "upstream.url",
+            "no upstream is given",
+            "such as http://127.0.0.1:3000, in the file or by --upstream",
+        );
+    }
+    let url = file.url.as_deref();
+    let url = url.and_then(|url| taken("upstream.url", addresses::upstream(url), report));
+    let host = taken("upstream.host", addresses::host(&file.host), report);
+    let timeout = positive("upstream.timeout", file.timeout, report);
+    if timeout > settle && !settle.is_zero() {
+        longer_than_settle("upstream.timeout".to_owned(), report);
+    }
+    let connect_timeout = positive("upstream.connect_timeout", file.connect_timeout, report);
+    let idle_timeout = positive("upstream.idle_timeout", file.idle_timeout, report);
+    let undelivered = undelivered(file.undelivered, report);
+    let (http, grpc) = (file.unknown_statuses, file.unknown_grpc_statuses);
+    let unknown = UnknownStatuses {
+        http: HTTP.read("upstream.unknown_statuses", http, report),
+        grpc: GRPC.read("upstream.unknown_grpc_statuses", grpc, report),
+    };
+    if file.http2
+        && url
+            .as_ref()
+            .is_some_and(|url| !matches!(url, UpstreamUrl::Https(_)))
+    {
+        report.error(
+            "upstream.http2",
+            "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
+            "for HTTP/2 without TLS, write h2c:// in upstream.url",
+        );
+    }
+    let http2_connections = http2_connections(file.http2_connections, report);
+    let tls = match file.tls {
+        Some(block) => tls::upstream(block, url.as_ref(), report),
+        None => Some(UpstreamTlsSettings::default()),
+    };
+    Some(UpstreamSettings {
+        url: url?,
+        host: host?,
+        connect_timeout,
+        timeout,
+        idle_timeout,
+        undelivered,
+        unknown,
+        http2: file.http2,
+        http2_connections,
+        tls: tls?,
+    })
+}
+
+/// A kernel that gives up sooner than a retransmission breaks healthy connections. After a death,
+/// the others wait for this long.
+fn undelivered(given: Time, report: &mut Report) -> Duration {
+    let at = "upstream.undelivered";
+    let undelivered = positive(at, given, report);
+    let bounds = Duration::from_millis(100)..=Duration::from_mins(10);
+    if !undelivered.is_zero() && !bounds.contains(&undelivered) {
+        report.error(
+            at,
+            "out of range",
+            "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
+        );
+    }
+    undelivered
+}
+
+fn http2_connections(given: u64, report: &mut Report) -> usize {
+    let at = "upstream.http2_connections";
+    let connections = count(at, given, report);
+    if connections > MAX_HTTP2_CONNECTIONS {
+        report.error(
+            at,
+            "one address does not have ports for this many connections",
+            "1 to 10000; 64 carry 6,400 requests at once where the upstream allows 100 streams \
+             each",
+        );
+    }
+    connections
+}
+
+/// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
+pub(super) fn longer_than_settle(at: String, report: &mut Report) {
+    report.warn(
+        at,
+        "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
+         still take effect after a newer token has been admitted",
+        "raise barrier.settle to the longest time that the upstream works on a request",
+    );
+}

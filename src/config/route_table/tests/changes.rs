@@ -1,0 +1,294 @@
+//! Each kind of change between two tables, and series of changes.
+
+use serde_json::{Value, json};
+
+use super::{kinds, route, routes, table};
+use crate::config::route_table::{RouteTable, TableChange};
+
+const ORDERS: (&str, &str) = ("/orders/{id}/{*rest}", "order:{id}");
+
+#[test]
+fn a_narrower_route_with_another_key_is_told_with_a_request() {
+    let old = routes(&[ORDERS]);
+    let new = routes(&[ORDERS, ("/orders/{id}/items", "item:{id}")]);
+    let findings = old.changes_to(&new);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(
+        findings[0].to_string(),
+        "PUT /orders/2/items: until now it is fenced as \"order:2\" (route /orders/{id}/{*rest}); \
+         with the new routes it is fenced as \"item:2\" (route /orders/{id}/items)"
+    );
+    assert!(findings[0].change.is_loss());
+    assert_eq!(kinds(&new, &old), [TableChange::Key]);
+}
+
+#[test]
+fn what_changes_nothing_is_not_told() {
+    let same = [
+        (
+            routes(&[ORDERS]),
+            routes(&[("/orders/{order}/{*rest}", "order:{order}")]),
+        ),
+        (
+            routes(&[("/{a}/{b}", "{a}:{b}")]),
+            routes(&[("/{b}/{a}", "{b}:{a}")]),
+        ),
+        (
+            routes(&[("/o%72ders/{id}", "o:{id}")]),
+            routes(&[("/orders/{id}", "o:{id}")]),
+        ),
+        // A route that takes a part of another one's paths, with the same keys.
+        (
+            routes(&[ORDERS]),
+            routes(&[ORDERS, ("/orders/{id}/items", "order:{id}")]),
+        ),
+        (
+            routes(&[("/f/{*rest}", "f/{rest}")]),
+            routes(&[("/f/{*x}", "f/{x}"), ("/f/{a}/{b}", "f/{a}/{b}")]),
+        ),
+        // No request without one part has a key on either.
+        (
+            routes(&[("/{k}/{id}", "{k}:{id}")]),
+            routes(&[("/{k}/{id}", "{k}:{id}"), ("/a/{id}", "a:{id}")]),
+        ),
+        (route("{id|int}:{id}"), route("{id|int}:{id|lower}")),
+        (route("{host}"), route("{host|lower}")),
+        (route("o:{id|lower|plain}"), route("o:{id|plain|lower}")),
+        (route("{id|plain}:{id}"), route("{id}:{id|plain}")),
+    ];
+    for (old, new) in &same {
+        assert_eq!(old.changes_to(new), [], "{old:?} {new:?}");
+        assert_eq!(new.changes_to(old), [], "{new:?} {old:?}");
+    }
+    let [(old, new), ..] = &same;
+    assert_eq!(old.digest(), new.digest());
+    assert_eq!(old.digest().len(), 32);
+    assert_ne!(old.to_document(), new.to_document());
+}
+
+/// A table without routes for `safe-only` and `refuse`, and otherwise the one of a route.
+fn one(table_or_route: &str) -> RouteTable {
+    match table_or_route {
+        "safe-only" | "refuse" => table(table_or_route, &[]),
+        fields => route(fields),
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_takes_keys_away_and_changes_none() {
+    use TableChange::{Key, Refused};
+    for (old, new, expected) in [
+        // Keys stay as they are. A request that is no longer taken has none: the table after this
+        // one could give it any.
+        ("o:{id}", "o:{id|plain}", vec![Refused]),
+        ("o:{id|plain}", "o:{id}", vec![]),
+        ("o:{id|plain}", "o:{id|plain|lower}", vec![Key]),
+        ("o:{id|lower}", "o:{id|lower|plain}", vec![Refused]),
+        ("o:{id|int}", "o:{id|int|plain}", vec![Refused]),
+        ("o:{id|int}", "o:{id|plain}", vec![Key, Refused]),
+        ("o:{header.h}", "o:{header.h|plain}", vec![Refused]),
+        ("o:{json.h|int}", "o:{json.h|int|plain}", vec![Refused]),
+        (
+            "path=/o/{*r} o:{r}",
+            "path=/o/{*r} o:{r|plain}",
+            vec![Refused],
+        ),
+        ("{path}", "{path|plain}", vec![Refused]),
+        // Which signs are escaped shows in plain names too.
+        (
+            "path=/o-p/{id} {path|plain}",
+            "path=/o-p/{id} /o-p/{id|plain}",
+            vec![Key],
+        ),
+    ] {
+        let [old_table, new_table] = [old, new].map(one);
+        assert_eq!(kinds(&old_table, &new_table), expected, "{old} -> {new}");
+    }
+}
+
+#[test]
+fn each_kind_of_change_is_told_once() {
+    use TableChange::{Added, Enforced, Format, Key, Refused, Reuse, Unfenced, Unrouted};
+    for (old, new, expected) in [
+        ("o:{id}", "p:{id}", vec![Key]),
+        ("o:{id}", "o:{id|lower}", vec![Key]),
+        ("o:{id}", "o:{id|int}", vec![Key, Refused]),
+        ("o:{id}", "o:{query.id}", vec![Key]),
+        ("o:{id}", "o:{json.id}", vec![Key]),
+        ("o:{id}", "{host}:{id}", vec![Key]),
+        ("o:{id}", "token_format=hex", vec![Format]),
+        ("o:{id}", "mode=observe", vec![Unfenced]),
+        ("o:{id}", "mode=bypass", vec![Unfenced]),
+        ("o:{id}", "safe_methods=ignored", vec![Unfenced]),
+        ("o:{id}", "safe_methods=required", vec![Enforced]),
+        ("o:{id}", "methods=PUT", vec![]),
+        ("o:{id}", "reuse=once", vec![Reuse]),
+        ("o:{id}", "path=/o/{id}/", vec![Unfenced, Unrouted, Added]),
+        ("o:{id}", "refuse", vec![Unrouted]),
+        ("o:{id}", "safe-only", vec![Unfenced, Unrouted]),
+        ("safe-only", "o:{id}", vec![Added]),
+        ("refuse", "o:{id}", vec![Added]),
+        ("mode=observe", "o:{id}", vec![Enforced]),
+        ("mode=observe", "mode=bypass", vec![]),
+        // A request that is refused for its spelling has no key to compare with the next table.
+        ("allow=semicolon", "o:{id}", vec![Refused]),
+        (
+            "allow=raw-characters,empty-segments,double-encoding",
+            "o:{id}",
+            vec![],
+        ),
+    ] {
+        let [old_table, new_table] = [old, new].map(one);
+        assert_eq!(kinds(&old_table, &new_table), expected, "{old} -> {new}");
+    }
+    // Nor has a request whose only part is empty.
+    let old = routes(&[("/o", "o:all"), ("/o/{*rest}", "o:{rest}")]);
+    let new = routes(&[("/o/{*rest}", "o:{rest}")]);
+    assert_eq!(kinds(&old, &new), [Refused]);
+}
+
+#[test]
+fn signs_that_only_one_template_escapes_are_told() {
+    let old = routes(&[("/a-b/{id}", "a-b:{id}")]);
+    let new = routes(&[("/{k}/{id}", "{k}:{id}"), ("/x-y/{id}", "")]);
+    assert_eq!(kinds(&old, &new).first(), Some(&TableChange::Key));
+    let finding = &old.changes_to(&new)[0];
+    assert!(
+        finding.was.contains("%2D") && !finding.becomes.contains("%2D"),
+        "{finding}"
+    );
+    // A slash within a segment reaches neither route, unless both let it through.
+    let with = |resource: &str, allow: &[&str]| {
+        table(
+            "safe-only",
+            &[json!({ "path": "/o/{*rest}", "resource": resource, "allow": allow })],
+        )
+    };
+    let narrow = |allow: &[&str]| {
+        table(
+            "safe-only",
+            &[json!({ "path": "/o/{id}", "resource": "o:{id}", "allow": allow })],
+        )
+    };
+    let slash = &["encoded-slash"][..];
+    assert_eq!(
+        kinds(&with("o:{rest}", &[]), &narrow(&[])).first(),
+        Some(&TableChange::Unfenced)
+    );
+    let has_key = |old: &RouteTable, new: &RouteTable| kinds(old, new).contains(&TableChange::Key);
+    assert!(!has_key(&with("o:{rest}", &[]), &narrow(slash)));
+    assert!(has_key(&with("o:{rest}", slash), &narrow(slash)));
+}
+
+#[test]
+fn requests_name_what_the_keys_are_made_of() {
+    let old = route("{host}:{header.x-tenant}:{id}");
+    let new = route("{query.q}:{json.a.b}:{id} safe_methods=ignored");
+    let findings = old.changes_to(&new);
+    let request = &findings[0].request;
+    for part in ["PUT /o/2?q=", "Host: example.org", "x-tenant: ", "a.b \""] {
+        assert!(request.contains(part), "{request}");
+    }
+    assert!(findings[1].request.starts_with("GET /o/2"), "{findings:?}");
+    assert!(findings[1].request.contains("with a token"), "{findings:?}");
+}
+
+#[test]
+fn a_refused_method_has_a_key_all_the_same() {
+    let methods = |method: &str, resource: &str| {
+        route(&format!("{resource} methods={method} safe_methods=ignored"))
+    };
+    let [put, delete] = ["PUT", "DELETE"].map(|method| methods(method, "o:{id}"));
+    assert_eq!(kinds(&put, &delete), []);
+    let findings = delete.changes_to(&methods("PUT", "p:{id}"));
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(
+        findings[0].to_string(),
+        "PUT /o/2: until now its method is refused, and its key is \"o:2\" (route /o/{id}); with \
+         the new routes it is fenced as \"p:2\" (route /o/{id})"
+    );
+    // The report shows a request that both let through, if there is one.
+    let old = route("methods=PATCH,POST");
+    let findings = old.changes_to(&route("methods=DELETE,PATCH p:{id}"));
+    assert!(findings[0].request.starts_with("PATCH"), "{findings:?}");
+}
+
+#[test]
+fn tables_of_hundreds_of_routes_are_compared() {
+    let paths: Vec<(String, String)> = (0..300)
+        .flat_map(|n| {
+            let path = |more: &str| (format!("/s{n}/{{id}}{more}"), format!("s{n}:{{id}}"));
+            [path(""), path("/{*rest}")]
+        })
+        .collect();
+    let mut list: Vec<(&str, &str)> = paths.iter().map(|(a, b)| (&**a, &**b)).collect();
+    list.push(("/{*all}", "{path}"));
+    let old = routes(&list);
+    list.push(("/s7/{id}/items", "item:{id}"));
+    assert_eq!(kinds(&old, &routes(&list)), [TableChange::Key]);
+}
+
+/// A series of changes does nothing that no single change may do.
+#[test]
+fn harmless_changes_in_a_row_are_harmless() {
+    let mut tables = vec![
+        ("nothing, refuse".to_owned(), table("refuse", &[])),
+        ("nothing, safe-only".to_owned(), table("safe-only", &[])),
+    ];
+    let mut add = |routes: &[Value]| {
+        tables.push((format!("{routes:?}"), table("refuse", routes)));
+    };
+    for resource in ["o:{id}", "p:{id}"] {
+        for methods in [json!(null), json!(["PUT"]), json!(["DELETE"])] {
+            for safe in ["optional", "ignored"] {
+                for allow in [json!([]), json!(["semicolon"])] {
+                    add(&[
+                        json!({ "path": "/o/{id}", "resource": resource, "methods": methods,
+                                  "safe_methods": safe, "allow": allow }),
+                    ]);
+                }
+            }
+        }
+        add(&[json!({ "path": "/o/{id}", "resource": resource, "token_format": "hex" })]);
+    }
+    let rest = |allow: Value| json!({ "path": "/o/{*rest}", "resource": "o:{rest}", "allow": allow, "safe_methods": "ignored" });
+    let slash = json!(["encoded-slash"]);
+    for allow in [json!([]), slash.clone()] {
+        add(&[rest(allow.clone())]);
+        add(&[
+            rest(allow.clone()),
+            json!({ "path": "/o", "resource": "o" }),
+        ]);
+        add(&[rest(allow), json!({ "path": "/o", "resource": "all" })]);
+    }
+    for allow in [json!([]), slash] {
+        let narrow = json!({ "path": "/o/{id}", "resource": "o:{id}", "allow": allow, "safe_methods": "ignored" });
+        add(&[narrow.clone(), rest(json!([]))]);
+        add(&[narrow, rest(json!(["encoded-slash"]))]);
+    }
+    for mode in ["observe", "bypass"] {
+        add(&[json!({ "path": "/o/{id}", "resource": "o:{id}", "mode": mode })]);
+    }
+    for resource in ["o:ab", "p:ab"] {
+        add(&[
+            json!({ "path": "/o/a;b", "resource": resource, "allow": ["semicolon"] }),
+            json!({ "path": "/x", "resource": "x" }),
+        ]);
+    }
+    add(&[json!({ "path": "/x", "resource": "x" })]);
+    let harmless = |from: &RouteTable, to: &RouteTable| {
+        from.changes_to(to)
+            .iter()
+            .all(|found| !found.change.is_loss())
+    };
+    let all: Vec<Vec<bool>> = tables
+        .iter()
+        .map(|(_, from)| tables.iter().map(|(_, to)| harmless(from, to)).collect())
+        .collect();
+    let every = || 0..tables.len();
+    for (a, b) in every().flat_map(|a| every().map(move |b| (a, b))) {
+        let harm = every().find(|&c| all[a][b] && all[b][c] && !all[a][c]);
+        let names = harm.map(|c| [a, b, c].map(|at| &tables[at].0));
+        assert!(names.is_none(), "{names:#?}");
+    }
+}

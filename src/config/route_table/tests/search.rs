@@ -1,0 +1,221 @@
+//! The comparison against a search of all short paths.
+
+use std::collections::{BTreeSet, HashMap};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::table;
+use crate::config::route_table::compare::{Comparison, Indices, askings};
+use crate::config::route_table::samples::Sample;
+use crate::config::route_table::{RouteTable, TableChange};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
+
+/// Segments of the search: the literals of the patterns, and texts that no pattern has.
+const SEGMENTS: [&str; 7] = ["a", "b", "1", "07", "+7", "Z-q", "Z-:q"];
+const VALUES: [&str; 5] = ["1", "07", "+7", "Z-q", "Z-:/q"];
+const HOSTS: [&str; 2] = ["h.test", "1"];
+
+fn one_pattern() -> impl Strategy<Value = String> {
+    let segment = prop::sample::select(vec!["a", "b", "{x}", "{y}"]);
+    let end = prop::sample::select(vec!["", "", "/", "/{*r}"]);
+    (prop::collection::vec(segment, 0..=2), end).prop_map(|(mut segments, end)| {
+        if segments == ["{x}", "{x}"] || segments == ["{y}", "{y}"] {
+            segments.truncate(1);
+        }
+        let steps: Vec<String> = segments.iter().map(|one| format!("/{one}")).collect();
+        match (steps.concat() + end).as_str() {
+            "" => "/".to_owned(),
+            path => path.to_owned(),
+        }
+    })
+}
+
+const TEMPLATES: [&str; 25] = [
+    "{x}:{y}",
+    "{y}:{x}",
+    "k:{x}",
+    "k:{y}",
+    "k:{x|lower}",
+    "k:{x|int}",
+    "a:{x}",
+    "{x}",
+    "a",
+    "a-b:{x}",
+    "k:{r}",
+    "{x}/{r}",
+    "{x}-{r|lower}",
+    "{path}",
+    "{path|lower}",
+    "{header.h}:{x}",
+    "k:{header.h|int}",
+    "{host}:{header.h}",
+    "k:{x|plain}",
+    "k-{x|plain}",
+    "{x|plain}:{y}",
+    "k:{x|int|plain}",
+    "k:{r|plain}",
+    "{path|plain}",
+    "{host}:{header.h|plain}",
+];
+
+fn one_route() -> impl Strategy<Value = Value> {
+    let template = prop::sample::select(TEMPLATES.to_vec());
+    let mode = prop::sample::select(vec!["enforce", "enforce", "enforce", "observe", "bypass"]);
+    let methods = prop::sample::select(vec![
+        json!(null),
+        json!(null),
+        json!(["PUT"]),
+        json!(["POST"]),
+    ]);
+    let safe = prop::sample::select(vec!["optional", "optional", "required", "ignored"]);
+    let format = prop::sample::select(vec!["decimal", "decimal", "decimal", "hex"]);
+    (one_pattern(), template, mode, methods, safe, format).prop_map(
+        |(path, template, mode, methods, safe, format)| {
+            let pattern = Pattern::parse(&path).expect("a good pattern");
+            let fits = KeyTemplate::parse(template, &pattern).is_ok();
+            json!({
+                "path": path, "resource": if fits { template } else { "{path}" }, "mode": mode,
+                "methods": methods, "safe_methods": safe, "token_format": format,
+                "reuse": "allow", "allow": [],
+            })
+        },
+    )
+}
+
+fn routes_and_unmatched() -> impl Strategy<Value = (Vec<Value>, &'static str)> {
+    let routes = prop::collection::vec(one_route(), 0..=3);
+    (routes, prop::sample::select(vec!["safe-only", "refuse"]))
+}
+
+/// Small changes of a template: the text in it, and its replacement.
+const EDITS: [(&str, &str); 13] = [
+    ("{x}", "{x|int}"),
+    ("{x}", "{x|lower}"),
+    ("{x|int}", "{x}"),
+    ("{y}", "{x}"),
+    ("{path}", "/{x}"),
+    ("k:", "k-"),
+    ("{x}", "{x|plain}"),
+    ("{x|plain}", "{x}"),
+    ("{x|plain}", "{x|lower}"),
+    ("{x|int}", "{x|int|plain}"),
+    ("{x|lower}", "{x|plain|lower}"),
+    ("{r}", "{r|plain}"),
+    ("{header.h}", "{header.h|plain}"),
+];
+
+/// Two tables, most of them the same except for the template of one route.
+fn two_tables() -> impl Strategy<Value = (RouteTable, RouteTable)> {
+    let edit = prop::sample::select(EDITS.to_vec());
+    let edit = (any::<prop::sample::Index>(), edit, 0..4);
+    (routes_and_unmatched(), routes_and_unmatched(), edit).prop_map(|(old, other, edit)| {
+        let (at, (from, to), choice) = edit;
+        let mut new = if choice == 0 { other } else { old.clone() };
+        if choice > 1 && !new.0.is_empty() {
+            let route = &mut new.0[at.index(old.0.len())];
+            let text = |name: &str| route[name].as_str().expect("text").to_owned();
+            let pattern = Pattern::parse(&text("path")).expect("a good pattern");
+            let template = text("resource").replacen(from, to, 1);
+            if KeyTemplate::parse(&template, &pattern).is_ok() {
+                route["resource"] = json!(template);
+            }
+        }
+        (distinct(old), distinct(new))
+    })
+}
+
+/// Two routes of one shape are no table.
+fn distinct((mut routes, unmatched): (Vec<Value>, &str)) -> RouteTable {
+    let mut seen = BTreeSet::new();
+    routes.retain(|route| {
+        let path = route["path"].as_str().expect("text");
+        seen.insert(Pattern::parse(path).expect("a good pattern").shape())
+    });
+    table(unmatched, &routes)
+}
+
+/// Every path of up to three segments. Only `{*r}` takes a third one, and it takes no numbers.
+fn all_paths() -> Vec<String> {
+    let mut all = vec!["/".to_owned()];
+    let mut longest = vec![String::new()];
+    for length in 1..=3 {
+        let segments: &[&str] = if length < 3 {
+            &SEGMENTS
+        } else {
+            &["a", "Z-q", "Z-:q"]
+        };
+        let longer = longest.iter().flat_map(|path| {
+            let longer = segments.iter();
+            longer.map(move |segment| format!("{path}/{}", percent_encoded(segment)))
+        });
+        longest = longer.collect();
+        for path in &longest {
+            all.extend([path.clone(), format!("{path}/")]);
+        }
+    }
+    all
+}
+
+fn found_by_search(
+    comparison: &Comparison,
+    tables: [&RouteTable; 2],
+) -> BTreeSet<(Indices, TableChange)> {
+    let mut found = BTreeSet::new();
+    let uses = |what: &str| {
+        tables
+            .iter()
+            .any(|table| table.to_document().contains(what))
+    };
+    let values = if uses("{header.") {
+        &VALUES[..]
+    } else {
+        &VALUES[..1]
+    };
+    let hosts = if uses("{host}") {
+        &HOSTS[..]
+    } else {
+        &HOSTS[..1]
+    };
+    for raw_path in all_paths() {
+        for (value, host) in values
+            .iter()
+            .flat_map(|value| hosts.iter().map(move |host| (value, *host)))
+        {
+            let sample = Sample {
+                path: CheckedPath::parse(&raw_path).expect("a good path"),
+                raw_path: raw_path.clone(),
+                values: HashMap::from([
+                    (Source::Header("h".to_owned()), (*value).to_owned()),
+                    (Source::Host, host.to_owned()),
+                ]),
+            };
+            let sides = comparison.sides(sample);
+            for asking in askings([None, None]) {
+                let changes = sides.changes(asking);
+                found.extend(changes.into_iter().map(|change| (sides.indices, change)));
+            }
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn what_a_search_of_all_paths_finds_is_told_and_nothing_else(
+        (old, new) in two_tables()
+    ) {
+        let comparison = Comparison::new([&old, &new]).expect("no two routes of one shape");
+        let told: BTreeSet<(Indices, TableChange)> = comparison
+            .pairs()
+            .flat_map(|pair| comparison.findings(pair).into_iter().map(move |one| (pair, one.change)))
+            .collect();
+        prop_assert_eq!(
+            &told, &found_by_search(&comparison, [&old, &new]), "{} -> {}", old.to_document(), new.to_document()
+        );
+        let kinds: BTreeSet<TableChange> = old.changes_to(&new).iter().map(|one| one.change).collect();
+        let expected: BTreeSet<TableChange> = told.iter().map(|(_, change)| *change).collect();
+        prop_assert_eq!(kinds, expected);
+    }
+}

@@ -1,0 +1,98 @@
+//! Summarises a configuration in one line, for the log at the start. It contains no secret.
+
+use std::collections::BTreeSet;
+
+use super::addresses::store_place;
+use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
+use super::tls_settings::ClientAuth;
+
+/// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
+#[must_use]
+pub fn describe(settings: &Settings) -> Vec<String> {
+    let upstream = match &settings.upstream.url {
+        UpstreamUrl::Http(authority) => format!("http://{authority}"),
+        UpstreamUrl::Https(authority) => format!("https://{authority}"),
+        UpstreamUrl::H2c(authority) => format!("h2c://{authority}"),
+        UpstreamUrl::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let listen = match &settings.listen {
+        Listen::Tcp(address) => address.clone(),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let tls =
+        settings
+            .tls
+            .as_ref()
+            .map_or("", |tls| match tls.clients.map(|clients| clients.auth) {
+                None => " over TLS",
+                Some(ClientAuth::Optional) => " over TLS, client certificates optional",
+                Some(ClientAuth::Required) => " over TLS, client certificates required",
+            });
+    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
+    let keyed = |mode: Mode| {
+        let routes = settings
+            .routes
+            .iter()
+            .filter(move |route| route.mode == mode);
+        routes.map(move |route| match &route.key {
+            Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
+            _ => route.path.clone(),
+        })
+    };
+    let enforced: Vec<_> = keyed(Mode::Enforce).collect();
+    lines.push(if enforced.is_empty() {
+        "NOTHING IS ENFORCED".to_owned()
+    } else {
+        format!("enforced: {}", enforced.join(", "))
+    });
+    for (mode, words) in [
+        (Mode::Observe, "NOT ENFORCED, observed only"),
+        (Mode::Bypass, "NOT ENFORCED, bypassed"),
+    ] {
+        let routes: Vec<_> = keyed(mode).collect();
+        if !routes.is_empty() {
+            lines.push(format!("{words}: {}", routes.join(", ")));
+        }
+    }
+    let shared = match settings.store.target {
+        StoreTarget::Sqlite { .. } => "this proxy only",
+        StoreTarget::Postgres(_) => "shared",
+    };
+    lines.push(format!(
+        "marks in {}, namespace {} ({shared})",
+        store_place(&settings.store.target),
+        settings.store.namespace,
+    ));
+    lines
+}
+
+/// Advice about keys that are valid, but may be wrong for an upstream that reads names differently.
+#[must_use]
+pub fn advice(settings: &Settings) -> Vec<String> {
+    let open: Vec<String> = settings
+        .routes
+        .iter()
+        .filter(|route| route.mode != Mode::Bypass)
+        .filter_map(|route| {
+            let captures = route.key.as_ref()?.open_captures();
+            let captures: BTreeSet<String> = captures.map(ToString::to_string).collect();
+            let captures: Vec<String> = captures.into_iter().collect();
+            (!captures.is_empty()).then(|| format!("{} of {}", captures.join(", "), route.path))
+        })
+        .collect();
+    if open.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "advice: any text has a key of its own in {}. To Rails, Django REST framework or an older \
+         Spring, 7 and 7.json can be the same thing. With such an upstream, write {{id|plain}} in \
+         the key, which accepts letters, digits, - and _ and refuses the rest",
+        open.join("; ")
+    )]
+}
+
+/// [`describe`] as one line.
+#[must_use]
+pub fn summary(settings: &Settings) -> String {
+    describe(settings).join("; ")
+}

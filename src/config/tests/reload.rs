@@ -1,0 +1,87 @@
+//! Changes that a reload may make, and changes that need a restart.
+
+use super::{BASE, good};
+
+#[test]
+fn a_reload_may_change_what_nothing_rests_upon() {
+    let (old, _) = good(&format!(
+        "{BASE}routes: [{{ path: /a, resource: a, mode: observe }}]\n"
+    ));
+    let (new, _) = good(
+        "upstream: { url: http://b }\nstale_status: 409\nbarrier: { wait: 1s }\nroutes: [{ path: \
+         /a, resource: a }, { path: /b, resource: b }]\n",
+    );
+    let (taken, kept) = old.reload_from(new).expect("nothing is fixed about it");
+    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.routes.len(), 2);
+    assert!(kept.is_empty(), "{kept:?}");
+}
+
+#[test]
+fn limits_that_need_a_restart_stay_and_are_named() {
+    let routes = "routes: [{ path: /a, resource: a }]\n";
+    let (old, _) = good(&format!("{BASE}{routes}"));
+    let (new, _) = good(&format!(
+        "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, \
+         body_memory: 1MiB, body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9, \
+         new_resources_per_client: 9 }}\n"
+    ));
+    let wanted = format!("{:?}", new.limits);
+    let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
+    assert_eq!(
+        kept,
+        [
+            "limits.in_flight",
+            "limits.in_flight_per_connection",
+            "limits.in_flight_per_client",
+            "limits.in_flight_per_resource",
+            "limits.idle_timeout",
+            "limits.body_memory",
+            "limits.body_rate",
+            "barrier.queue",
+        ]
+    );
+    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.barrier.queue, old.barrier.queue);
+    let limits = taken.limits;
+    assert_eq!(limits.in_flight, old.limits.in_flight);
+    assert_eq!(limits.body_rate, old.limits.body_rate);
+    assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
+    assert_eq!(limits.new_resources_per_client, Some(9));
+    // Only these three have changed.
+    assert_ne!(format!("{limits:?}"), wanted);
+    let with = crate::config::LimitSettings {
+        key_bytes: 99,
+        new_resources: Some(9),
+        new_resources_per_client: Some(9),
+        ..old.limits
+    };
+    assert_eq!(format!("{limits:?}"), format!("{with:?}"));
+}
+
+#[test]
+fn a_reload_never_changes_what_the_marks_rest_upon() {
+    let routes = "routes: [{ path: /a, resource: a }]\n";
+    let (old, _) = good(&format!("{BASE}{routes}"));
+    for (text, reason) in [
+        ("listen: 127.0.0.1:9", "listen"),
+        ("admin: { listen: off }", "admin.listen"),
+        ("store: { url: sqlite:other.db }", "store.url"),
+        ("store: { namespace: other }", "store.namespace"),
+        ("store: { lease: 6s }", "store.lease"),
+        ("store: { timeout: 4s }", "store.timeout"),
+        ("store: { cached_marks: 5 }", "store.cached_marks"),
+        ("store: { migrate: false }", "store.migrate"),
+        ("barrier: { settle: 31s }", "barrier.settle"),
+    ] {
+        let (new, _) = good(&format!("{BASE}{routes}{text}\n"));
+        let reasons = old.reload_from(new).expect_err("it is fixed");
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].starts_with(reason), "{reasons:?}");
+    }
+    let (new, _) = good(&format!(
+        "{BASE}{routes}listen: 127.0.0.1:9\nstore: {{ lease: 6s }}\n"
+    ));
+    let reasons = old.reload_from(new).expect_err("both are fixed");
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+}

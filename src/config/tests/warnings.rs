@@ -1,0 +1,72 @@
+//! Each kind of warning, with its path. A start goes on in spite of it.
+
+use super::{BASE, cases, good};
+use crate::config::Severity;
+
+/// Fields that are doubtful, a part of the message, and the path that is reported where it is not
+/// the last field's.
+const WARNINGS: &str = r"
+barrier.settle: 29s | given longer than `barrier.settle` | upstream.timeout
+barrier.wait: 0s | requests never wait
+shutdown.deadline: 9s | shorter than `barrier.grace`
+admin.token_file: /t; admin.listen: '0.0.0.0:1' | can be read on their way
+store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than `store.lease`
+store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
+store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
+store.lease: 2m | when an instance dies
+store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
+body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
+body.max: 0 | would get a 413
+body.buffer: 0 | gets no key | routes[0].idempotency
+body.buffer: 257MiB | longer than `limits.body_memory`
+limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
+limits.in_flight: 128; limits.in_flight_per_connection: 128 | one HTTP/2 connection
+limits.in_flight: 128; limits.http2_streams: 128 | clients are told 32
+limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
+limits.connections: 128; limits.connections_per_client: 200 | one address
+limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
+limits.in_flight: 128; barrier.queue: 97 | never reached
+limits.in_flight: 128; limits.in_flight_per_resource: none; barrier.queue: 128 | can use up
+route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
+route.mode: observe | observe refuses nothing
+route.mode: bypass | these have no effect: resource
+route.upstream: { timeout: 31s } | longer than `barrier.settle` | routes[0].upstream.timeout
+route.methods: [PUT, PUT] | is listed twice | routes[0].methods[1]
+routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
+routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
+";
+
+#[test]
+fn warnings_do_not_stop_a_start() {
+    for (text, path, part) in cases(WARNINGS) {
+        let (_, warnings) = good(&format!("{BASE}{text}\n"));
+        let [warning] = &warnings[..] else {
+            panic!("one warning: {warnings:?}\n{text}")
+        };
+        assert_eq!(
+            (&warning.path, warning.severity),
+            (&path, Severity::Warning),
+            "{text}"
+        );
+        assert!(
+            warning.message.contains(part),
+            "{part:?} is not in: {warning}"
+        );
+        let block = path.split(['.', '[']).next().unwrap_or(&path);
+        let given = block == "upstream" || text.contains(&format!("{block}:"));
+        assert_eq!(warning.line().is_some(), given, "{text}");
+    }
+}
+
+#[test]
+fn shares_that_leave_room_are_not_warned_of() {
+    for text in [
+        "limits: { in_flight: 128 }",
+        "limits: { in_flight: 128, in_flight_per_client: none, in_flight_per_resource: none }",
+        "limits: { in_flight: 128, in_flight_per_connection: 127, http2_streams: 127 }",
+        "barrier: { queue: 96 }\nlimits: { in_flight: 128 }",
+    ] {
+        let (_, warnings) = good(&format!("{BASE}{text}\n"));
+        assert!(warnings.is_empty(), "{text}: {warnings:?}");
+    }
+}

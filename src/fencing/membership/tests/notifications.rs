@@ -1,0 +1,214 @@
+//! Notifications: lost, forged, in floods; and epochs that are ceded.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_notification_costs_a_poll_and_nothing_else() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    store.plan("announce", CallPlan::Fail(broken()));
+    assert!(open(&two, &a, 6).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.membership().run(stop.clone()));
+    tokio::spawn(two.membership().run(stop.clone()));
+    assert!(matches!(
+        enter(&two, &a, token(6)),
+        Ok(Entered::Wait { .. })
+    ));
+    assert_eq!(one.epoch_table.recall(&a, token(5), 0), Ok(Recalled::Open));
+    let _place = two.epoch_table.queue(&a, token(6), ROOM).expect("a place");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(
+        one.epoch_table.recall(&a, token(5), 0),
+        Err(Refused::stale(token(6), DecidedBy::Memory))
+    );
+    assert!(matches!(enter(&two, &a, token(6)), Ok(Entered::Permit(_))));
+    stop.cancel();
+}
+
+/// Any login of the database can notify.
+#[tokio::test(start_paused = true)]
+async fn a_forged_notification_changes_nothing() {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    let (a, b) = (key("a"), key("b"));
+    assert!(open(&rig, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(rig.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let statements = store.calls("advance") + store.calls("epochs") + store.calls("close");
+    let began = Instant::now();
+    for round in 0..1000 {
+        for (resource, era) in [(&a, 0), (&b, 0), (&a, round)] {
+            store.notify(&Notification::Newer {
+                resource: resource.clone(),
+                token: Token::MAX,
+                era,
+                owner: None,
+            });
+        }
+        store.notify(&Notification::Closed {
+            resource: a.clone(),
+        });
+        tokio::time::sleep(MOMENT).await;
+    }
+    assert_eq!(rig.epoch_table.recall(&a, token(5), 0), Ok(Recalled::Open));
+    assert_eq!(
+        rig.epoch_table.recall(&b, token(5), 0),
+        Ok(Recalled::AskStore)
+    );
+    assert!(matches!(enter(&rig, &a, token(5)), Ok(Entered::Permit(_))));
+    assert_eq!(
+        rig.epoch_table.known(&b),
+        None,
+        "nothing is remembered of it"
+    );
+    assert_eq!(
+        store.calls("advance") + store.calls("epochs") + store.calls("close"),
+        statements
+    );
+    let most = began.elapsed().as_millis() / 50 + 2;
+    assert!(
+        store.calls("marks") as u128 <= most,
+        "{}",
+        store.calls("marks")
+    );
+    stop.cancel();
+}
+
+/// Every such hint names a resource at which an older epoch really is in the way.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_hints_that_something_was_closed_costs_a_bounded_number_of_looks() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    assert!(open(&two, &a, 6).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(two.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let (looks, began) = (store.calls("epochs"), Instant::now());
+    let closed = Notification::Closed {
+        resource: a.clone(),
+    };
+    for _ in 0..1000 {
+        store.notify(&closed);
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    let looks = store.calls("epochs") - looks;
+    let most = began.elapsed().as_millis() / 5 + 2;
+    assert!((2..=most).contains(&(looks as u128)), "{looks} looks");
+    assert!(two.epoch_table.waits_for_others(&a));
+    // One that is true is looked into at once.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    store.state().epochs.retain(|row| row.token == token(6));
+    let (before, began) = (store.calls("epochs"), Instant::now());
+    store.notify(&closed);
+    store.until("epochs", before + 1).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!two.epoch_table.waits_for_others(&a));
+    stop.cancel();
+}
+
+/// The owner may be told, close and tell of it before the answer that says that it is waited for
+/// has come.
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_told_of_before_the_answer_is_looked_into_at_once() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(two.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let began = Instant::now();
+    let go = Arc::new(Notify::new());
+    store.plan("epochs", CallPlan::HoldAnswer(Arc::clone(&go)));
+    let reads = store.calls("epochs");
+    let answer = async {
+        store.until("epochs", reads + 1).await;
+        store.state().epochs.retain(|row| row.token == token(6));
+        store.notify(&Notification::Closed {
+            resource: a.clone(),
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        go.notify_one();
+        store.until("epochs", reads + 2).await;
+    };
+    let (opened, ()) = tokio::join!(open(&two, &a, 6), answer);
+    assert!(opened.is_ok());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tokio::time::sleep(MOMENT).await;
+    assert!(!two.epoch_table.waits_for_others(&a));
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    let began = Instant::now();
+    assert!(open(&two, &a, 6).await.is_ok());
+    store.until("close", 1).await;
+    assert_eq!(store.open(&a), [(1, 6)]);
+    assert_eq!((store.calls("marks"), began.elapsed()), (1, Duration::ZERO));
+    assert_eq!(
+        one.epoch_table.recall(&a, token(5), 0),
+        Err(Refused::stale(token(6), DecidedBy::Memory))
+    );
+    stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
+    let store = Arc::new(Double::default());
+    let one = rig(&store, 1).await;
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    // To a replica that was behind, and so fast that every call is answered; only the subscription
+    // has broken.
+    store.state().epochs.clear();
+    store.resubscribe();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(matches!(
+        one.epoch_table.recall(&a, token(5), 0),
+        Err(Refused::Unavailable {
+            why: Undecided::Repairing,
+            ..
+        })
+    ));
+    assert_eq!(store.open(&a), [(1, 5)], "recorded again");
+    stop.cancel();
+}
+
+/// Then it is unknown if the row is gone. The epoch gives no permit any more, and is closed.
+#[tokio::test(start_paused = true)]
+async fn an_epoch_whose_ceding_is_in_doubt_is_closed() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let a = key("a");
+    assert!(open(&one, &a, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    store.plan("close", CallPlan::Lose);
+    assert!(open(&two, &a, 6).await.is_ok());
+    store.until("close", 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.open(&a), [(1, 6)]);
+    assert_ne!(one.epoch_table.recall(&a, token(5), 0), Ok(Recalled::Open));
+    stop.cancel();
+}

@@ -1,0 +1,303 @@
+//! The operators' actions, as methods of [`Fencing`]: reading marks, and the three changes that an
+//! operator may make to one. The caller bounds the time of each. A change runs to its end even if
+//! the caller leaves.
+
+use std::time::Duration;
+
+use super::epochs::UnknownOutcome;
+use super::{Fencing, Refused, Undecided};
+use crate::routing::{Decision, ResourceKey, Token};
+use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Override, StoreError};
+
+/// How often an override waits for this instance's own idle epochs to be closed, and how long each
+/// time.
+const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
+
+/// A mark and its activity: the mark and the epochs as the store has them, the rest as this
+/// instance sees it.
+#[derive(Clone, Debug)]
+pub struct MarkView {
+    pub row: MarkRow,
+    /// Permits of this instance that have not ended.
+    pub in_flight: usize,
+    /// Requests that wait here for older ones.
+    pub waiting: usize,
+    pub unknown: Vec<UnknownView>,
+    /// Open epochs, of all instances.
+    pub epochs: Vec<EpochRow>,
+}
+
+/// A request that was sent and got no whole answer.
+#[derive(Clone, Debug)]
+pub struct UnknownView {
+    /// Its name in `resolve`.
+    pub id: String,
+    pub token: Token,
+    /// How long it still counts as in flight; `None`: it belongs to another instance that lives.
+    pub settles_in: Option<Duration>,
+    /// The instance that sent it.
+    pub instance: String,
+    /// Inherited from a dead run.
+    pub inherited: bool,
+}
+
+/// Why an operator's action failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The store failed. The action may still take effect.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The proxy refuses. The text says why, and what to do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The name of an unknown outcome of this run: its instance and a number. The number alone would
+/// name something else at another proxy, or after a restart.
+fn own_id(unknown: &UnknownOutcome) -> String {
+    format!("{}.{}", unknown.instance, unknown.number)
+}
+
+/// The name of an inherited unknown outcome: its epoch. It stands for every unknown outcome of that
+/// epoch.
+fn inherited_id(row: &EpochRow) -> String {
+    format!("{}/{}", row.instance, row.opening)
+}
+
+impl Fencing {
+    /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError> {
+        self.store.list(prefix, after, limit).await
+    }
+
+    /// One mark; `None`: the resource has none.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
+        let Some((row, epochs)) = self.store.view(resource).await? else {
+            return Ok(None);
+        };
+        let activity = self.epoch_table.activity(resource);
+        let own = activity.unknown.into_iter().map(|unknown| UnknownView {
+            id: own_id(&unknown),
+            token: unknown.token,
+            settles_in: Some(unknown.settles_in),
+            instance: unknown.instance.to_string(),
+            inherited: false,
+        });
+        let now = self.lease.clock().now();
+        let me = self.instance();
+        let others = epochs.iter().filter(|row| row.instance != me);
+        let inherited = others.filter_map(|row| {
+            Some(UnknownView {
+                id: inherited_id(row),
+                token: row.token,
+                settles_in: Some(self.detector.settles_in(&row.instance, now)?),
+                instance: row.instance.to_string(),
+                inherited: true,
+            })
+        });
+        Ok(Some(MarkView {
+            row,
+            in_flight: activity.in_flight,
+            waiting: activity.waiting,
+            unknown: own.chain(inherited).collect(),
+            epochs,
+        }))
+    }
+
+    /// Raises a mark, as a newer holder's request would, and audits it. `reason` may be empty.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn advance(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Decision, OperatorError> {
+        let before = self.store.mark(resource).await?.map(|row| row.token);
+        let era = self.epoch_table.era();
+        let advanced = match self.raise(None, resource, token).await {
+            Ok(advanced) => advanced,
+            Err(Refused::Stale { mark, .. }) => return Ok(Decision::Stale { mark }),
+            Err(Refused::Unavailable {
+                why: Undecided::NoAnswer(error),
+                ..
+            }) => return Err(StoreError::Connection(error.to_string()).into()),
+            Err(refused) => {
+                let error = format!("bounds were held against an operator: {refused:?}");
+                return Err(StoreError::Statement(error).into());
+            }
+        };
+        if !advanced {
+            return Ok(Decision::Current);
+        }
+        // An instance that serves an older token from memory learns it now, not with its next poll.
+        self.announce(Notification::Newer {
+            resource: resource.clone(),
+            token,
+            era,
+            owner: None,
+        })
+        .await;
+        self.audit_row(resource, "advance", (before, Some(token)), reason, actor)
+            .await?;
+        Ok(Decision::Advanced)
+    }
+
+    /// Sets a mark lower, and audits it.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, OperatorError> {
+        // An override gets an era that no instance knows yet, whatever a failover has lost.
+        let known = self.epoch_table.era();
+        if known > 0 {
+            self.store.raise_era(known).await?;
+        }
+        for attempt in 0..PATIENCE.0 {
+            // Idle epochs that are open here have nothing in flight: they are closed first.
+            self.epoch_table.release(resource);
+            let done = self
+                .store
+                .override_mark(resource, token, reason, actor)
+                .await?;
+            match done {
+                Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
+                    if attempt == 1 {
+                        // It may be an epoch whose answer was lost, so that nothing is known of it
+                        // here.
+                        self.writer.reconcile();
+                    }
+                    tokio::time::sleep(PATIENCE.1).await;
+                }
+                Override::Done { era, .. } => {
+                    self.epoch_table.adopt(era);
+                    return Ok(done);
+                }
+                Override::EpochsOpen(_) | Override::Absent => return Ok(done),
+            }
+        }
+        let rows = self.store.open_epochs(resource).await?;
+        Ok(Override::EpochsOpen(rows))
+    }
+
+    /// Ends an unknown outcome that an operator knows now, and audits it. `false`: there is none
+    /// with this id.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer, or only another instance can resolve it.
+    pub async fn resolve(
+        &self,
+        resource: &ResourceKey,
+        unknown_id: &str,
+        reason: &str,
+        actor: &str,
+    ) -> Result<bool, OperatorError> {
+        let activity = self.epoch_table.activity(resource);
+        let mut own = activity.unknown.iter();
+        if let Some(unknown) = own.find(|own| own_id(own) == unknown_id) {
+            if self.lease.is_over() {
+                return Err(OperatorError::Refused(
+                    "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
+                     that one counts this one as dead"
+                        .into(),
+                ));
+            }
+            // The audit comes first: the outcome counts as known because this operator vouches for
+            // it.
+            let tokens = (Some(unknown.token), Some(unknown.token));
+            self.audit_row(resource, "resolve", tokens, reason, actor)
+                .await?;
+            return Ok(self.epoch_table.settled(resource, unknown.number));
+        }
+        let rows = self.store.open_epochs(resource).await?;
+        let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
+            return Ok(false);
+        };
+        if !self.detector.is_dead(&row.instance) {
+            return Err(OperatorError::Refused(format!(
+                "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
+                 outcomes at that instance"
+            )));
+        }
+        let tokens = (Some(row.token), Some(row.token));
+        self.audit_row(resource, "resolve", tokens, reason, actor)
+            .await?;
+        self.store.close(&[row]).await?;
+        self.writer.reread(resource.clone());
+        self.announce(Notification::Closed {
+            resource: resource.clone(),
+        })
+        .await;
+        Ok(true)
+    }
+
+    /// The operators' actions on a resource, the latest first.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn audit(
+        &self,
+        resource: &ResourceKey,
+        limit: u32,
+    ) -> Result<Vec<AuditRow>, StoreError> {
+        self.store.audit(resource, limit).await
+    }
+
+    async fn audit_row(
+        &self,
+        resource: &ResourceKey,
+        action: &str,
+        (before, after): (Option<Token>, Option<Token>),
+        reason: &str,
+        actor: &str,
+    ) -> Result<(), StoreError> {
+        let row = AuditRow {
+            resource: resource.clone(),
+            action: action.to_owned(),
+            before,
+            after,
+            reason: reason.to_owned(),
+            actor: actor.to_owned(),
+            at_ms: 0,
+        };
+        self.store.record_audit(&row).await
+    }
+
+    async fn announce(&self, notification: Notification) {
+        if let Err(error) = self.store.announce(&[notification]).await {
+            tracing::debug!(%error, "an announcement was lost; the other instances will look");
+        }
+    }
+
+    /// Whether all of these epochs are this instance's, and nothing is in flight or settling under
+    /// them.
+    fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
+        let me = self.instance();
+        rows.iter().all(|row| row.instance == me) && !self.epoch_table.busy(resource)
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Rig`]: one instance over a store, on tokio's clock.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::boot_clock::BootClock;
+use crate::config::RouteTable;
+use crate::config::settings::Mode;
+use crate::fencing::barrier::Permit;
+use crate::fencing::epochs::RequestLimits;
+use crate::fencing::growth::Rates;
+use crate::fencing::membership::{Membership, MembershipTerms};
+use crate::fencing::writer::Caller;
+use crate::fencing::{Fencing, FencingParts};
+use crate::metrics::Metrics;
+use crate::routing::{Needs, ResourceKey, Token};
+use crate::store::reckoning::Reckoning;
+use crate::store::routes::RouteRecord;
+use crate::store::{EpochRow, InstanceId, MarkStore};
+
+/// Room for all that a test has.
+pub const ROOM: RequestLimits = RequestLimits {
+    queue: 9,
+    share: usize::MAX,
+    waiting: usize::MAX,
+};
+
+pub(crate) const SETTLE: Duration = Duration::from_secs(30);
+pub(crate) const UNDELIVERED: Duration = Duration::from_secs(10);
+pub(crate) const TERM: Duration = Duration::from_secs(5);
+
+/// How long this instance waits after another's death, and after a loss: see [`Reckoning`].
+pub(crate) const DEATH: Duration = Duration::from_secs(48);
+pub(crate) const LOSS: Duration = Duration::from_secs(54);
+/// How long a counter must stand still.
+pub(crate) const SILENCE: Duration = Duration::from_secs(6);
+
+/// One instance, with its writer running. A test steps the membership task by hand.
+pub(crate) struct Rig(pub(crate) Arc<Fencing>);
+
+impl Deref for Rig {
+    type Target = Fencing;
+
+    fn deref(&self) -> &Fencing {
+        &self.0
+    }
+}
+
+pub(crate) fn key(text: &str) -> ResourceKey {
+    ResourceKey::new(text).expect("a key")
+}
+
+pub(crate) fn token(number: i64) -> Token {
+    Token::new(number).expect("a token")
+}
+
+/// tokio's clock, so that a paused one drives leases too.
+pub(crate) fn clock() -> BootClock {
+    let start = Instant::now();
+    BootClock::from_fn(move || start.elapsed() + Duration::from_secs(1))
+}
+
+async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
+    let caller = Caller {
+        needs: Needs::default(),
+        origin: None,
+    };
+    let route = fencing.metrics.route("/orders/{id}");
+    let admitted = fencing.admit(caller, (key, token), SETTLE, &route);
+    admitted.await.expect("a permit").permit
+}
+
+impl Rig {
+    /// An instance that has joined.
+    pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: BootClock) -> Self {
+        let term = store.shared().then_some(TERM);
+        let reckoning = if store.shared() {
+            Reckoning::shared(TERM, UNDELIVERED, SETTLE)
+        } else {
+            Reckoning::alone(SETTLE)
+        };
+        let (fencing, task) = Fencing::assemble(FencingParts {
+            store,
+            metrics: Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)])),
+            clock,
+            instance: InstanceId::from_bits(id),
+            term,
+            reckoning,
+            settle: SETTLE,
+            cached_marks: 1000,
+            rates: Rates::default(),
+            room: ROOM,
+            timeout: Duration::from_secs(20),
+        });
+        tokio::spawn(task.run());
+        let rig = Self(fencing);
+        rig.membership().join().await.expect("joined");
+        rig
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// A permit, where nothing older is in flight.
+    pub(crate) async fn admit(&self, on: &str, number: i64) -> Permit {
+        admit(&self.0, &key(on), token(number)).await
+    }
+
+    /// The same in a task of its own, which may have to wait.
+    pub(crate) fn spawn_admit(&self, on: &str, number: i64) -> JoinHandle<Permit> {
+        let (fencing, key) = (Arc::clone(&self.0), key(on));
+        tokio::spawn(async move { admit(&fencing, &key, token(number)).await })
+    }
+
+    /// One renewal, and one look at the other instances.
+    pub(crate) async fn round(&self) {
+        self.membership().round().await.expect("a round");
+    }
+
+    /// How many requests wait here for older ones.
+    pub(crate) fn waiting(&self, key: &ResourceKey) -> usize {
+        self.epoch_table.activity(key).waiting
+    }
+
+    /// How many permits of the resource have not ended, and how many ended without a whole
+    /// response.
+    pub(crate) fn in_flight(&self, key: &ResourceKey) -> (usize, usize) {
+        let activity = self.epoch_table.activity(key);
+        (activity.in_flight, activity.unknown.len())
+    }
+
+    /// Every epoch row that is registered here, of the incarnation of now.
+    pub(crate) fn open_rows(&self) -> Vec<EpochRow> {
+        let shards = 0..self.epoch_table.shards();
+        let incarnation = self.lease.incarnation();
+        shards
+            .flat_map(|shard| self.epoch_table.open_rows(shard, incarnation))
+            .collect()
+    }
+
+    pub(crate) fn membership(&self) -> Membership {
+        let mismatch = self.metrics.store().route_table_mismatch.clone();
+        self.membership_with(Arc::new(RouteRecord::new(RouteTable::default(), mismatch)))
+    }
+
+    pub(crate) fn membership_with(&self, routes: Arc<RouteRecord>) -> Membership {
+        let terms = MembershipTerms {
+            term: TERM,
+            settle: SETTLE,
+            undelivered: UNDELIVERED,
+            routes,
+            random: rand::random,
+        };
+        Membership::new(self, terms)
+    }
+}

@@ -1,0 +1,179 @@
+//! Answers every class of request. Each request is counted once, by its last outcome, and is logged
+//! and remembered if it was refused.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::Response;
+
+use super::body::ClientBody;
+use super::classify::Class;
+use super::context::{Context, RequestFacts};
+use super::exchange::conclusion::Doubt;
+use super::refusal::{DetailReader, Refusal, Why};
+use super::routing_table::{Route, RoutingTable};
+use super::setup::Proxy;
+use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
+use crate::rejections;
+use crate::routing::ResourceKey;
+
+/// A request that was answered by the upstream, or a claim that was granted.
+pub(super) struct Forwarded {
+    pub response: Response<ClientBody>,
+    pub counted: CountAs,
+}
+
+/// The way a request is counted.
+pub(super) enum CountAs {
+    Outcome(Outcome),
+    /// It was sent and answered, and its outcome is unknown nevertheless.
+    InDoubt(Doubt),
+    /// The check beside its exchange counts it.
+    Beside,
+}
+
+/// The series that a request is counted in.
+pub(super) enum Scope {
+    /// `None`: no route matched.
+    Route(Option<Arc<Route>>),
+    Claims,
+}
+
+impl Scope {
+    /// The scope of a request of this class. It takes the route over where no other part needs it:
+    /// a clone would be one more write to a line that all cores share.
+    pub(super) fn of(class: &mut Class) -> Self {
+        Self::Route(match class {
+            Class::Claim => return Self::Claims,
+            Class::Fenced(fenced) => Some(Arc::clone(&fenced.route)),
+            Class::Observed(route, _) => Some(Arc::clone(route)),
+            Class::Pass { route, .. } | Class::LastHop(route, _) | Class::Refused(route, _) => {
+                route.take()
+            }
+        })
+    }
+
+    pub(super) fn route(&self) -> Option<&Arc<Route>> {
+        match self {
+            Self::Route(route) => route.as_ref(),
+            Self::Claims => None,
+        }
+    }
+
+    /// The series, and the label.
+    fn series<'a>(&'a self, table: &'a RoutingTable) -> (&'a RouteMetrics, &'a str) {
+        match self {
+            Self::Route(Some(route)) => (&route.metrics, &route.settings.label),
+            Self::Route(None) => (&table.unmatched_metrics, UNMATCHED),
+            Self::Claims => (&table.claim_metrics, CLAIM),
+        }
+    }
+}
+
+impl Proxy {
+    /// Counts, logs and remembers the outcome of a request, and answers.
+    pub(super) fn answer(
+        &self,
+        context: &Context<'_>,
+        scope: &Scope,
+        done: Result<Forwarded, Refusal>,
+    ) -> Response<ClientBody> {
+        let (metrics, label) = scope.series(context.table());
+        let facts = &context.facts;
+        let refusal = match done {
+            Ok(Forwarded { response, counted }) => {
+                match counted {
+                    CountAs::Outcome(outcome) => metrics.request(outcome),
+                    CountAs::Beside => {}
+                    CountAs::InDoubt(doubt) => {
+                        // The client gets the upstream's answer. The log says why the outcome is
+                        // unknown.
+                        let said = "The answer leaves open what became of the request";
+                        let broken = Refusal::Broken(Why::of(said, &doubt));
+                        metrics.request(broken.outcome());
+                        self.note(label, facts, &broken);
+                    }
+                }
+                return response;
+            }
+            Err(refusal) => refusal,
+        };
+        let outcome = refusal.outcome();
+        metrics.request(outcome);
+        let subject = facts.subject.get();
+        if outcome == Outcome::StaleToken
+            && let Some((key, token)) = subject
+        {
+            let by = match &refusal {
+                Refusal::Stale { decided_by, .. } => *decided_by,
+                _ => DecidedBy::Store,
+            };
+            let mark = refusal.mark(subject);
+            metrics.stale(by, mark.map_or(0, |mark| token.gap_to(mark)));
+            self.metrics.stale_resource(key, std::time::Instant::now());
+        }
+        self.note(label, facts, &refusal);
+        refusal.respond(context.style(), subject)
+    }
+
+    /// Logs and remembers a refusal for operators. Under overload, only logged refusals are
+    /// remembered: the others would displace the refusals of the fence.
+    fn note(&self, label: &str, facts: &RequestFacts, refusal: &Refusal) {
+        let outcome = refusal.outcome();
+        // A request with an unknown outcome was sent: it was not refused.
+        let message = match outcome {
+            Outcome::OutcomeUnknown => "the outcome is unknown",
+            _ => "refused",
+        };
+        if let Some(left_out) = self.throttles.say(outcome) {
+            log(label, facts, refusal, message, left_out);
+        } else if outcome == Outcome::Overloaded {
+            return;
+        }
+        let subject = facts.subject.get();
+        self.rejections.push(rejections::RecentRejection {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "for people to read; nothing rests on it"
+            )]
+            at: SystemTime::now(),
+            route: label.into(),
+            resource: subject.map(|(key, _)| key.clone()),
+            token: subject.map(|(_, token)| *token),
+            mark: refusal.mark(subject),
+            outcome,
+            peer: facts.client.to_string(),
+            trace_id: facts.trace_id.clone(),
+        });
+    }
+}
+
+/// Logs a refusal, or what observe mode would have refused. `left_out`: how many similar lines were
+/// omitted before it.
+pub(super) fn log(
+    label: &str,
+    facts: &RequestFacts,
+    refusal: &Refusal,
+    message: &'static str,
+    left_out: u64,
+) {
+    let subject = facts.subject.get();
+    let (key, token) = subject.map(|(key, token)| (key, *token)).unzip();
+    let mark = refusal.mark(subject);
+    let behind = token.zip(mark).filter(|(token, mark)| token <= mark);
+    let gap = behind.map(|(token, mark)| token.gap_to(mark));
+    tracing::warn!(
+        outcome = refusal.outcome().as_str(),
+        route = label,
+        resource = key.map(ResourceKey::as_str),
+        token = token.map(|token| token.to_string()),
+        mark = mark.map(|mark| mark.to_string()),
+        gap = gap.map(|gap| gap.to_string()),
+        client = &*facts.client,
+        client_name = facts.client_name.as_deref(),
+        trace_id = facts.trace_id.as_deref(),
+        reason = refusal.detail(DetailReader::Log, subject),
+        left_out = (left_out > 0).then_some(left_out),
+        "{message}"
+    );
+}

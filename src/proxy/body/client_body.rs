@@ -1,0 +1,158 @@
+//! The body of a response on its way to the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use super::BoxError;
+use super::deadlines::Answering;
+use crate::metrics::ResponseTimer;
+use crate::proxy::headers::trailers::TrailerRules;
+use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::upstream::ResponseBody;
+
+/// The body that goes back to the client. It ends cleanly only if the upstream's did.
+pub(crate) struct ClientBody {
+    source: ReplySource,
+    framing: AnswerFraming,
+    /// Held until the body has been taken or dropped.
+    kept: Option<(InFlightPermit, Option<Answering>)>,
+}
+
+/// The framing of a body.
+#[derive(Clone, Copy)]
+pub(crate) struct AnswerFraming {
+    over: bool,
+    /// As it is at the start: a server asks once, to frame the response as the upstream did.
+    hint: SizeHint,
+}
+
+enum ReplySource {
+    /// All of it, or all that is left.
+    Whole(Option<Frame<Bytes>>),
+    /// An exchange that goes on without its client.
+    Relayed(mpsc::Receiver<RelayedFrame>),
+    /// An exchange that ends with its client. The timer stops at the end of the response.
+    Passed(ResponseBody, TrailerRules, Option<ResponseTimer>),
+}
+
+/// One message from an exchange that goes on without its client.
+pub(crate) enum RelayedFrame {
+    Next(Frame<Bytes>),
+    /// The response is whole with this frame; `None`: it was before.
+    Last(Option<Frame<Bytes>>),
+}
+
+impl std::fmt::Debug for ClientBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientBody").finish_non_exhaustive()
+    }
+}
+
+impl AnswerFraming {
+    /// Of an unread body.
+    pub(crate) fn of(body: &impl Body) -> Self {
+        Self {
+            over: body.is_end_stream(),
+            hint: body.size_hint(),
+        }
+    }
+}
+
+/// A body of known content.
+pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
+    let content = content.into();
+    let framing = AnswerFraming {
+        over: content.is_empty(),
+        hint: SizeHint::with_exact(content.len() as u64),
+    };
+    ClientBody::whole(framing, Some(Frame::data(content)))
+}
+
+impl ClientBody {
+    fn new(source: ReplySource, framing: AnswerFraming) -> Self {
+        Self {
+            source,
+            framing,
+            kept: None,
+        }
+    }
+
+    /// Of an exchange that is over: `frame` is all of it.
+    pub(crate) fn whole(framing: AnswerFraming, frame: Option<Frame<Bytes>>) -> Self {
+        Self::new(ReplySource::Whole(frame), framing)
+    }
+
+    /// Of an exchange that goes on without its client.
+    pub(crate) fn relayed(framing: AnswerFraming, frames: mpsc::Receiver<RelayedFrame>) -> Self {
+        Self::new(ReplySource::Relayed(frames), framing)
+    }
+
+    /// Of an exchange that ends with its client.
+    pub(crate) fn passed(body: ResponseBody, rules: TrailerRules, timer: ResponseTimer) -> Self {
+        let framing = AnswerFraming::of(&body);
+        let timer = (!framing.over).then_some(timer);
+        Self::new(ReplySource::Passed(body, rules, timer), framing)
+    }
+
+    /// Keeps a request's permit until this has been taken or dropped.
+    pub(crate) fn keep(&mut self, permit: InFlightPermit, answering: Option<Answering>) {
+        if !self.framing.over {
+            self.kept = Some((permit, answering));
+        }
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self {
+            source, framing, ..
+        } = &mut *self;
+        if framing.over {
+            return Poll::Ready(None);
+        }
+        let (frame, over) = match source {
+            ReplySource::Whole(frame) => (frame.take().map(Ok), true),
+            ReplySource::Relayed(frames) => match ready!(frames.poll_recv(cx)) {
+                Some(RelayedFrame::Next(frame)) => (Some(Ok(frame)), false),
+                Some(RelayedFrame::Last(frame)) => (frame.map(Ok), true),
+                None => (
+                    Some(Err("the upstream's response is incomplete".into())),
+                    true,
+                ),
+            },
+            ReplySource::Passed(body, rules, timer) => {
+                let mut frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+                if let Some(Ok(frame)) = &mut frame
+                    && let Some(trailers) = frame.trailers_mut()
+                {
+                    rules.strip(trailers);
+                }
+                let over = body.is_end_stream() || !matches!(frame, Some(Ok(_)));
+                if over {
+                    *timer = None;
+                }
+                (frame, over)
+            }
+        };
+        framing.over = over;
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.framing.over
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.framing.hint
+    }
+}

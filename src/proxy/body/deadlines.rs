@@ -1,0 +1,195 @@
+//! Deadlines of an upload, before admission and while it is streamed: as a whole, between two bytes, and by the bytes
+//! that have come ([`UploadRate`]).
+//!
+//! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for
+//! more, and no clock that the client could lose against runs.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::UploadError;
+use crate::proxy::limits::body_rate::{LeastRate, UploadRate};
+
+/// The clocks of one upload.
+pub(crate) struct UploadDeadlines {
+    /// `None`: it may take as long as it moves.
+    whole: Option<(Duration, Pin<Box<Sleep>>)>,
+    pause: Duration,
+    /// Runs from the first time that the client was waited for in vain.
+    paused: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+    /// `None`: it may be as slow as the others let it be.
+    rate: Option<RateClock>,
+}
+
+impl UploadDeadlines {
+    pub(crate) fn new(whole: Option<Duration>, pause: Duration, least: Option<&LeastRate>) -> Self {
+        Self {
+            whole: whole.map(|whole| (whole, Box::pin(tokio::time::sleep(whole)))),
+            pause,
+            paused: None,
+            waiting: false,
+            rate: least.map(|least| RateClock::new(UploadRate::new(least, pause))),
+        }
+    }
+
+    /// The client has sent `bytes`.
+    pub(crate) fn moved(&mut self, bytes: usize) {
+        self.waiting = false;
+        if let Some(clock) = &mut self.rate {
+            clock.rate.received(bytes);
+        }
+    }
+
+    /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
+    pub(crate) fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
+        if let Some((within, deadline)) = &mut self.whole
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(UploadError::TooSlow(*within));
+        }
+        let pause = self.pause;
+        let paused = self
+            .paused
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
+        if !self.waiting {
+            self.waiting = true;
+            paused.as_mut().reset(Instant::now() + pause);
+        }
+        while paused.as_mut().poll(cx).is_ready() {
+            if counts {
+                return Poll::Ready(UploadError::Paused(pause));
+            }
+            paused.as_mut().reset(Instant::now() + pause);
+        }
+        match &mut self.rate {
+            Some(clock) => clock.wait(cx, counts),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A rate, and what wakes for it.
+struct RateClock {
+    rate: UploadRate,
+    sample: Pin<Box<Sleep>>,
+    crowded: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl RateClock {
+    fn new(rate: UploadRate) -> Self {
+        let sample = Box::pin(tokio::time::sleep_until(rate.next()));
+        Self {
+            rate,
+            sample,
+            crowded: None,
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
+        while self.sample.as_mut().poll(cx).is_ready() {
+            if !self.rate.sampled(counts) {
+                return Poll::Ready(UploadError::TooLow(self.rate.least()));
+            }
+            self.sample.as_mut().reset(self.rate.next());
+        }
+        if self.crowded.is_none() {
+            let token = self.rate.crowded();
+            self.crowded = token.map(|token| Box::pin(token.cancelled_owned()));
+        }
+        if let Some(crowded) = &mut self.crowded {
+            ready!(crowded.as_mut().poll(cx));
+            return Poll::Ready(UploadError::Crowded);
+        }
+        Poll::Pending
+    }
+}
+
+/// The progress of an unfenced exchange, seen from both of its sides.
+#[derive(Default)]
+pub(crate) struct UploadProgress {
+    /// Frames of the request that the upstream's side has taken.
+    taken: AtomicU64,
+    /// The client is waited for.
+    waits: AtomicBool,
+    /// The upstream is answering.
+    answering: AtomicBool,
+    /// Nothing more of the request will be sent.
+    sent: AtomicBool,
+    /// Woken by that.
+    watcher: AtomicWaker,
+}
+
+impl UploadProgress {
+    pub(crate) fn moved(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.waits.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Says if the client has to go on sending. It need not while it is being answered: it may wait
+    /// for the answer first (bidirectional gRPC).
+    pub(crate) fn client_is_due(&self) -> bool {
+        !self.answering.load(Ordering::Relaxed)
+    }
+
+    /// The upstream has begun to answer; until what this yields is dropped.
+    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
+        self.answering.store(true, Ordering::Relaxed);
+        Answering(Arc::clone(self))
+    }
+
+    /// Nothing more of the request will be sent: it has been, or was dropped.
+    pub(crate) fn sent(&self) {
+        self.sent.store(true, Ordering::Release);
+        self.watcher.wake();
+    }
+
+    /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,
+    /// or taken none of it though there was more (found within twice the time). A long upload that
+    /// moves is not its fault.
+    pub(crate) async fn silent(&self, limit: Duration) {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        let mut sent = self.sent.load(Ordering::Acquire);
+        let mut clock = pin!(tokio::time::sleep(limit));
+        poll_fn(|cx| {
+            loop {
+                if !sent {
+                    self.watcher.register(cx.waker());
+                    sent = self.sent.load(Ordering::Acquire);
+                    if sent {
+                        clock.as_mut().reset(Instant::now() + limit);
+                    }
+                }
+                ready!(clock.as_mut().poll(cx));
+                let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
+                if sent || (before == taken && !self.waits.load(Ordering::Relaxed)) {
+                    return Poll::Ready(());
+                }
+                clock.as_mut().reset(Instant::now() + limit);
+            }
+        })
+        .await;
+    }
+}
+
+/// The upstream is answering.
+#[must_use]
+pub(crate) struct Answering(Arc<UploadProgress>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.store(false, Ordering::Relaxed);
+    }
+}

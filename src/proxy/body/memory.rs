@@ -1,0 +1,283 @@
+//! The memory that bodies are held in: `limits.body_memory`, over all requests.
+//!
+//! Data is charged as it arrives: a length that a client only announces takes nothing from the
+//! others. Never blocks: a waiting request would keep the memory that others wait for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Frame;
+
+use crate::metrics::{Limit, Metrics};
+
+/// Data below this length is copied together: a frame of its own costs more than it holds, and may
+/// keep alive the whole buffer that it was read into.
+const SMALL: usize = 4 << 10;
+/// The block that small data is copied into.
+const BLOCK: usize = 16 << 10;
+/// The cost of a trailer line beside its text.
+const PER_FIELD: usize = 64;
+
+/// The budget.
+pub(crate) struct BodyMemory {
+    free: AtomicUsize,
+    pub metrics: Arc<Metrics>,
+}
+
+impl BodyMemory {
+    pub(crate) fn new(bytes: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self {
+            free: AtomicUsize::new(bytes),
+            metrics,
+        })
+    }
+
+    /// A share that holds nothing yet.
+    pub(crate) fn share(self: &Arc<Self>) -> MemoryShare {
+        MemoryShare {
+            memory: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+}
+
+/// One holder's share of the budget.
+#[must_use = "it is given back when this is dropped"]
+pub(crate) struct MemoryShare {
+    memory: Arc<BodyMemory>,
+    bytes: usize,
+}
+
+impl MemoryShare {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes `bytes` more; `false`: there is no room, which is counted.
+    #[must_use]
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let free = &self.memory.free;
+        let taken = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+            free.checked_sub(bytes)
+        });
+        if taken.is_err() {
+            self.memory.metrics.limit(Limit::BodyMemory);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+
+    pub(crate) fn give(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.memory.free.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        self.give(self.bytes);
+    }
+}
+
+/// There is no room for more.
+#[derive(Debug)]
+pub(crate) struct NoRoom;
+
+/// The frames of a body that are held, in order.
+pub(crate) struct BufferedBody {
+    /// Each with what it was charged.
+    frames: VecDeque<(Frame<Bytes>, usize)>,
+    /// Small data that came last, and what the block was charged.
+    block: BytesMut,
+    /// Bytes of data.
+    length: u64,
+    /// `None`: this holds nothing.
+    share: Option<MemoryShare>,
+}
+
+impl BufferedBody {
+    pub(crate) fn new(share: Option<MemoryShare>) -> Self {
+        Self {
+            frames: VecDeque::new(),
+            block: BytesMut::new(),
+            length: 0,
+            share,
+        }
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The trailers, if they have come.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.frames.back()?.0.trailers_ref()
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let charged = self.share.as_mut().is_some_and(|share| share.grow(bytes));
+        if charged { Ok(()) } else { Err(NoRoom) }
+    }
+
+    /// Takes a frame in, or drops it if there is no room.
+    pub(crate) fn push(&mut self, frame: Frame<Bytes>) -> Result<(), NoRoom> {
+        let Some(data) = frame.data_ref() else {
+            let fields = frame.trailers_ref().into_iter().flatten();
+            let cost = fields.map(|(name, value)| name.as_str().len() + value.len() + PER_FIELD);
+            let cost = cost.sum();
+            self.charge(cost)?;
+            self.seal();
+            self.frames.push_back((frame, cost));
+            return Ok(());
+        };
+        let length = data.len();
+        let first = self.frames.is_empty() && self.block.is_empty();
+        if first || length >= SMALL {
+            self.charge(length)?;
+            self.seal();
+            self.length += length as u64;
+            self.frames.push_back((frame, length));
+            return Ok(());
+        }
+        if self.block.capacity() - self.block.len() < length {
+            self.charge(BLOCK)?;
+            self.seal();
+            self.block = BytesMut::with_capacity(BLOCK);
+        }
+        self.length += length as u64;
+        self.block.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Ends the block: what follows goes behind it.
+    pub(crate) fn seal(&mut self) {
+        if self.block.is_empty() {
+            return;
+        }
+        let block = std::mem::take(&mut self.block);
+        let length = block.len();
+        let (data, charged) = if length > BLOCK / 2 {
+            (block.freeze(), BLOCK)
+        } else {
+            // Small data between large: a block each would cost a multiple of what it holds.
+            (Bytes::copy_from_slice(&block), length)
+        };
+        if let Some(share) = &mut self.share {
+            share.give(BLOCK - charged);
+        }
+        self.frames.push_back((Frame::data(data), charged));
+    }
+
+    /// The next frame, no longer charged. To be used on what is sealed.
+    pub(crate) fn pop(&mut self) -> Option<Frame<Bytes>> {
+        let (frame, charged) = self.frames.pop_front()?;
+        if let Some(share) = &mut self.share {
+            share.give(charged);
+        }
+        Some(frame)
+    }
+
+    /// All data in one piece. To be used on what is sealed.
+    pub(crate) fn joined(&self) -> Bytes {
+        let mut data = self.frames.iter().filter_map(|(frame, _)| frame.data_ref());
+        match (data.next(), data.next()) {
+            (None, _) => Bytes::new(),
+            (Some(only), None) => only.clone(),
+            _ => {
+                let length = usize::try_from(self.length).unwrap_or(0);
+                let mut joined = BytesMut::with_capacity(length);
+                for (frame, _) in &self.frames {
+                    joined.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                }
+                joined.freeze()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(bytes: usize) -> Arc<BodyMemory> {
+        BodyMemory::new(bytes, Arc::new(Metrics::new(&[])))
+    }
+
+    fn free(memory: &BodyMemory) -> usize {
+        memory.free.load(Ordering::Relaxed)
+    }
+
+    fn data(length: usize) -> Frame<Bytes> {
+        Frame::data(vec![b'x'; length].into())
+    }
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let memory = memory(100);
+        let (mut one, mut other) = (memory.share(), memory.share());
+        assert!(one.grow(60));
+        assert!(!other.grow(41));
+        assert!(other.grow(40));
+        one.give(10);
+        assert!(other.grow(10));
+        drop((one, other));
+        assert_eq!(free(&memory), 100);
+    }
+
+    #[test]
+    fn a_body_of_single_bytes_costs_about_what_it_holds() {
+        let memory = memory(1 << 20);
+        let mut pieces = BufferedBody::new(Some(memory.share()));
+        for _ in 0..100_000 {
+            pieces.push(data(1)).expect("room");
+        }
+        pieces.seal();
+        assert!(pieces.frames.len() < 10, "{} frames", pieces.frames.len());
+        assert_eq!(pieces.joined().len(), 100_000);
+        assert!((1 << 20) - free(&memory) < 100_000 + 2 * BLOCK);
+        while pieces.pop().is_some() {}
+        assert_eq!(free(&memory), 1 << 20);
+    }
+
+    #[test]
+    fn frames_keep_their_order() {
+        let memory = memory(1 << 20);
+        let mut pieces = BufferedBody::new(Some(memory.share()));
+        let mut all = Vec::new();
+        for (at, length) in [10, 20, 5000, 30, 40, 4096, 1, 16_000, 900, 900]
+            .into_iter()
+            .enumerate()
+        {
+            let piece = vec![b'a' + u8::try_from(at).expect("few"); length];
+            all.extend_from_slice(&piece);
+            pieces.push(Frame::data(piece.into())).expect("room");
+        }
+        pieces.seal();
+        assert_eq!(pieces.joined(), all);
+        assert_eq!(pieces.length(), all.len() as u64);
+        let mut popped = Vec::new();
+        while let Some(frame) = pieces.pop() {
+            popped.extend_from_slice(frame.data_ref().expect("data"));
+        }
+        assert_eq!(popped, all);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_told() {
+        let memory = memory(100);
+        let mut pieces = BufferedBody::new(Some(memory.share()));
+        pieces.push(data(90)).expect("room");
+        assert!(pieces.push(data(20)).is_err());
+        drop(pieces);
+        assert_eq!(free(&memory), 100);
+    }
+}

@@ -1,0 +1,225 @@
+//! The upload of a request: read up to a limit before admission, streamed beyond it.
+//!
+//! A body that fits in `body.buffer` is read whole before the request is judged. So a client that
+//! pauses halfway through its upload is judged by the mark at the end of the upload, and delays no
+//! other request. A longer body is admitted first, and its rest is streamed.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+use tokio_util::sync::CancellationToken;
+
+use super::deadlines::UploadProgress;
+use super::error::UploadError;
+use super::memory::{BufferedBody, NoRoom};
+use super::received::Received;
+use super::rules::BodyRules;
+use super::upstream_body::UpstreamBody;
+use super::upstream_body::is_empty;
+use crate::proxy::headers::trailers::TrailerRules;
+
+/// The part that is read before admission of a body known to be longer than `body.buffer`. A client
+/// that announces one and sends nothing delays no other request.
+const BEGINNING: u64 = 16 << 10;
+
+/// A request's body: the part that was read before admission, and the rest, if it is longer.
+pub(crate) struct Upload {
+    pieces: BufferedBody,
+    /// `None`: the body has been read whole.
+    rest: Option<Received>,
+    /// The client sent a Content-Length, so the length is the header's business.
+    sized: bool,
+    /// `None` only if there is no body.
+    rules: Option<BodyRules>,
+}
+
+impl Upload {
+    /// Reads up to `body.buffer` bytes. `hold`: after this time, the rest is left to be streamed.
+    pub(crate) async fn read(
+        incoming: Received,
+        headers: &HeaderMap,
+        rules: &BodyRules,
+        hold: Option<Duration>,
+    ) -> Result<Self, UploadError> {
+        let read = Self::read_within(incoming, headers, rules, hold).await;
+        read.inspect_err(|error| rules.count(error))
+    }
+
+    async fn read_within(
+        mut incoming: Received,
+        headers: &HeaderMap,
+        rules: &BodyRules,
+        hold: Option<Duration>,
+    ) -> Result<Self, UploadError> {
+        let limits = rules.settings;
+        rules.admit(&incoming)?;
+        let mut upload = Self {
+            pieces: BufferedBody::new(Some(rules.memory.share())),
+            rest: None,
+            sized: headers.contains_key(http::header::CONTENT_LENGTH),
+            rules: Some(rules.clone()),
+        };
+        if limits.buffer == 0 && !incoming.is_end_stream() {
+            upload.rest = Some(incoming);
+            return Ok(upload);
+        }
+        if let Some(content) = incoming.take_whole(limits.buffer) {
+            // It has come with its head, so there is nothing to wait for.
+            let frame = Frame::data(content);
+            if !is_empty(&frame) {
+                upload
+                    .pieces
+                    .push(frame)
+                    .map_err(|NoRoom| UploadError::NoRoom)?;
+            }
+            upload.pieces.seal();
+            return Ok(upload);
+        }
+        let wanted = if incoming.size_hint().lower() > limits.buffer {
+            BEGINNING.min(limits.buffer)
+        } else {
+            limits.buffer.saturating_add(1)
+        };
+        let whole = upload.fill(&mut incoming, rules, wanted, hold).await?;
+        upload.pieces.seal();
+        upload.rest = (!whole).then_some(incoming);
+        Ok(upload)
+    }
+
+    /// Reads until `wanted` bytes are here, the body ends, or `hold` has passed. Says whether it
+    /// has ended.
+    async fn fill(
+        &mut self,
+        incoming: &mut Received,
+        rules: &BodyRules,
+        wanted: u64,
+        hold: Option<Duration>,
+    ) -> Result<bool, UploadError> {
+        let limits = rules.settings;
+        // From the first wait: a body that is here needs no timers.
+        let mut deadlines = None;
+        let mut expired = std::pin::pin!(async {
+            match hold {
+                Some(hold) => tokio::time::sleep(hold).await,
+                None => std::future::pending().await,
+            }
+        });
+        while self.pieces.length() < wanted {
+            let next = poll_fn(|cx| {
+                if let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) {
+                    return Poll::Ready(Ok(Some(frame)));
+                }
+                if expired.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Ok(None));
+                }
+                let deadlines =
+                    deadlines.get_or_insert_with(|| rules.deadlines(Some(limits.timeout)));
+                deadlines.wait(cx, true).map(Err)
+            });
+            let Some(frame) = next.await? else { break };
+            let Some(frame) = frame else { return Ok(true) };
+            let frame = frame.map_err(UploadError::Broken)?;
+            if is_empty(&frame) {
+                // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
+                continue;
+            }
+            if let Some(deadlines) = &mut deadlines {
+                deadlines.moved(frame.data_ref().map_or(0, Bytes::len));
+            }
+            rules.check(&frame)?;
+            self.pieces
+                .push(frame)
+                .map_err(|NoRoom| UploadError::NoRoom)?;
+            if let Some(max) = limits.max
+                && self.pieces.length() > max
+            {
+                return Err(UploadError::TooLarge(max));
+            }
+        }
+        Ok(false)
+    }
+
+    /// A body that is streamed from its first byte.
+    pub(crate) fn streamed(incoming: Received, rules: &BodyRules) -> Result<Self, UploadError> {
+        rules
+            .admit(&incoming)
+            .inspect_err(|error| rules.count(error))?;
+        Ok(Self {
+            pieces: BufferedBody::new(None),
+            rest: (!incoming.is_end_stream()).then_some(incoming),
+            sized: false,
+            rules: Some(rules.clone()),
+        })
+    }
+
+    /// A body that is streamed from its first byte, without a deadline.
+    #[cfg(test)]
+    pub(crate) fn unlimited(incoming: Received) -> Self {
+        Self {
+            rest: Some(incoming),
+            ..Self::empty()
+        }
+    }
+
+    /// No body.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            pieces: BufferedBody::new(None),
+            rest: None,
+            sized: false,
+            rules: None,
+        }
+    }
+
+    /// The whole body, if it has been read whole.
+    pub(crate) fn whole(&self) -> Option<Bytes> {
+        self.rest.is_none().then(|| self.pieces.joined())
+    }
+
+    /// Its trailers, if they have come.
+    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
+        self.pieces.trailers()
+    }
+
+    /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of
+    /// it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
+    /// because newer tokens wait for it.
+    pub(crate) fn send(self, trailers: TrailerRules, over: CancellationToken) -> UpstreamBody {
+        let whole = self.rules.as_ref().map(|rules| rules.settings.timeout);
+        self.send_at(trailers, whole, Some(over), None)
+    }
+
+    /// The body of an unfenced request. It delays no other request, so a long upload may go on for
+    /// as long as it moves (images, backups, gRPC streams): only a client that pauses is cut.
+    pub(crate) fn send_unfenced(
+        self,
+        trailers: TrailerRules,
+        progress: Arc<UploadProgress>,
+    ) -> UpstreamBody {
+        self.send_at(trailers, None, None, Some(progress))
+    }
+
+    fn send_at(
+        self,
+        trailers: TrailerRules,
+        whole: Option<Duration>,
+        over: Option<CancellationToken>,
+        progress: Option<Arc<UploadProgress>>,
+    ) -> UpstreamBody {
+        let streamed = self.rules.filter(|_| self.rest.is_some());
+        UpstreamBody::new(
+            (self.pieces, self.rest),
+            self.sized,
+            trailers,
+            streamed.map(|rules| (rules.deadlines(whole), rules)),
+            (over, progress),
+        )
+    }
+}

@@ -1,0 +1,209 @@
+//! The body of a request on its way upstream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use super::deadlines::{UploadDeadlines, UploadProgress};
+use super::error::UploadError;
+use super::memory::BufferedBody;
+use super::received::Received;
+use super::rules::BodyRules;
+use crate::proxy::headers::trailers::TrailerRules;
+
+/// A request's body on its way upstream. Ends with an error (which resets the upstream exchange)
+/// when the client breaks off, takes too long, or sends more than it may.
+pub(crate) struct UpstreamBody {
+    pieces: BufferedBody,
+    rest: Option<Received>,
+    /// Left to send, where the whole body is here and had a Content-Length.
+    exact: Option<u64>,
+    ended: bool,
+    passed: u64,
+    trailers: TrailerRules,
+    /// `None`: the whole body is here.
+    deadlines: Option<Box<(UploadDeadlines, BodyRules)>>,
+    /// Cancelled by the drop: nothing more of this body will be sent. `None`: not fenced.
+    over: Option<CancellationToken>,
+    /// Told of the drop, too. `None`: fenced.
+    progress: Option<Arc<UploadProgress>>,
+    /// The exchange was cut: nothing more may be sent. The future is there while there may be
+    /// something to wait for.
+    cut: Option<(CancellationToken, Option<Cancelled>)>,
+}
+
+type Cancelled = Pin<Box<WaitForCancellationFutureOwned>>;
+
+impl UpstreamBody {
+    /// The part that was read beforehand goes first, then `rest`.
+    pub(super) fn new(
+        (pieces, rest): (BufferedBody, Option<Received>),
+        sized: bool,
+        trailers: TrailerRules,
+        deadlines: Option<(UploadDeadlines, BodyRules)>,
+        (over, progress): (Option<CancellationToken>, Option<Arc<UploadProgress>>),
+    ) -> Self {
+        Self {
+            exact: (sized && rest.is_none()).then_some(pieces.length()),
+            ended: pieces.is_empty() && rest.is_none(),
+            pieces,
+            rest,
+            passed: 0,
+            trailers,
+            deadlines: deadlines.map(Box::new),
+            over,
+            progress,
+            cut: None,
+        }
+    }
+
+    /// Breaks off once `cut` is cancelled. Dropping the response is not enough: an upstream may
+    /// have answered whole before the upload's end, and the upload goes on then.
+    pub(crate) fn cut_by(mut self, cut: CancellationToken) -> Self {
+        let waited = self.rest.is_some();
+        let waited = waited.then(|| Box::pin(cut.clone().cancelled_owned()));
+        self.cut = Some((cut, waited));
+        self
+    }
+
+    /// Says if the exchange was cut. If not, and more of the body has to be waited for, a cut wakes
+    /// `cx`.
+    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
+        match &mut self.cut {
+            None => false,
+            Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
+            Some((cut, None)) => cut.is_cancelled(),
+        }
+    }
+
+    /// The rules for its trailers.
+    pub(crate) fn trailers(&self) -> &TrailerRules {
+        &self.trailers
+    }
+
+    /// Breaks off by an own limit.
+    fn fail(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Some((_, rules)) = self.deadlines.as_deref() {
+            rules.count(&error);
+        }
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl Drop for UpstreamBody {
+    fn drop(&mut self) {
+        if let Some(over) = &self.over {
+            over.cancel();
+        }
+        if let Some(progress) = &self.progress {
+            progress.sent();
+        }
+    }
+}
+
+impl Body for UpstreamBody {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.is_cut(cx) {
+            return Poll::Ready(Some(Err(UploadError::Cut)));
+        }
+        if let Some(mut frame) = this.pieces.pop() {
+            if let Some(data) = frame.data_ref() {
+                let length = data.len() as u64;
+                this.passed += length;
+                this.exact = this.exact.map(|left| left.saturating_sub(length));
+            }
+            if let Some(trailers) = frame.trailers_mut() {
+                this.trailers.strip(trailers);
+            }
+            if let Some(progress) = &this.progress {
+                progress.moved();
+            }
+            if this.pieces.is_empty() && this.rest.is_none() {
+                // It is not sent before it has been written: the drop says so.
+                this.ended = true;
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let Some(rest) = &mut this.rest else {
+            this.ended = true;
+            return Poll::Ready(None);
+        };
+        match Pin::new(rest).poll_frame(cx) {
+            Poll::Ready(None) => {
+                this.rest = None;
+                this.ended = true;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(mut frame))) => {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                this.passed += length as u64;
+                if let Some((deadlines, rules)) = this.deadlines.as_deref_mut() {
+                    if !is_empty(&frame) {
+                        deadlines.moved(length);
+                    }
+                    if let Err(error) = rules.check(&frame) {
+                        return this.fail(error);
+                    }
+                    if let Some(max) = rules.settings.max
+                        && this.passed > max
+                    {
+                        return this.fail(UploadError::TooLarge(max));
+                    }
+                }
+                if let Some(progress) = &this.progress {
+                    progress.moved();
+                }
+                if let Some(trailers) = frame.trailers_mut() {
+                    this.trailers.strip(trailers);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(UploadError::Broken(error)))),
+            Poll::Pending => {
+                let due = this.progress.as_ref().is_none_or(|progress| {
+                    progress.waits();
+                    progress.client_is_due()
+                });
+                let Some((deadlines, _)) = this.deadlines.as_deref_mut() else {
+                    return Poll::Pending;
+                };
+                let error = ready!(deadlines.wait(cx, due));
+                this.fail(error)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended || (self.pieces.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (self.exact, self.ended) {
+            (_, true) => SizeHint::with_exact(0),
+            (Some(left), false) => SizeHint::with_exact(left),
+            (None, false) => match &self.rest {
+                Some(rest) if self.pieces.is_empty() => rest.size_hint(),
+                _ => SizeHint::default(),
+            },
+        }
+    }
+}
+
+/// Says if it is an empty DATA frame.
+pub(super) fn is_empty(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_some_and(Bytes::is_empty)
+}

@@ -1,0 +1,195 @@
+//! [`Client`]: the sender of a request, and the names in the certificate that it showed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use super::headers::identity::of_certificate;
+use super::limits::network::ConnectionInFlight;
+use crate::config::{ClaimSettings, ClientPattern, RouteSettings};
+use crate::fencing::growth::Origin;
+
+/// The most names in a log line.
+const SHOWN: usize = 8;
+
+/// The client that has sent a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// `None` on a Unix socket.
+    pub ip: Option<IpAddr>,
+    /// Its address as the upstream reads it.
+    pub forwarded: Option<HeaderValue>,
+    /// For log lines: the IP address, or `unix`.
+    pub text: Arc<str>,
+    /// The names from its TLS handshake; `None`: it speaks plain HTTP.
+    pub tls: Option<Arc<ClientNames>>,
+    /// It was asked for a certificate.
+    pub mutual: bool,
+    /// The certificate that it showed, as the upstream reads it.
+    pub identity: Option<HeaderValue>,
+    /// When its connection becomes too old for its certificate (`tls.client_max_age`).
+    pub until: Option<Instant>,
+    /// Its connection's requests in flight.
+    pub in_flight: ConnectionInFlight,
+}
+
+/// The names in a client's verified certificate; none if it showed none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientNames {
+    /// In lower case.
+    dns: Vec<String>,
+    uris: Vec<String>,
+    /// For log lines.
+    text: Option<Arc<str>>,
+}
+
+impl Client {
+    pub(crate) fn names(&self) -> Option<&ClientNames> {
+        self.tls.as_deref()
+    }
+
+    /// Its network, if its address identifies it: an IPv4 address, or the /64 that an IPv6 site has
+    /// at least (RFC 6177).
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        Some(match self.ip?.to_canonical() {
+            // No /64 of the Internet begins with 0 (RFC 4291, section 4).
+            IpAddr::V4(ip) => (u64::from(u32::from(ip))).to_be_bytes(),
+            IpAddr::V6(ip) => (ip.to_bits() >> 64).to_be_bytes()[8..]
+                .try_into()
+                .unwrap_or_default(),
+        })
+    }
+
+    /// Whether a route admits this client.
+    pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
+        self.is_one_of(&route.require_client)
+    }
+
+    /// Whether this client may claim, by its names and its address.
+    pub(crate) fn may_claim(&self, claim: &ClaimSettings) -> bool {
+        let from_there = claim.addresses.as_ref().is_none_or(|ranges| {
+            self.ip
+                .is_some_and(|ip| ranges.iter().any(|range| range.has(ip)))
+        });
+        from_there && self.is_one_of(&claim.require_client)
+    }
+
+    fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
+        wanted.is_empty() || self.names().is_some_and(|names| names.any_of(wanted))
+    }
+}
+
+impl ClientNames {
+    /// The DNS names and URIs of a certificate's SAN. The common name does not count (RFC 9525,
+    /// section 2). Nor do names that could be read in two ways: a DNS name with a wildcard or
+    /// unusual characters, a URI with spaces or control characters.
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
+        let mut names = Self::default();
+        let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+            return names;
+        };
+        // A second SAN extension is an error here too.
+        let Ok(Some(san)) = parsed.subject_alternative_name() else {
+            return names;
+        };
+        for name in &san.value.general_names {
+            match name {
+                GeneralName::DNSName(name) if is_host(name) => {
+                    names.dns.push(name.to_ascii_lowercase());
+                }
+                GeneralName::URI(uri) if uri.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                    names.uris.push((*uri).to_owned());
+                }
+                _ => {}
+            }
+        }
+        let shown = names.uris.iter().chain(&names.dns).take(SHOWN);
+        let shown: Vec<&str> = shown.map(String::as_str).collect();
+        names.text = (!shown.is_empty()).then(|| shown.join(", ").into());
+        names
+    }
+
+    /// A certificate with these names, as the upstream reads it.
+    pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> Option<HeaderValue> {
+        of_certificate(certificate, &self.uris, &self.dns)
+    }
+
+    fn any_of(&self, wanted: &[ClientPattern]) -> bool {
+        wanted.iter().any(|pattern| {
+            self.dns.iter().any(|name| pattern.takes_dns(name))
+                || self.uris.iter().any(|uri| pattern.takes_uri(uri))
+        })
+    }
+
+    /// For log lines; `None`: there are no names.
+    pub(crate) fn text(&self) -> Option<Arc<str>> {
+        self.text.clone()
+    }
+}
+
+fn is_host(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn names(sans: Vec<SanType>) -> ClientNames {
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "common.pay.svc");
+        params.subject_alt_names = sans;
+        let key = KeyPair::generate().expect("a key");
+        ClientNames::of(params.self_signed(&key).expect("a certificate").der())
+    }
+
+    fn dns(name: &str) -> SanType {
+        SanType::DnsName(name.try_into().expect("ASCII"))
+    }
+
+    #[test]
+    fn the_common_name_is_no_name() {
+        assert_eq!(names(Vec::new()), ClientNames::default());
+        assert_eq!(names(Vec::new()).text(), None);
+    }
+
+    #[test]
+    fn dns_names_and_uris_are_names_and_addresses_are_none() {
+        let uri = "spiffe://cluster/ns/pay/sa/worker";
+        let found = names(vec![
+            dns("Worker.Pay.svc"),
+            SanType::URI(uri.try_into().expect("ASCII")),
+            SanType::IpAddress(IpAddr::from([127, 0, 0, 1])),
+            SanType::Rfc822Name("a@pay.svc".try_into().expect("ASCII")),
+        ]);
+        assert_eq!(found.dns, ["worker.pay.svc"]);
+        assert_eq!(found.uris, [uri]);
+        assert_eq!(
+            found.text().as_deref(),
+            Some(format!("{uri}, worker.pay.svc").as_str())
+        );
+    }
+
+    #[test]
+    fn a_wildcard_in_a_certificate_is_nobody() {
+        let found = names(vec![dns("*.pay.svc"), dns("a b.pay.svc")]);
+        assert_eq!(found, ClientNames::default());
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_names() {
+        let found = ClientNames::of(&CertificateDer::from(vec![0x30, 0x00]));
+        assert_eq!(found, ClientNames::default());
+    }
+}

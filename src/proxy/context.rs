@@ -1,0 +1,94 @@
+//! [`Context`]: the settings, the client and the facts that all phases of one request need.
+
+use std::sync::{Arc, OnceLock};
+
+use http::{HeaderMap, Request, Version};
+
+use super::body::Received;
+use super::client::{Client, ClientNames};
+use super::headers;
+use super::headers::media::is_grpc;
+use super::refusal::Subject;
+use super::refusal::problem::AnswerStyle;
+use super::routing_table::{RoutingTable, Snapshot};
+
+/// The context of one request, for all its phases.
+pub(super) struct Context<'a> {
+    /// The settings that hold for this request to its end.
+    pub snapshot: Arc<Snapshot>,
+    pub client: &'a Client,
+    pub facts: RequestFacts,
+}
+
+/// The facts about a request that its answer and its log line need.
+#[derive(Clone)]
+pub(super) struct RequestFacts {
+    pub client: Arc<str>,
+    /// The names in the client's certificate.
+    pub client_name: Option<Arc<str>>,
+    pub trace_id: Option<String>,
+    /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
+    pub grpc: bool,
+    /// Set once the key is derived, so that any refusal of the request can be found by it.
+    pub subject: OnceLock<Subject>,
+}
+
+impl<'a> Context<'a> {
+    /// The context of a request whose head was refused.
+    pub(super) fn unread(snapshot: Arc<Snapshot>, client: &'a Client) -> Self {
+        let facts = RequestFacts {
+            client: Arc::clone(&client.text),
+            client_name: client.names().and_then(ClientNames::text),
+            trace_id: None,
+            grpc: false,
+            subject: OnceLock::new(),
+        };
+        Self {
+            snapshot,
+            client,
+            facts,
+        }
+    }
+
+    pub(super) fn of(
+        request: &Request<Received>,
+        snapshot: Arc<Snapshot>,
+        client: &'a Client,
+    ) -> Self {
+        let mut context = Self::unread(snapshot, client);
+        context.facts.trace_id = headers::trace::trace_id(request.headers()).map(str::to_owned);
+        context.facts.grpc = reads_grpc(request);
+        context
+    }
+
+    pub(super) fn table(&self) -> &RoutingTable {
+        &self.snapshot.table
+    }
+
+    /// Sets the resource and the token of the request.
+    pub(super) fn is_about(&self, subject: Subject) {
+        let _ = self.facts.subject.set(subject);
+    }
+
+    /// Whether a request is a gRPC call that its upstream can handle as one.
+    pub(super) fn is_call(&self, headers: &HeaderMap) -> bool {
+        self.snapshot.upstream.h2 && is_grpc(headers)
+    }
+
+    pub(super) fn style(&self) -> AnswerStyle {
+        AnswerStyle {
+            stale_status: self.table().stale_status,
+            disclose: self.table().disclose,
+            grpc: self.facts.grpc,
+        }
+    }
+}
+
+/// Whether the caller is a gRPC library, which reads a refusal as a gRPC status in a 200 response.
+/// Any other client would take that for a success. gRPC is HTTP/2 with `te: trailers`; a content
+/// type can stand on any request (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+/// Requests).
+fn reads_grpc<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    is_grpc(headers) && request.version() == Version::HTTP_2 && headers::takes_trailers(headers)
+}

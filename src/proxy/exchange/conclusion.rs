@@ -1,0 +1,162 @@
+//! Decides whether a whole response means that the upstream has finished with its request.
+//!
+//! A gateway before the upstream (nginx, Envoy, a load balancer) answers 502 or 504 when it has
+//! lost the upstream. Its response is whole, and the upstream may still be working on the request.
+//! To a gRPC call it says so by a `grpc-status`, in the head or in trailers, whatever the HTTP
+//! status is. (nginx sends 204 without a content type if `error_page` is set up in the usual way.)
+//! A response that only the end of its connection ends (RFC 9112, 6.3) looks whole wherever it was
+//! cut. In all these cases the client gets the response as it is, and the permit ends as an unknown
+//! outcome.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{HeaderMap, StatusCode, Version};
+
+use crate::config::UnknownStatuses;
+use crate::metrics::Outcome;
+use crate::proxy::headers::OUTCOME;
+use crate::proxy::headers::media::is_grpc;
+
+/// Judges the response to one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Conclusion {
+    pub unknown: UnknownStatuses,
+    /// The request is a HEAD: no response to it has content.
+    pub head: bool,
+    /// The request can change something.
+    pub unsafe_method: bool,
+    /// The request is a gRPC call ([`is_grpc`]).
+    pub grpc: bool,
+}
+
+/// Why the outcome of a request is unknown although its response is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Doubt {
+    /// This status is one of `upstream.unknown_statuses`.
+    #[error(
+        "The upstream answered {0}, which says that nobody knows what became of the request \
+         (upstream.unknown_statuses)"
+    )]
+    Status(u16),
+    /// This `grpc-status` is one of `upstream.unknown_grpc_statuses`.
+    #[error(
+        "The upstream answered with the gRPC status {0}, which says that nobody knows what became of \
+         the call (upstream.unknown_grpc_statuses)"
+    )]
+    Grpc(u16),
+    /// A gRPC response ended without a status that can be read.
+    #[error(
+        "The gRPC response has no status: nobody knows what became of the call \
+         (upstream.unknown_grpc_statuses)"
+    )]
+    NoGrpcStatus,
+    /// Another fencepost behind this one says so.
+    #[error("A fencepost behind this one does not know what became of the request")]
+    Fencepost,
+    /// Only the end of the connection has ended the response.
+    #[error(
+        "The response has neither a length nor chunks: it ended with its connection, and may have \
+         been cut"
+    )]
+    NoLength,
+}
+
+/// Reads the trailers of a response to a gRPC call.
+#[derive(Debug)]
+pub(crate) struct GrpcStatus {
+    unknown: Arc<[u16]>,
+    /// The head had a status, and that status leaves no doubt.
+    in_head: bool,
+    /// The doubt that the response leaves so far.
+    doubt: Option<Doubt>,
+}
+
+impl GrpcStatus {
+    /// The trailers have come.
+    pub(crate) fn read(&mut self, trailers: &HeaderMap) {
+        if !self.in_head || trailers.contains_key(GRPC_STATUS) {
+            self.doubt = grpc_doubt(&self.unknown, trailers);
+        }
+    }
+
+    /// Why the outcome is unknown although the response is whole.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+}
+
+impl Conclusion {
+    /// Why the outcome is unknown although the response is whole, judged by the head. `None`: there
+    /// is no doubt. Call this before hop-by-hop fields are removed.
+    pub(crate) fn doubt(&self, response: &Parts) -> Option<Doubt> {
+        let (status, headers) = (response.status.as_u16(), &response.headers);
+        if self.unknown.http.contains(&status) {
+            return Some(Doubt::Status(status));
+        }
+        let outcome = headers.get_all(OUTCOME).iter();
+        if outcome
+            .into_iter()
+            .any(|word| word == Outcome::OutcomeUnknown.as_str())
+        {
+            return Some(Doubt::Fencepost);
+        }
+        if headers.contains_key(GRPC_STATUS)
+            && !self.unknown.grpc.is_empty()
+            && let Some(doubt) = grpc_doubt(&self.unknown.grpc, headers)
+        {
+            return Some(doubt);
+        }
+        let bodiless = self.head
+            || matches!(
+                response.status,
+                StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+            );
+        // `wire::head` lets no Transfer-Encoding but chunked through.
+        let framed = response.version > Version::HTTP_11
+            || headers.contains_key(CONTENT_LENGTH)
+            || headers.contains_key(TRANSFER_ENCODING);
+        (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
+    }
+
+    /// The reader for the response's trailers, which may say more than its head.
+    pub(crate) fn in_trailers(&self, response: &Parts) -> Option<GrpcStatus> {
+        let (status, headers) = (response.status, &response.headers);
+        // A call that fails without a gRPC status is judged by its HTTP status.
+        let is_grpc =
+            self.grpc && status.is_success() || status == StatusCode::OK && is_grpc(headers);
+        if !is_grpc || self.unknown.grpc.is_empty() {
+            return None;
+        }
+        let in_head = headers.contains_key(GRPC_STATUS);
+        Some(GrpcStatus {
+            unknown: Arc::clone(&self.unknown.grpc),
+            in_head,
+            doubt: (!in_head).then_some(Doubt::NoGrpcStatus),
+        })
+    }
+}
+
+const GRPC_STATUS: &str = "grpc-status";
+
+/// The doubt that the status in these fields leaves. If there are several, any one may be the
+/// gateway's.
+fn grpc_doubt(unknown: &[u16], headers: &HeaderMap) -> Option<Doubt> {
+    let mut doubt = Some(Doubt::NoGrpcStatus);
+    for value in headers.get_all(GRPC_STATUS) {
+        let status = value
+            .to_str()
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        match status {
+            Some(status) if unknown.contains(&status) => return Some(Doubt::Grpc(status)),
+            Some(_) => doubt = None,
+            None => return Some(Doubt::NoGrpcStatus),
+        }
+    }
+    doubt
+}
+
+#[cfg(test)]
+mod tests;

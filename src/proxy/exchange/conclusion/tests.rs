@@ -1,0 +1,152 @@
+//! Which responses leave open what became of their requests.
+
+use http::Response;
+
+use super::*;
+
+fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Parts {
+    let mut response = Response::builder().status(status).version(version);
+    if let Some((name, value)) = header {
+        response = response.header(name, value);
+    }
+    response.body(()).expect("a response").into_parts().0
+}
+
+#[test]
+fn what_leaves_the_outcome_open() {
+    let of = |unsafe_method, head| Conclusion {
+        unknown: UnknownStatuses::default(),
+        head,
+        unsafe_method,
+        grpc: false,
+    };
+    let (put, get, head) = (of(true, false), of(false, false), of(true, true));
+    let sized = Some(("content-length", "0"));
+    let chunked = Some(("transfer-encoding", "chunked"));
+    for (conclusion, status, version, header, expected) in [
+        (&put, 200, Version::HTTP_11, sized, None),
+        (&put, 200, Version::HTTP_11, chunked, None),
+        (&put, 200, Version::HTTP_11, None, Some(Doubt::NoLength)),
+        (&put, 500, Version::HTTP_10, None, Some(Doubt::NoLength)),
+        (&put, 204, Version::HTTP_11, None, None),
+        (&put, 304, Version::HTTP_11, None, None),
+        (&put, 200, Version::HTTP_2, None, None),
+        (&get, 200, Version::HTTP_11, None, None),
+        (&head, 200, Version::HTTP_11, None, None),
+        (&put, 502, Version::HTTP_11, sized, Some(Doubt::Status(502))),
+        (&put, 504, Version::HTTP_2, None, Some(Doubt::Status(504))),
+        (&get, 504, Version::HTTP_11, sized, Some(Doubt::Status(504))),
+        (&put, 503, Version::HTTP_11, sized, None),
+    ] {
+        let response = response(status, version, header);
+        assert_eq!(conclusion.doubt(&response), expected, "{status} {header:?}");
+    }
+}
+
+const GRPC: &str = "application/grpc+proto";
+
+/// A request that can change something, as a gRPC call, with these
+/// `upstream.unknown_grpc_statuses`.
+fn call(grpc: &[u16]) -> Conclusion {
+    Conclusion {
+        unknown: UnknownStatuses {
+            grpc: grpc.into(),
+            ..UnknownStatuses::default()
+        },
+        head: false,
+        unsafe_method: true,
+        grpc: true,
+    }
+}
+
+fn head(code: u16, content: &str, status: &[&str]) -> Parts {
+    let mut parts = response(code, Version::HTTP_2, Some(("content-type", content)));
+    for status in status {
+        let value = status.parse().expect("a value");
+        parts.headers.append(GRPC_STATUS, value);
+    }
+    parts
+}
+
+#[test]
+fn what_a_grpc_status_leaves_open() {
+    let usual = call(&[1, 4, 14]);
+    for (status, expected) in [
+        (&["14"][..], Some(Doubt::Grpc(14))),
+        (&["4"], Some(Doubt::Grpc(4))),
+        (&["0"], None),
+        (&["2"], None),
+        (&["0", "14"], Some(Doubt::Grpc(14))),
+        (&["x"], Some(Doubt::NoGrpcStatus)),
+        (&[""], Some(Doubt::NoGrpcStatus)),
+        (&["99999"], Some(Doubt::NoGrpcStatus)),
+    ] {
+        for (code, content) in [
+            (200, GRPC),
+            (200, "text/html"),
+            (204, ""),
+            (503, "text/html"),
+        ] {
+            let parts = head(code, content, status);
+            assert_eq!(usual.doubt(&parts), expected, "{code} {status:?}");
+            assert_eq!(call(&[]).doubt(&parts), None);
+        }
+        let trailers = head(200, GRPC, status).headers;
+        let first = head(200, GRPC, &[]);
+        assert_eq!(usual.doubt(&first), None);
+        let mut later = usual.in_trailers(&first).expect("the trailers tell");
+        assert_eq!(later.doubt(), Some(Doubt::NoGrpcStatus));
+        later.read(&trailers);
+        assert_eq!(later.doubt(), expected, "{status:?}");
+
+        // If both tell, neither leaves anything open.
+        let mut both = usual
+            .in_trailers(&head(200, GRPC, &["0"]))
+            .expect("both tell");
+        both.read(&HeaderMap::new());
+        assert_eq!(both.doubt(), None);
+        both.read(&trailers);
+        assert_eq!(both.doubt(), expected, "{status:?}");
+    }
+}
+
+#[test]
+fn which_responses_are_judged_by_their_trailers() {
+    let usual = call(&[1, 4, 14]);
+    for (code, content, awaited) in [
+        (200, "text/html", true),
+        (204, "", true),
+        (404, "text/html", false),
+        (503, GRPC, false),
+    ] {
+        let parts = head(code, content, &[]);
+        assert_eq!(
+            usual.in_trailers(&parts).is_some(),
+            awaited,
+            "{code} {content}"
+        );
+        let web = Conclusion {
+            grpc: false,
+            ..usual.clone()
+        };
+        assert!(web.in_trailers(&parts).is_none(), "{code} {content}");
+    }
+    assert!(call(&[]).in_trailers(&head(200, GRPC, &[])).is_none());
+    for (content, expected) in [
+        ("application/grpc", true),
+        ("Application/gRPC; x=1", true),
+        ("application/grpc+json", true),
+        ("application/grpc-web+proto", false),
+        ("application/grp", false),
+        ("application/json", false),
+    ] {
+        assert_eq!(
+            is_grpc(&head(200, content, &[]).headers),
+            expected,
+            "{content}"
+        );
+    }
+    let behind = Some(("x-fencing-outcome", "outcome-unknown"));
+    let behind = response(200, Version::HTTP_2, behind);
+    assert_eq!(usual.doubt(&behind), Some(Doubt::Fencepost));
+}

@@ -1,0 +1,123 @@
+//! Exchanges that end without a whole response: cut short, broken, or not sent at all.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::ExchangeLimits;
+use crate::fencing::barrier::Sending;
+use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::upstream::{ExchangeHold, RequestFate, SendError};
+
+/// Why there is no response head.
+pub(super) enum ExchangeFailure {
+    Unanswered(SendError),
+    Cut(Cut),
+}
+
+impl ExchangeFailure {
+    /// Makes sure that nothing more of the request arrives.
+    pub(super) async fn give_up(&self, hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
+        if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
+            hold.disarm();
+            return RequestFate::WithoutEffect;
+        }
+        give_up(hold, cuts).await
+    }
+
+    pub(super) fn without_effect(self, spent: bool) -> Refusal {
+        match self {
+            Self::Unanswered(SendError::Refused(why)) => Refusal::refused(&why, spent),
+            Self::Unanswered(SendError::NotSent(why) | SendError::Broken(why)) => {
+                Refusal::unreachable(&why, spent)
+            }
+            Self::Cut(_) => {
+                Refusal::unreachable(&"the connection took nothing of the request", spent)
+            }
+        }
+    }
+
+    pub(super) fn unknown(self, limits: ExchangeLimits) -> Refusal {
+        match self {
+            Self::Unanswered(error) => error.into(),
+            Self::Cut(cut) => cut.refusal(limits),
+        }
+    }
+}
+
+/// Gives up a request. If its lease ends meanwhile, there is no time to ask the upstream.
+pub(super) async fn give_up(hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
+    tokio::select! {
+        biased;
+        () = cuts.cutoff.cancelled() => RequestFate::Unknown,
+        fate = hold.give_up() => fate,
+    }
+}
+
+/// Why an exchange was cut short.
+pub(super) enum Cut {
+    Grace,
+    Lease,
+    TooSlow,
+}
+
+/// When an exchange is cut short, regardless of the upstream and the client.
+#[derive(Clone, Copy)]
+pub(super) struct Cuts<'a> {
+    pub superseded: &'a CancellationToken,
+    pub cutoff: &'a CancellationToken,
+    pub grace: Duration,
+}
+
+impl<'a> Cuts<'a> {
+    pub(super) fn of(sending: &'a Sending, limits: ExchangeLimits) -> Self {
+        Self {
+            superseded: sending.superseded(),
+            cutoff: sending.cutoff(),
+            grace: limits.grace,
+        }
+    }
+
+    /// Resolves `grace` after a newer token is known, or when the lease has been lapsed for too
+    /// long.
+    pub(super) async fn due(self) -> Cut {
+        let overdue = async {
+            self.superseded.cancelled().await;
+            tokio::time::sleep(self.grace).await;
+        };
+        tokio::select! {
+            () = overdue => Cut::Grace,
+            () = self.cutoff.cancelled() => Cut::Lease,
+        }
+    }
+
+    /// Resolves as soon as a newer token is known or the lease has been lapsed for too long. For
+    /// tunnels, which have no end to wait for.
+    pub(super) async fn at_once(self) {
+        tokio::select! {
+            () = self.superseded.cancelled() => {}
+            () = self.cutoff.cancelled() => {}
+        }
+    }
+}
+
+impl Cut {
+    fn refusal(&self, limits: ExchangeLimits) -> Refusal {
+        match self {
+            Self::TooSlow => Refusal::TooSlow(limits.timeout),
+            Self::Grace => Refusal::Broken(Why::new(
+                "A newer token waits, and the exchange did not end within barrier.grace",
+            )),
+            Self::Lease => Refusal::Broken(Why::new(
+                "The proxy has lost its lease on the store, or is stopping",
+            )),
+        }
+    }
+}
+
+/// Resolves `timeout` after the request was handed over whole. If the upload does not end, it
+/// resolves after both limits together.
+pub(super) async fn too_slow(sent: &CancellationToken, limits: ExchangeLimits) {
+    let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
+    tokio::time::sleep(limits.timeout).await;
+}

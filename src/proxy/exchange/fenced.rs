@@ -1,0 +1,153 @@
+//! One fenced exchange, in a future of its own that owns the permit.
+//!
+//! A handler's future is dropped when its client leaves, but an exchange that has begun must be
+//! followed to its end. So the exchange runs in its handler's task only while its client waits for
+//! the answer's head. If the client leaves before that, or the answer did not come whole with its
+//! head, the rest runs to its end in a spawned task ([`SpawnOnDrop`]). [`forward`] consumes the
+//! [`Permit`], so that nothing fenced can be sent without one, and nothing can be sent twice.
+//!
+//! Nothing is queued: over HTTP/2 a stream is reserved before the request is sent. A request that
+//! waits for a stream gives up as soon as a newer token is known or its client has left. Nothing of
+//! it has been sent then.
+//!
+//! From [`Permit::begin`] on, the permit ends as settled in two cases: nothing was sent, or the
+//! response has arrived whole and shows that the upstream has finished
+//! ([`Conclusion`](super::conclusion::Conclusion)). In every other case (a break, a timeout, a
+//! reset, a panic) it is dropped, and counts as an unknown outcome. Before that, `ExchangeHold`
+//! makes sure that nothing more of the request arrives, so that the outcome settles from then on.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use http::StatusCode;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::cuts::{Cut, ExchangeFailure, too_slow};
+use super::open::OpenExchange;
+use super::relay::AnsweredExchange;
+use super::reserve::Ready;
+use super::task::SpawnOnDrop;
+use super::{Answered, Exchange, FenceTerms, HeadTx};
+use crate::fencing::Fencing;
+use crate::fencing::barrier::Permit;
+use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::tunnel::TunnelOpening;
+
+/// Sends one request under its permit, and returns the head of the upstream's response with a
+/// streaming body. Dropping this future, or the body, does not end the exchange.
+pub(crate) async fn forward<G: Send + 'static>(
+    permit: Permit,
+    exchange: Exchange<G>,
+    terms: FenceTerms,
+    fencing: &Arc<Fencing>,
+    tasks: &TaskTracker,
+) -> Result<Answered, Refusal> {
+    let (tx, mut head) = oneshot::channel();
+    let followed = follow(permit, exchange, terms, Arc::clone(fencing), tx);
+    let mut exchange = SpawnOnDrop::new(followed, tasks);
+    poll_fn(|cx| {
+        let over = exchange.poll(cx).is_ready();
+        match head.try_recv() {
+            Ok(answered) => Poll::Ready(answered),
+            Err(TryRecvError::Empty) if !over => Poll::Pending,
+            Err(_) => {
+                let why = "The exchange was aborted";
+                Poll::Ready(Err(Refusal::Broken(Why::new(why))))
+            }
+        }
+    })
+    .await
+}
+
+/// Follows an exchange from its first step to its end: get ready, send, relay the response.
+async fn follow<G>(
+    permit: Permit,
+    exchange: Exchange<G>,
+    terms: FenceTerms,
+    fencing: Arc<Fencing>,
+    mut head: HeadTx,
+) {
+    let Exchange {
+        request,
+        opening,
+        timeout,
+        via,
+        held,
+    } = exchange;
+    let ready = Ready {
+        upstream: &terms.upstream,
+        within: timeout,
+        spend: terms.spend.as_deref(),
+    };
+    let reserved = match ready.wait(&permit, &fencing, &mut head).await {
+        Ok(reserved) => reserved,
+        Err(refusal) => {
+            drop((permit, held));
+            let _ = head.send(Err(refusal));
+            return;
+        }
+    };
+    let (key, token) = (permit.key().clone(), permit.token());
+    let in_flight = terms.metrics.in_flight();
+    let sending = permit.begin();
+    // However this ends, an upload that still runs ends before the settling starts: the upload is
+    // declared after the permit, and so dropped before it.
+    let upload = terms.cut.drop_guard();
+    let began = Instant::now();
+    let (pending, hold) = reserved.send(request);
+    let open = OpenExchange {
+        hold,
+        upload,
+        sending,
+        counted: (in_flight, held),
+        key,
+        token,
+        limits: terms.limits,
+    };
+    let answered = tokio::select! {
+        // Biased: the first poll sends a request that is in one piece. `sent` is then cancelled
+        // before the deadline is polled, so its upload needs no timer and wakes no other task.
+        biased;
+        answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
+        () = too_slow(&terms.sent, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
+        cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
+    };
+    let response = match answered {
+        Ok(response) => response,
+        Err(failed) => {
+            let refusal = open.unanswered(failed, &fencing, terms.spend).await;
+            let _ = head.send(Err(refusal));
+            return;
+        }
+    };
+    let timer = terms.metrics.upstream(began, response.status().as_u16());
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        match TunnelOpening::switch(opening, response, &via) {
+            Ok((response, tunnel)) => {
+                let doubt = None;
+                let _ = head.send(Ok(Answered { response, doubt }));
+                // A tunnel's future is large, and few exchanges have one.
+                Box::pin(open.through(tunnel, timer)).await;
+            }
+            Err(refusal) => {
+                let _ = head.send(Err(refusal));
+            }
+        }
+        return;
+    }
+    let relay = AnsweredExchange {
+        open,
+        head,
+        sent: terms.sent,
+        conclusion: terms.conclusion,
+        via,
+        memory: terms.memory,
+    };
+    relay.hand_on(response, timer).await;
+}
+
+#[cfg(test)]
+mod tests;

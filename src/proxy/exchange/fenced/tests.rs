@@ -1,0 +1,336 @@
+//! Exchanges with an upstream that answers before it has read, breaks off, or does not answer: when
+//! a permit ends, and as what.
+
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
+use crate::fencing::tests::{Double, Rig, clock, key, token};
+use crate::metrics::Metrics;
+use crate::proxy::body::BodyMemory;
+use crate::proxy::body::ClientBody;
+use crate::proxy::body::Upload;
+use crate::proxy::exchange::ExchangeLimits;
+use crate::proxy::exchange::conclusion::Conclusion;
+use crate::proxy::headers::trailers::TrailerRules;
+use crate::proxy::headers::via::Via;
+use crate::proxy::upstream::Upstream;
+use crate::proxy::{Feed, streamed};
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Bench {
+    rig: Rig,
+    fencing: Arc<Fencing>,
+    metrics: Arc<Metrics>,
+    tasks: TaskTracker,
+    upstream: Arc<Upstream>,
+    listener: TcpListener,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let rig = Rig::new(Arc::new(Double::default()), 1, clock()).await;
+        let fencing = Arc::clone(&rig.0);
+        let metrics = Arc::new(Metrics::new(&[]));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let settings = UpstreamSettings {
+            url: UpstreamUrl::Http(address.to_string()),
+            host: HostPolicy::Preserve,
+            connect_timeout: LONG,
+            timeout: LONG,
+            idle_timeout: LONG,
+            http2: false,
+            http2_connections: 1,
+            undelivered: Duration::from_secs(5),
+            unknown: UnknownStatuses::default(),
+            tls: crate::config::UpstreamTlsSettings::default(),
+        };
+        let upstream = Upstream::new(&settings, fencing.lease(), &metrics);
+        let upstream = Arc::new(upstream.expect("an upstream"));
+        Self {
+            rig,
+            fencing,
+            metrics,
+            tasks: TaskTracker::new(),
+            upstream,
+            listener,
+        }
+    }
+
+    async fn permit(&self, number: i64) -> Permit {
+        self.rig.admit("a", number).await
+    }
+
+    fn exchange(&self, upload: Upload, grace: Duration) -> (Exchange<()>, FenceTerms) {
+        let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
+        // No deadline for the upload: nothing but the cut may end one.
+        let body = upload.send(TrailerRules::default(), sent.clone());
+        let mut request = Request::new(body.cut_by(cut.clone()));
+        *request.method_mut() = http::Method::PUT;
+        *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
+        let exchange = Exchange {
+            request,
+            opening: None,
+            timeout: LONG,
+            via: Via::new(1),
+            held: (),
+        };
+        let terms = FenceTerms {
+            upstream: Arc::clone(&self.upstream),
+            metrics: self.metrics.route("r"),
+            sent,
+            cut,
+            limits: ExchangeLimits {
+                timeout: LONG,
+                upload: LONG,
+                grace,
+            },
+            conclusion: Conclusion {
+                unknown: UnknownStatuses::default(),
+                grpc: false,
+                head: false,
+                unsafe_method: true,
+            },
+            spend: None,
+            memory: BodyMemory::new(64 << 20, Arc::clone(&self.metrics)).share(),
+        };
+        (exchange, terms)
+    }
+
+    async fn forward(
+        &self,
+        upload: Upload,
+        grace: Duration,
+    ) -> Result<Response<ClientBody>, Refusal> {
+        let permit = self.permit(5).await;
+        let (exchange, terms) = self.exchange(upload, grace);
+        let answered = forward(permit, exchange, terms, &self.fencing, &self.tasks).await;
+        answered.map(|answered| answered.response)
+    }
+
+    /// Until every exchange has ended.
+    async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn in_flight(&self) -> (usize, usize) {
+        self.rig.in_flight(&key("a"))
+    }
+}
+
+/// A body of ten bytes with five arrived, and the connection that may bring the rest.
+fn half_an_upload() -> (Upload, Feed) {
+    let (feed, body) = streamed(Some(10));
+    let hello = Some(Bytes::from_static(b"hello"));
+    feed.give(hello, None, false, &Context::from_waker(Waker::noop()));
+    (Upload::unlimited(body), feed)
+}
+
+async fn read_until(socket: &mut TcpStream, end: &[u8]) {
+    let mut seen = Vec::new();
+    while !seen.ends_with(end) {
+        let byte = socket.read_u8().await.expect("more to read");
+        seen.push(byte);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_outlives_its_answer_is_cut_when_a_newer_token_has_waited_for_the_drain() {
+    let bench = Bench::new().await;
+    let (upload, _client) = half_an_upload();
+    let upstream = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"hello").await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        socket.write_all(answer).await.expect("answered");
+        socket
+    };
+    let (answer, mut socket) =
+        tokio::join!(bench.forward(upload, Duration::from_millis(20)), upstream);
+    let body = answer.expect("a head").into_body().collect();
+    assert_eq!(bench.in_flight(), (1, 0), "the upload still runs");
+    let asked = bench.fencing.raise(None, &key("a"), token(6)).await;
+    asked.expect("granted");
+    // The client never sends the rest: only the cut ends this.
+    let mut rest = Vec::new();
+    let closed = tokio::time::timeout(LONG, socket.read_to_end(&mut rest)).await;
+    assert!(closed.is_ok() && rest.is_empty());
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 1), "the outcome is unknown");
+    drop(body);
+}
+
+#[tokio::test]
+async fn an_exchange_goes_on_wherever_its_client_leaves_before_the_head_of_the_answer() {
+    // The upstream's state when the client leaves, and the rest of its answer.
+    for (said, rest) in [
+        ("", "HTTP/1.1 204 No Content\r\n\r\n"),
+        ("HTTP/1.1 200", " OK\r\ncontent-length: 0\r\n\r\n"),
+        (
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        ),
+        ("", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok"),
+    ] {
+        let bench = Bench::new().await;
+        let mut request = Box::pin(bench.forward(Upload::empty(), LONG));
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(said.as_bytes()).await.expect("written");
+            socket
+        };
+        let mut socket = tokio::select! {
+            _ = &mut request => unreachable!("there is no head yet"),
+            socket = upstream => socket,
+        };
+        drop(request);
+        assert_eq!(bench.in_flight(), (1, 0), "{rest:?}");
+        socket.write_all(rest.as_bytes()).await.expect("written");
+        drop(socket);
+        bench.ended().await;
+        let unknown = usize::from(rest.contains('9'));
+        assert_eq!(bench.in_flight(), (0, unknown), "{rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
+    let bench = Bench::new().await;
+    // Never polled, so that nothing has begun.
+    drop(bench.forward(Upload::empty(), LONG));
+    assert_eq!(bench.in_flight(), (0, 0));
+    let permit = bench.permit(5).await;
+    let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
+    let request = forward(permit, exchange, terms, &bench.fencing, &bench.tasks);
+    assert_eq!(bench.in_flight(), (1, 0));
+    drop(request);
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn an_answer_that_came_whole_has_ended_its_exchange() {
+    for (answer, content) in [
+        ("HTTP/1.1 204 No Content\r\n\r\n", ""),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "ok"),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "ok",
+        ),
+    ] {
+        let bench = Bench::new().await;
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(answer.as_bytes()).await.expect("written");
+            socket
+        };
+        let (answered, _socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        assert_eq!(bench.in_flight(), (0, 0), "{answer:?}");
+        assert!(bench.tasks.is_empty(), "{answer:?}");
+        let body = answered.expect("a head").into_body();
+        let exact = (!answer.contains("chunked")).then_some(content.len() as u64);
+        assert_eq!(
+            http_body::Body::size_hint(&body).exact(),
+            exact,
+            "{answer:?}"
+        );
+        let taken = body.collect().await.expect("whole").to_bytes();
+        assert_eq!(taken, content.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn a_whole_answer_settles_though_its_client_has_left() {
+    let bench = Bench::new().await;
+    let upstream = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"\r\n\r\n").await;
+        socket
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok")
+            .await
+            .expect("half an answer");
+        socket
+    };
+    let (answer, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+    drop(answer.expect("a head"));
+    assert_eq!(
+        bench.in_flight(),
+        (1, 0),
+        "the client has left, the exchange not"
+    );
+    socket.write_all(b"ok").await.expect("the other half");
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn every_break_after_the_send_is_an_unknown_outcome() {
+    for part in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok",
+    ] {
+        let bench = Bench::new().await;
+        let upstream = async {
+            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+            read_until(&mut socket, b"\r\n\r\n").await;
+            socket.write_all(part.as_bytes()).await.expect("written");
+        };
+        let (answer, ()) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        match answer {
+            Ok(head) => assert!(head.into_body().collect().await.is_err(), "never whole"),
+            Err(refusal) => assert!(matches!(refusal, Refusal::Broken(_)), "{part:?}"),
+        }
+        bench.ended().await;
+        assert_eq!(bench.in_flight(), (0, 1), "{part:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_connection_settles_at_once() {
+    let mut bench = Bench::new().await;
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    drop(std::mem::replace(&mut bench.listener, other));
+    let refused = bench.forward(Upload::empty(), LONG).await;
+    assert!(matches!(refused, Err(Refusal::Unreachable { .. })));
+    bench.ended().await;
+    assert_eq!(bench.in_flight(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
+    let bench = Bench::new().await;
+    let answer = async {
+        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
+        read_until(&mut socket, b"\r\n\r\n").await;
+        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+        socket.write_all(answer).await.expect("answered");
+        socket
+    };
+    let (answered, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), answer);
+    answered.expect("a head");
+    let permit = bench.permit(5).await;
+    bench.fencing.lease().end();
+    let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
+    assert!(
+        forward(permit, exchange, terms, &bench.fencing, &bench.tasks)
+            .await
+            .is_err()
+    );
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}

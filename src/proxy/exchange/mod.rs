@@ -1,0 +1,78 @@
+//! One exchange with the upstream: [under a permit](fenced), or [without](unfenced).
+
+mod client_side;
+pub(crate) mod conclusion;
+mod cuts;
+pub(crate) mod fenced;
+mod open;
+mod relay;
+mod reserve;
+mod task;
+pub(crate) mod unfenced;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use self::conclusion::{Conclusion, Doubt};
+use super::body::{ClientBody, MemoryShare, UpstreamBody};
+use super::headers::via::Via;
+use super::refusal::Refusal;
+use super::tunnel::TunnelOpening;
+use super::upstream::Upstream;
+use crate::metrics::RouteMetrics;
+
+/// An exchange that is ready to begin.
+pub(crate) struct Exchange<G> {
+    pub request: Request<UpstreamBody>,
+    /// The tunnel that it asks for.
+    pub opening: Option<TunnelOpening>,
+    /// From the last byte of the request to the response head.
+    pub timeout: Duration,
+    /// The name of this process in `Via`.
+    pub via: Via,
+    /// Held until the exchange is over: the request's in-flight permit.
+    pub held: G,
+}
+
+/// The terms of a fenced exchange.
+pub(crate) struct FenceTerms {
+    pub upstream: Arc<Upstream>,
+    pub metrics: Arc<RouteMetrics>,
+    /// Cancelled once nothing more of the request's body will be sent.
+    pub sent: CancellationToken,
+    /// Cancel this to send nothing more of the request's body.
+    pub cut: CancellationToken,
+    pub limits: ExchangeLimits,
+    /// Which responses end it.
+    pub conclusion: Conclusion,
+    /// `reuse: once`: the name to spend the permit's token under before the send.
+    pub spend: Option<String>,
+    /// For the part of the response that is kept for its client.
+    pub memory: MemoryShare,
+}
+
+/// The limits of one fenced exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExchangeLimits {
+    /// From the last byte of the request to the response head.
+    pub timeout: Duration,
+    /// For the upload as a whole.
+    pub upload: Duration,
+    /// From the moment a newer token is known to the end of the exchange.
+    pub grace: Duration,
+}
+
+/// The answer of the upstream.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub response: Response<ClientBody>,
+    /// Why the outcome is unknown though the response may come whole.
+    pub doubt: Option<Doubt>,
+}
+
+/// Hands over the head of the answer, or the refusal in its place.
+type HeadTx = oneshot::Sender<Result<Answered, Refusal>>;

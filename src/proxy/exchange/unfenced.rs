@@ -1,0 +1,60 @@
+//! One unfenced exchange. It runs in its request's task, and ends with its client.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode, Version};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::Exchange;
+use crate::metrics::RouteMetrics;
+use crate::proxy::body::{ClientBody, UploadProgress};
+use crate::proxy::headers;
+use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::refusal::Refusal;
+use crate::proxy::tunnel::{TunnelEnd, TunnelOpening};
+use crate::proxy::upstream::Upstream;
+
+/// Sends one request, and returns the upstream's response. Its body holds the in-flight permit to
+/// the end.
+pub(crate) async fn forward(
+    exchange: Exchange<InFlightPermit>,
+    (upstream, metrics): (&Upstream, &RouteMetrics),
+    progress: &Arc<UploadProgress>,
+    tasks: &TaskTracker,
+) -> Result<Response<ClientBody>, Refusal> {
+    let Exchange {
+        request,
+        opening,
+        timeout,
+        via,
+        held,
+    } = exchange;
+    let began = Instant::now();
+    let reserved = upstream.reserve_plain(timeout).await?;
+    let (pending, hold) = reserved.send(request);
+    // No token waits for an unfenced request, so it may arrive late.
+    hold.disarm();
+    let response = tokio::select! {
+        biased;
+        answered = pending.response() => answered?,
+        () = progress.silent(timeout) => return Err(Refusal::TooSlow(timeout)),
+    };
+    let timer = metrics.upstream(began, response.status().as_u16());
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let (answer, tunnel) = TunnelOpening::switch(opening, response, &via)?;
+        tasks.spawn(async move {
+            let _held = (held, timer);
+            if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
+                rest.finish().await;
+            }
+        });
+        return Ok(answer);
+    }
+    let (mut parts, body) = response.into_parts();
+    let rules = headers::response_for_client(&mut parts.headers, parts.version, &via);
+    parts.version = Version::default();
+    let mut body = ClientBody::passed(body, rules, timer);
+    body.keep(held, Some(progress.answering()));
+    Ok(Response::from_parts(parts, body))
+}

@@ -1,0 +1,96 @@
+//! The routes as the request path uses them: settings, metrics and the router, swapped whole on
+//! reload.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Once};
+
+use super::upstream::Upstream;
+use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
+use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
+use crate::routing::{Captures, CheckedPath, RouteConflict, Router};
+
+/// One route.
+pub(crate) struct Route {
+    pub settings: RouteSettings,
+    pub metrics: Arc<RouteMetrics>,
+    /// That a request went upstream without an idempotency key has been logged.
+    pub keyless_said: Once,
+}
+
+/// The parts that a reload replaces.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    pub table: Arc<RoutingTable>,
+    pub upstream: Arc<Upstream>,
+}
+
+/// All routes of one configuration.
+pub(crate) struct RoutingTable {
+    router: Router,
+    routes: Vec<Arc<Route>>,
+    /// Some route enforces, or lets only some clients in: then nothing ambiguous passes anywhere.
+    pub strict: bool,
+    pub unmatched: Unmatched,
+    pub unmatched_metrics: Arc<RouteMetrics>,
+    pub claim: Option<ClaimSettings>,
+    pub claim_metrics: Arc<RouteMetrics>,
+    pub stale_status: u16,
+    pub disclose: bool,
+    pub settings: Arc<Settings>,
+}
+
+impl RoutingTable {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        metrics: &Metrics,
+    ) -> Result<Self, Vec<RouteConflict>> {
+        let patterns = settings.routes.iter().map(|route| route.pattern.clone());
+        let paths = Router::new(patterns.collect())?;
+        // Routes that share a label share its series.
+        let mut by_label: HashMap<&str, Arc<RouteMetrics>> = HashMap::new();
+        let routes = settings
+            .routes
+            .iter()
+            .map(|route| {
+                let series = by_label
+                    .entry(&route.label)
+                    .or_insert_with(|| metrics.route(&route.label));
+                Arc::new(Route {
+                    settings: route.clone(),
+                    metrics: Arc::clone(series),
+                    keyless_said: Once::new(),
+                })
+            })
+            .collect();
+        Ok(Self {
+            router: paths,
+            routes,
+            strict: settings
+                .routes
+                .iter()
+                .any(|route| route.mode == Mode::Enforce || !route.require_client.is_empty()),
+            unmatched: settings.unmatched,
+            unmatched_metrics: metrics.route(UNMATCHED),
+            claim: settings.claim.clone(),
+            claim_metrics: metrics.route(CLAIM),
+            stale_status: settings.stale_status,
+            disclose: settings.disclose,
+            settings,
+        })
+    }
+
+    /// The most specific route that matches.
+    pub(crate) fn find(&self, path: &CheckedPath) -> Option<(&Arc<Route>, Captures)> {
+        let (index, captures) = self.router.find(path)?;
+        Some((self.routes.get(index)?, captures))
+    }
+
+    /// The enforcing routes that can yield this key.
+    pub(crate) fn could_yield(&self, key: &str) -> impl Iterator<Item = &Arc<Route>> {
+        self.routes.iter().filter(move |route| {
+            let template = route.settings.key.as_ref();
+            route.settings.mode == Mode::Enforce
+                && template.is_some_and(|template| template.could_yield(key))
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! The parts of the request path that all phases share, and how they are set up and reloaded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::body::BodyMemory;
+use super::body::BodyRules;
+use super::client::Client;
+use super::headers::via::Via;
+use super::limits::body_rate::LeastRate;
+use super::limits::in_flight::InFlightLimit;
+use super::limits::network::Network;
+use super::limits::slow_clients::SlowClients;
+use super::refusal::throttles::RefusalThrottles;
+use super::routing_table::{RoutingTable, Snapshot};
+use super::upstream::{Upstream, UpstreamError};
+use crate::config::{BodySettings, Settings, TlsSettings};
+use crate::fencing::Fencing;
+use crate::metrics::Metrics;
+use crate::rejections::Rejections;
+use crate::routing::RouteConflict;
+use crate::wire::chunked::trailer_limits;
+use crate::wire::head::HeadLimits;
+use crate::worker::PerWorker;
+
+/// The error of setting up the request path.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    #[error("routes conflict: {}", list(.0))]
+    Routes(Vec<RouteConflict>),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+}
+
+fn list(conflicts: &[RouteConflict]) -> String {
+    let texts: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+/// The request path.
+pub struct Proxy {
+    /// Each worker has its own pointer to the settings, so that no core waits for another one's
+    /// reference count.
+    pub(super) snapshot: PerWorker<Arc<Snapshot>>,
+    pub(super) fencing: Arc<Fencing>,
+    /// Exchanges and other tasks that must finish even if the client has left.
+    pub(super) tasks: TaskTracker,
+    /// Ends tunnels when the process stops.
+    pub(super) stopping: CancellationToken,
+    pub(super) in_flight: InFlightLimit,
+    pub(super) memory: Arc<BodyMemory>,
+    /// The limits of trailers.
+    pub(super) trailers: HeadLimits,
+    /// `limits.body_rate`.
+    pub(super) least: Option<LeastRate>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) rejections: Arc<Rejections>,
+    /// Which refusals are logged.
+    pub(super) throttles: Arc<RefusalThrottles>,
+    pub(super) spends: AtomicU64,
+    /// The name of this process in `Via`.
+    pub(super) via: Via,
+}
+
+/// The arguments of [`Proxy::new`].
+pub(crate) struct ProxySetup {
+    pub settings: Arc<Settings>,
+    pub fencing: Arc<Fencing>,
+    pub metrics: Arc<Metrics>,
+    pub tasks: TaskTracker,
+    pub stopping: CancellationToken,
+    pub rejections: Arc<Rejections>,
+    /// The name of this process in `Via`.
+    pub via: Via,
+}
+
+impl Proxy {
+    pub(crate) fn new(setup: ProxySetup) -> Result<Self, ProxyError> {
+        let ProxySetup {
+            settings,
+            fencing,
+            metrics,
+            tasks,
+            stopping,
+            rejections,
+            via,
+        } = setup;
+        let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics)?;
+        let upstream = Arc::new(upstream);
+        let limits = settings.limits;
+        let in_flight = InFlightLimit::new(&limits, Arc::clone(&metrics));
+        let table = RoutingTable::new(settings, &metrics).map_err(ProxyError::Routes)?;
+        let table = Arc::new(table);
+        let snapshot = Snapshot { table, upstream };
+        Ok(Self {
+            snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
+            fencing,
+            tasks,
+            stopping,
+            least: limits.body_rate.map(|bytes| LeastRate {
+                bytes,
+                until_needed: false,
+                slow: in_flight.slow(),
+                network: None,
+            }),
+            in_flight,
+            memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
+            trailers: trailer_limits(HeadLimits {
+                bytes: limits.header_bytes,
+                fields: limits.header_count,
+                target: limits.target_bytes,
+            }),
+            metrics,
+            rejections,
+            throttles: Arc::default(),
+            spends: AtomicU64::new(0),
+            via,
+        })
+    }
+
+    /// Prepares new settings for [`Self::reload`].
+    pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Snapshot, ProxyError> {
+        let (lease, metrics) = (self.fencing.lease(), &self.metrics);
+        let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
+        let table = Arc::new(RoutingTable::new(settings, metrics).map_err(ProxyError::Routes)?);
+        Ok(Snapshot { table, upstream })
+    }
+
+    /// Applies new settings to later requests. Requests in flight keep theirs.
+    pub(crate) fn reload(&self, snapshot: &Snapshot) {
+        let old = self.snapshot();
+        self.snapshot
+            .change(|own| *own = Arc::new(snapshot.clone()));
+        old.upstream.retire();
+    }
+
+    /// The slow clients, whose requests make room where permits become few.
+    pub(crate) fn slow_clients(&self) -> Arc<SlowClients> {
+        self.in_flight.slow()
+    }
+
+    /// The TLS settings for new connections of the data port.
+    pub(crate) fn tls(&self) -> Option<TlsSettings> {
+        self.snapshot().table.settings.tls.clone()
+    }
+
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.own())
+    }
+
+    /// The rules for the bodies of requests under these settings. The messages of a gRPC call come
+    /// when there is something to say, so they may be slow as long as no other request needs the
+    /// permit. The content type alone does not make a call; the upstream must also speak HTTP/2.
+    pub(super) fn body_rules(
+        &self,
+        settings: BodySettings,
+        client: &Client,
+        is_call: bool,
+    ) -> BodyRules {
+        BodyRules {
+            settings,
+            memory: Arc::clone(&self.memory),
+            trailers: self.trailers,
+            least: self.least.clone().map(|least| LeastRate {
+                until_needed: is_call,
+                network: client.ip.map(Network::of),
+                ..least
+            }),
+        }
+    }
+
+    pub(super) fn spend_name(&self) -> String {
+        let number = self.spends.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.fencing.instance())
+    }
+}

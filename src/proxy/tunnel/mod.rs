@@ -1,0 +1,349 @@
+//! Tunnels: two connections that have left HTTP (RFC 9110, 7.8), joined until one of them ends.
+//!
+//! The content of a tunnel cannot be judged message by message. On a fenced route the tunnel as a
+//! whole is one exchange: its opening request is judged, its permit is held for as long as it
+//! lives, and it is cut at once when a newer token is known. It has no end to wait for, so
+//! `barrier.grace` does not apply.
+//!
+//! The permit ends as settled only where the upstream has ended its side first, by itself. Data
+//! from its client may still be on its way then, so the connection is reset first. If the client
+//! has ended the tunnel, or the proxy has cut it, the upstream may go on acting on what it has
+//! read: the outcome is unknown and settles. A client that ends only its own side is no different:
+//! to the upstream that looks the same as one that has gone.
+//!
+//! There is no idle timeout. Only the tunnel's own protocol knows whether a silent tunnel is alive
+//! (`WebSocket` has pings for it). A dead tunnel delays no other request, because a newer token
+//! closes it. TCP's keep-alive detects that the machine at the other end is gone.
+
+pub(super) mod client_socket;
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::client_socket::{ClientSocket, PendingSocket, UpgradeSlot};
+use super::body::{ClientBody, full};
+use super::headers;
+use super::headers::via::Via;
+use super::refusal::{Refusal, Why};
+use super::upstream::{ResponseBody, Upgraded, into_upgraded};
+
+/// The time that a client may take to end its side after the upstream has ended the other.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The client's side of a tunnel to come.
+pub(crate) struct TunnelOpening {
+    client: PendingSocket,
+    /// The protocols that it asks for, as one line.
+    protocols: HeaderValue,
+    /// Cancelled when the process stops.
+    stopping: CancellationToken,
+    /// When the client's connection is too old.
+    until: Option<Instant>,
+    /// Held until the tunnel has ended.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl TunnelOpening {
+    /// Removes from a request the fields that ask for a tunnel, and returns the opening. `None` if
+    /// it asks for none.
+    pub(crate) fn take(
+        head: &mut Parts,
+        stopping: &CancellationToken,
+        until: Option<Instant>,
+        permit: impl FnOnce() -> Result<OwnedSemaphorePermit, Refusal>,
+    ) -> Result<Option<Self>, Refusal> {
+        let Some((client, protocols)) = asked(head) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            client,
+            protocols,
+            stopping: stopping.clone(),
+            until,
+            _permit: permit()?,
+        }))
+    }
+
+    /// Asks the upstream for the same.
+    pub(crate) fn ask(&self, headers: &mut HeaderMap) {
+        headers.insert(UPGRADE, self.protocols.clone());
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+
+    /// Whether a 101 with this header switches to protocols that the client asked for, one or
+    /// several in layers.
+    fn allows(&self, headers: &HeaderMap) -> bool {
+        let mut chosen = headers::members(headers, &UPGRADE).peekable();
+        let asked = |protocol: &[u8]| {
+            let mut asked = self.protocols.as_bytes().split(|byte| *byte == b',');
+            asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol))
+        };
+        chosen.peek().is_some() && chosen.all(asked)
+    }
+
+    /// The upstream has answered 101. Returns the client's 101, and the tunnel that follows it.
+    ///
+    /// # Errors
+    /// The upstream switched to a protocol that the client did not ask for.
+    pub(crate) fn switch(
+        opening: Option<Self>,
+        response: Response<ResponseBody>,
+        via: &Via,
+    ) -> Result<(Response<ClientBody>, Tunnel), Refusal> {
+        let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+            let why = "The upstream switched protocols unasked";
+            return Err(Refusal::Broken(Why::new(why)));
+        };
+        let (mut parts, body) = response.into_parts();
+        let protocols = parts.headers.get_all(UPGRADE).iter().cloned();
+        let protocols: Vec<HeaderValue> = protocols.collect();
+        headers::response_for_client(&mut parts.headers, parts.version, via);
+        // A 101 has no content (RFC 9110, 8.6).
+        parts.headers.remove(CONTENT_LENGTH);
+        parts.headers.remove(TRANSFER_ENCODING);
+        for protocol in protocols {
+            parts.headers.append(UPGRADE, protocol);
+        }
+        let upgrade = HeaderValue::from_static("upgrade");
+        parts.headers.insert(CONNECTION, upgrade);
+        let mut answer = Response::new(full(bytes::Bytes::new()));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *answer.version_mut() = Version::HTTP_11;
+        *answer.headers_mut() = parts.headers;
+        let tunnel = Tunnel {
+            upstream: into_upgraded(body),
+            opening,
+        };
+        Ok((answer, tunnel))
+    }
+}
+
+/// The client's socket to come, and the protocols that a request asks for.
+fn asked(head: &mut Parts) -> Option<(PendingSocket, HeaderValue)> {
+    if !headers::connection_has(&head.headers, "upgrade") {
+        return None;
+    }
+    let wanted: Vec<&[u8]> = protocols(&head.headers).collect();
+    let protocols = HeaderValue::from_bytes(&wanted.join(&b", "[..])).ok()?;
+    if wanted.is_empty() {
+        return None;
+    }
+    Some((head.extensions.remove::<UpgradeSlot>()?.take()?, protocols))
+}
+
+/// The client asks to leave HTTP.
+pub(crate) fn wanted(headers: &HeaderMap) -> bool {
+    protocols(headers).next().is_some()
+}
+
+/// The protocols that a client may ask for. Other versions of HTTP, with TLS or without, do not
+/// count: a server may pass such a wish over (RFC 9110, 7.8; RFC 9113 has retired `h2c`), and in a
+/// tunnel they would carry requests that were not judged.
+fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers::members(headers, &UPGRADE).filter(|protocol| !carries_http(protocol))
+}
+
+/// The beginnings of all names under which servers have spoken HTTP, in drafts too: `h2c`,
+/// `h2c-14`, `h2-16`, `HTTP/2.0`, `h3-29`, `hq-interop`, `SPDY/3.1`, `TLS/1.2`, `PTTH/1.0` (HTTP
+/// with the roles exchanged).
+const HTTP: [&[u8]; 8] = [
+    b"h2", b"h3", b"hq", b"http", b"ptth", b"spdy", b"ssl", b"tls",
+];
+
+fn carries_http(protocol: &[u8]) -> bool {
+    HTTP.iter().any(|name| {
+        let start = protocol.get(..name.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+    })
+}
+
+/// A tunnel that has been granted by the upstream, and whose client is being told.
+pub(crate) struct Tunnel {
+    /// `None`: the upstream's response carries no upgraded connection.
+    upstream: Option<Upgraded>,
+    opening: TunnelOpening,
+}
+
+/// The end of a tunnel. The upstream's connection is closed in either case, and on a fenced route
+/// reset.
+pub(crate) enum TunnelEnd {
+    /// The upstream has ended its side, before the client and the proxy.
+    Upstream(Rest),
+    /// In any other way.
+    Cut,
+}
+
+/// The rest of a tunnel: the client, which has been sent everything.
+pub(crate) struct Rest(ClientSocket);
+
+impl Tunnel {
+    /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection
+    /// is too old, or the process stops.
+    pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> TunnelEnd {
+        let Some(mut upstream) = self.upstream else {
+            return TunnelEnd::Cut;
+        };
+        let TunnelOpening {
+            client,
+            stopping,
+            until,
+            _permit,
+            ..
+        } = self.opening;
+        let too_old = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let cut = async {
+            tokio::select! {
+                () = cut => {}
+                () = too_old => {}
+                () = stopping.cancelled() => {}
+            }
+        };
+        let mut cut = std::pin::pin!(cut);
+        let ended = tokio::select! {
+            biased;
+            () = &mut cut => None,
+            client = client => match client {
+                Ok(mut client) => {
+                    tokio::select! {
+                        biased;
+                        () = &mut cut => None,
+                        whole = join(&mut client, &mut upstream) => whole.then_some(client),
+                    }
+                }
+                Err(_) => None,
+            },
+        };
+        // In every case: data of the client that the upstream has not taken yet must not arrive
+        // later, when the permit has ended.
+        upstream.reset();
+        match ended {
+            Some(client) => TunnelEnd::Upstream(Rest(client)),
+            None => TunnelEnd::Cut,
+        }
+    }
+}
+
+impl Rest {
+    /// Lets the client end its side too: a close with unread bytes would reset the connection, and
+    /// with it what the client has not read yet.
+    pub(crate) async fn finish(self) {
+        let Self(mut client) = self;
+        let _ = tokio::time::timeout(LINGER, async {
+            client.shutdown().await?;
+            tokio::io::copy(&mut client, &mut tokio::io::sink()).await
+        })
+        .await;
+    }
+}
+
+/// Copies both ways. `true`: the upstream has ended its side, before the client had ended its own,
+/// and the client has been given everything.
+async fn join(
+    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    upstream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> bool {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
+    let up = async {
+        tokio::io::copy(&mut from_client, &mut to_upstream).await?;
+        to_upstream.shutdown().await
+    };
+    let down = tokio::io::copy(&mut from_upstream, &mut to_client);
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    tokio::select! {
+        biased;
+        down = &mut down => return down.is_ok(),
+        up = &mut up => if up.is_err() {
+            return false;
+        },
+    }
+    let _ = down.await;
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, duplex};
+
+    fn map(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_str(value).expect("a value"));
+        }
+        headers
+    }
+
+    #[test]
+    fn http_in_a_tunnel_is_not_asked_for() {
+        for (lines, expected) in [
+            (&["websocket"][..], &["websocket"][..]),
+            (&["h2c", "WebSocket, tls/1.0"], &["WebSocket"]),
+            (&["HTTP/2.0, a/1,,b"], &["a/1", "b"]),
+            (&["h2c, TLS/1.2 , HTTP"], &[]),
+            (
+                &["h2c-14, H2-16, h2c_x, HTTP/3, http2, h3-29, hq-interop"],
+                &[],
+            ),
+            (&["SPDY/3.1, spdy/2, ssl, PTTH/1.0, https"], &[]),
+            (&["h1, x-h2c, connect-udp"], &["h1", "x-h2c", "connect-udp"]),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("upgrade", *line)).collect();
+            let headers = map(&lines);
+            let found: Vec<_> = protocols(&headers).map(String::from_utf8_lossy).collect();
+            assert_eq!(found, expected);
+            assert_eq!(wanted(&headers), !expected.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_upstreams_own_end_is_one() {
+        // The upstream ends first.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.write_all(b"hello").await.expect("room");
+        upstream.write_all(b"bye").await.expect("room");
+        upstream.shutdown().await.expect("open");
+        assert!(join(&mut a, &mut b).await);
+        let mut got = [0; 3];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"bye");
+
+        // The client ends first, and the upstream answers to the end.
+        let (mut client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        client.shutdown().await.expect("open");
+        let served = async {
+            let mut all = Vec::new();
+            upstream.read_to_end(&mut all).await.expect("an end");
+            upstream.write_all(b"rest").await.expect("room");
+            upstream.shutdown().await.expect("open");
+        };
+        let (whole, ()) = tokio::join!(join(&mut a, &mut b), served);
+        assert!(!whole);
+        let mut got = [0; 4];
+        client.read_exact(&mut got).await.expect("all of it");
+        assert_eq!(&got, b"rest");
+
+        // The client is gone, and the upstream has not noticed.
+        let (client, mut a) = duplex(64);
+        let (mut upstream, mut b) = duplex(64);
+        drop(client);
+        upstream.write_all(b"x").await.expect("room");
+        let joined = tokio::time::timeout(Duration::from_secs(20), join(&mut a, &mut b));
+        assert!(!joined.await.expect("it ends"));
+    }
+}

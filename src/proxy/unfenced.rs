@@ -1,0 +1,65 @@
+//! Passes unfenced requests on: without a fencing permit, without a lease, without waiting.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use super::answer::{CountAs, Forwarded};
+use super::body::{Received, Upload, UploadProgress};
+use super::context::Context;
+use super::exchange::unfenced;
+use super::headers::trailers::TrailerRules;
+use super::limits::in_flight::InFlightPermit;
+use super::refusal::Refusal;
+use super::routing_table::Route;
+use super::setup::Proxy;
+use super::upstream_request::Additions;
+use crate::metrics::Outcome;
+
+impl Proxy {
+    /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
+    pub(super) async fn unfenced(
+        &self,
+        context: &Context<'_>,
+        route: Option<&Arc<Route>>,
+        upgrade: bool,
+        head: Parts,
+        body: Received,
+    ) -> Result<Forwarded, Refusal> {
+        let permit = self.in_flight.take(context.client)?;
+        let settings = match route {
+            Some(route) => route.settings.body,
+            None => context.table().settings.body,
+        };
+        let is_call = context.is_call(&head.headers);
+        let rules = self.body_rules(settings, context.client, is_call);
+        let upload = Upload::streamed(body, &rules)?;
+        self.pass(context, route, upgrade, (head, upload), permit)
+            .await
+    }
+
+    /// As [`Self::unfenced`], for a body that may have been read in part.
+    pub(super) async fn pass(
+        &self,
+        context: &Context<'_>,
+        route: Option<&Arc<Route>>,
+        upgrade: bool,
+        (mut head, upload): (Parts, Upload),
+        permit: InFlightPermit,
+    ) -> Result<Forwarded, Refusal> {
+        let mut additions = Additions::default();
+        if upgrade && !context.snapshot.upstream.h2 {
+            additions.opening = self.tunnel(&mut head, context.client)?;
+        }
+        let progress = Arc::new(UploadProgress::default());
+        let trailers = TrailerRules::of(&head.headers);
+        let body = upload.send_unfenced(trailers, Arc::clone(&progress));
+        let exchange = self.exchange(context, route, head, body, additions, permit);
+        let metrics = route.map_or(&context.table().unmatched_metrics, |route| &route.metrics);
+        let way = (&*context.snapshot.upstream, &**metrics);
+        Ok(Forwarded {
+            response: unfenced::forward(exchange, way, &progress, &self.tasks).await?,
+            counted: CountAs::Outcome(Outcome::Unfenced),
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! Connected sockets, TCP or Unix, and how one moves from runtime to runtime.
+
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::either::Either;
+
+/// A socket that the runtime which opened or accepted it waits for.
+pub(crate) type Socket = Either<TcpStream, UnixStream>;
+
+/// A socket that no runtime waits for.
+pub(crate) type DetachedSocket = Either<std::net::TcpStream, StdUnixStream>;
+
+/// Takes the socket off its runtime.
+pub(crate) fn detach(socket: Socket) -> io::Result<DetachedSocket> {
+    Ok(match socket {
+        Either::Left(tcp) => Either::Left(tcp.into_std()?),
+        Either::Right(unix) => Either::Right(unix.into_std()?),
+    })
+}
+
+/// Has the current runtime wait for the socket.
+pub(crate) fn attach(socket: DetachedSocket) -> io::Result<Socket> {
+    Ok(match socket {
+        Either::Left(tcp) => Either::Left(TcpStream::from_std(tcp)?),
+        Either::Right(unix) => Either::Right(UnixStream::from_std(unix)?),
+    })
+}
+
+/// Makes the kernel check whether the other end of a silent connection is still there.
+pub(crate) fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_mins(1))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    // Without it a tunnel to a machine that is gone stays open until a newer token comes, or the
+    // process stops.
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        tracing::debug!(%error, "a connection has no keep-alive");
+    }
+}

@@ -1,0 +1,351 @@
+//! Several proxies in normal operation: work changes hands, notifications get lost, proxies stop
+//! cleanly, namespaces share a database. None of it waits for `settle`, which is longer here than
+//! any test: a wait for it fails the test.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use crate::support::pair::through;
+use crate::support::pgbouncer::PgBouncer;
+use crate::support::postgres::Cluster;
+use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::skip::lacks;
+use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
+
+/// Only a living proxy can let a newer token pass; statements may be held for as long as a test
+/// needs.
+const PATIENT: &str =
+    "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+
+/// No poll of its own rows gets through any more, for longer than a test lasts.
+fn no_polls(relay: &Relay) -> Vec<Trap> {
+    let poll = Point::Before(Statement::Own);
+    (0..1000).map(|_| relay.arm(poll, Action::Cut)).collect()
+}
+
+#[tokio::test]
+async fn a_hand_over_needs_news_and_no_poll() {
+    let Some(pair) = Pair::start("a_hand_over_needs_news_and_no_poll", PATIENT).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        ..
+    } = &pair;
+    let _cut = no_polls(way_of_a);
+    let polls = way_of_a.passed(Statement::Own);
+    for token in 1..=20 {
+        // A has it open; B has to have it closed.
+        a.send(put("/orders/7").token(2 * token))
+            .await
+            .assert_forwarded();
+        b.send(put("/orders/7").token(2 * token + 1))
+            .await
+            .assert_forwarded();
+    }
+    // That it was news shows when there is none: then B waits, however often it asks.
+    way_of_a.lose_notifications(true);
+    a.send(put("/orders/7").token(50)).await.assert_forwarded();
+    let waits = b.start_request(put("/orders/7").token(51));
+    b.waiting("order:7", 1).await;
+    eventually("three announcements to be lost", || async {
+        (way_of_a.lost() >= 3).then_some(())
+    })
+    .await;
+    assert_eq!(upstream.last().token(), Some(50));
+    way_of_a.lose_notifications(false);
+    soon("51", waits)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(way_of_a.passed(Statement::Own), polls, "not one poll");
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn lost_news_costs_one_poll() {
+    let Some(pair) = Pair::start("lost_news_costs_one_poll", PATIENT).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        way_of_b,
+        upstream,
+        ..
+    } = &pair;
+    way_of_a.lose_notifications(true);
+    way_of_b.lose_notifications(true);
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    let poll = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
+    poll.sprung().await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    eventually("its news to be lost", || async {
+        (way_of_a.lost() > 0).then_some(())
+    })
+    .await;
+    // One poll, and there is no second one.
+    let next = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
+    poll.release();
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    drop(next);
+
+    // The same while 42 is in progress: B hears nothing of its end either, and looks again by
+    // itself.
+    let gate = Gate::shut();
+    upstream.on_token(42, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = b.start_request(put("/orders/7").token(42));
+    upstream.reached(3).await;
+    let newer = a.start_request(put("/orders/7").token(43));
+    a.waiting("order:7", 1).await;
+    let lost = way_of_a.lost();
+    gate.open();
+    for request in [at_work, newer] {
+        soon("a request", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    eventually("word of the end to be lost", || async {
+        (way_of_a.lost() > lost).then_some(())
+    })
+    .await;
+    assert_eq!(upstream.tokens("order:7"), [41, 42, 42, 43]);
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn late_news_changes_nothing() {
+    let Some(pair) = Pair::start("late_news_changes_nothing", PATIENT).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        way_of_b,
+        upstream,
+        ..
+    } = &pair;
+    way_of_a.hold_notifications(true);
+    way_of_b.hold_notifications(true);
+    for token in 1..=4 {
+        let (now, before) = if token % 2 == 0 { (b, a) } else { (a, b) };
+        now.send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+        before
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    a.send(put("/orders/7").token(9)).await.assert_forwarded();
+    let gate = Gate::shut();
+    upstream.on_token(9, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7").token(9));
+    upstream.reached(10).await;
+    // Now A and B hear of tokens that are long gone, and of epochs that were closed and opened
+    // again.
+    way_of_a.hold_notifications(false);
+    way_of_b.hold_notifications(false);
+    let newer = b.start_request(put("/orders/7").token(10));
+    b.waiting("order:7", 1).await;
+    assert!(!upstream.tokens("order:7").contains(&10), "10 waits");
+    gate.open();
+    for request in [at_work, newer] {
+        soon("a request", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    for proxy in [a, b] {
+        proxy
+            .send(put("/orders/7").token(10))
+            .await
+            .assert_forwarded();
+        proxy
+            .send(put("/orders/7").token(9))
+            .await
+            .assert_problem(412, "stale-token");
+    }
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_under_load_leaves_nothing_to_wait_for() {
+    let Some(mut pair) = Pair::start("a_stop_under_load_…", PATIENT).await else {
+        return;
+    };
+    let leaves = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..8)
+        .map(|client| {
+            let (leaves, to) = (Arc::clone(&leaves), pair.a.data());
+            tokio::spawn(async move {
+                let path = format!("/orders/{client}");
+                for token in 1_u64.. {
+                    match put(&path).token(token).attempt(to).await {
+                        Ok(answer) => drop(answer.assert_forwarded()),
+                        // Broken before the stop, it would be an error.
+                        Err(error) => {
+                            assert!(leaves.load(Ordering::Relaxed), "{error}");
+                            return token;
+                        }
+                    }
+                }
+                unreachable!("there are more tokens than time")
+            })
+        })
+        .collect();
+    pair.upstream.reached(400).await;
+    leaves.store(true, Ordering::Relaxed);
+    pair.a.stop().await;
+    assert_eq!(pair.store.number("SELECT count(*) FROM epochs").await, 0);
+    assert_eq!(
+        pair.store.number("SELECT count(*) FROM instances").await,
+        1,
+        "B's alone"
+    );
+    for (client, token) in clients.into_iter().enumerate() {
+        let token = soon("a client", token).await.expect("no panic");
+        let path = format!("/orders/{client}");
+        pair.b
+            .send(put(&path).token(token + 1))
+            .await
+            .assert_forwarded();
+    }
+    pair.upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn two_namespaces_in_one_database_never_touch() {
+    let Some(store) = Store::postgres("two_namespaces_…").await else {
+        return;
+    };
+    let (one, two) = (Upstream::start().await, Upstream::start().await);
+    let way = Relay::start(Cluster::shared().port()).await;
+    let brisk = "{ upstream: { undelivered: 500ms }, store: { lease: 5s }, \
+        barrier: { wait: 25s, settle: 1s } }";
+    let first = Config::new(&one, &store).with(brisk);
+    // Another template for the same path: that is another namespace's own affair, too.
+    let second = Config::new(&two, &store)
+        .with(PATIENT)
+        .with("store: { namespace: invoices }")
+        .route("resource: 'order:{id|lower}'");
+    let (mut a, b) = (Proxy::start(&first).await, Proxy::start(&first).await);
+    let other = Proxy::start(&through(&second, &store, &way)).await;
+    way.lose_notifications(true);
+
+    // Tokens, and work in flight.
+    let gate = Gate::shut();
+    one.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7").token(41));
+    one.reached(1).await;
+    let newer = b.start_request(put("/orders/7").token(42));
+    b.waiting("order:7", 1).await;
+    for token in [5, 6] {
+        other
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    gate.open();
+    for request in [at_work, newer] {
+        soon("a request", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    assert_eq!(
+        (b.token("order:7").await, other.token("order:7").await),
+        (Some(42), Some(6))
+    );
+
+    // An override, and its era.
+    let why = json!({ "token": "3", "reason": "the lock service was restored" });
+    for proxy in [&b, &other] {
+        let advance = json!({ "token": "30", "reason": "to begin with" });
+        let advanced = proxy.command("/v1/marks/order:8/advance", &advance).await;
+        assert_eq!(advanced.status(), 200, "{}", advanced.text());
+    }
+    let lowered = b.command("/v1/marks/order:8/override", &why).await;
+    assert_eq!(lowered.status(), 200, "{}", lowered.text());
+    eventually("it passes in the first", || async {
+        (b.send(put("/orders/8").token(4)).await.status() == 200).then_some(())
+    })
+    .await;
+    other
+        .send(put("/orders/8").token(29))
+        .await
+        .assert_problem(412, "stale-token");
+    other
+        .send(put("/orders/8").token(30))
+        .await
+        .assert_forwarded();
+    let eras = "SELECT sum(era)::bigint FROM namespaces WHERE namespace = ";
+    assert_eq!(store.number(&format!("{eras}'orders'")).await, 1);
+    assert_eq!(store.number(&format!("{eras}'invoices'")).await, 0);
+
+    // A death, and its burial.
+    let mine = "SELECT count(*) FROM epochs AS e JOIN instances AS i ON i.id = e.instance \
+        WHERE e.namespace = 'invoices' AND i.namespace = 'invoices' AND NOT i.dead";
+    let open = 2;
+    eventually(
+        "order:7 and order:8 to be open, and nothing else",
+        || async { (store.number(mine).await == open).then_some(()) },
+    )
+    .await;
+    b.send(put("/orders/9").token(1)).await.assert_forwarded();
+    a.send(put("/orders/7").token(43)).await.assert_forwarded();
+    a.kill9();
+    soon("44", b.start_request(put("/orders/7").token(44)))
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(store.number(mine).await, open);
+    other
+        .send(put("/orders/7").token(7))
+        .await
+        .assert_forwarded();
+
+    // News: there was much, and none came here but what had gone out from here.
+    assert!(way.lost() <= way.passed(Statement::Notify));
+    // A restart finds the templates as they were left.
+    drop((b, other));
+    Proxy::start(&first).await;
+    Proxy::start(&second).await;
+    assert_eq!(two.tokens("order:7"), [5, 6, 7]);
+    one.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_pooler_is_refused_at_the_start_with_the_reason() {
+    let Some(store) = Store::postgres("a_pooler_is_refused_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let url = store.url();
+    let (_, database) = url.rsplit_once('/').expect("a name");
+    let ignores = "ignore_startup_parameters = options,extra_float_digits";
+    for mode in ["transaction", "session"] {
+        let settings = format!("{ignores}\npool_mode = {mode}");
+        let Some(pooler) = PgBouncer::start(Cluster::shared(), &settings) else {
+            lacks("a_pooler_is_refused_…", "pgbouncer");
+            return;
+        };
+        let config = Config::new(&upstream, &store)
+            .with(&format!("store: {{ url: '{}' }}", pooler.url(database)));
+        let (status, said) = Proxy::run_with(&config, &["serve"]).await;
+        assert!(!status.success(), "{mode}: {said}");
+        assert!(said.contains("PgBouncer"), "{mode}: {said}");
+    }
+}

@@ -1,0 +1,342 @@
+//! Leases, deaths, joins and stops whose statements are held, cut or late.
+
+use std::time::{Duration, Instant};
+
+use crate::support::pair::through;
+use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, put, soon};
+
+/// Nothing settles within a test, and nobody is declared dead.
+const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+/// Deaths are soon found, and settle soon after.
+const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+    barrier: { wait: 28s, grace: 300s, settle: 2s }, body: { buffer: 1KiB } }";
+
+const INSTANCES: &str = "SELECT count(*) FROM instances";
+const LIVING: &str = "SELECT count(*) FROM instances WHERE NOT dead";
+/// Changes when anybody takes another id.
+const IDS: &str = "SELECT sum(hashtext(id))::bigint FROM instances";
+
+/// Holds every statement that passes from now on.
+fn hold_all(way: &Relay, point: Point) -> Vec<Trap> {
+    (0..100).map(|_| way.arm(point, Action::Hold)).collect()
+}
+
+async fn until_number(pair: &Pair, query: &str, wanted: i64) {
+    eventually(&format!("{query} to say {wanted}"), || async {
+        (pair.store.number(query).await == wanted).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_death_and_a_burial_survive_cuts() {
+    let Some(mut pair) = Pair::mortal_a(
+        "a_death_and_a_burial_survive_cuts",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let gate = Gate::shut();
+    pair.upstream
+        .on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = pair.a.begin(&put("/orders/7").token(41), b"").await;
+    pair.upstream.reached(1).await;
+    let cuts = [
+        Point::After(Statement::DeclareDead),
+        Point::Before(Statement::Bury),
+        Point::After(Statement::Bury),
+    ]
+    .map(|point| pair.way_of_b.arm(point, Action::Cut));
+    let newer = pair.b.start_request(put("/orders/7").token(42));
+    pair.b.waiting("order:7", 1).await;
+    pair.a.kill9();
+    let killed = Instant::now();
+    gate.open();
+    drop(older);
+    soon("42", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let waited = pair.upstream.last().began - killed;
+    assert!(
+        waited >= Duration::from_secs(2),
+        "it waited {waited:?}: less than `settle`"
+    );
+    for cut in cuts {
+        cut.sprung().await;
+    }
+    eventually("the dead one is gone", || async {
+        (pair.store.number("SELECT count(*) FROM instances").await == 1).then_some(())
+    })
+    .await;
+    pair.upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
+    for point in [
+        Point::Before(Statement::Leave),
+        Point::After(Statement::Leave),
+    ] {
+        let Some(mut pair) = Pair::start("a_stop_that_cannot_be_told_…", LIVELY).await else {
+            return;
+        };
+        pair.a
+            .send(put("/orders/7").token(41))
+            .await
+            .assert_forwarded();
+        let cut = pair.way_of_a.arm(point, Action::Cut);
+        pair.a.stop().await;
+        assert!(cut.has_sprung(), "{point:?}");
+        pair.b
+            .send(put("/orders/7").token(42))
+            .await
+            .assert_forwarded();
+        pair.upstream.assert_no_overtaking();
+    }
+}
+
+#[tokio::test]
+async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
+    let Some(pair) = Pair::mortal_a(
+        "under_a_lapsed_lease_…",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+            barrier: { wait: 28s, grace: 300s, settle: 3s }, body: { buffer: 1KiB } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    let upload = put("/orders/7").token(41).header("Content-Length", "40000");
+    let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
+    upstream
+        .until("the first half", |all| {
+            all.first().is_some_and(|one| one.body.len() == 20_000)
+        })
+        .await;
+    let held = hold_all(way_of_a, Point::Before(Statement::Renew));
+    eventually("the lease lapses", || async {
+        let answer = a.send(put("/orders/8").token(1)).await;
+        (answer.status() == 503).then_some(())
+    })
+    .await;
+    older
+        .wire
+        .send("b".repeat(20_000).as_bytes())
+        .await
+        .expect("the kernel takes it");
+    upstream
+        .until("A lets go of its exchange", |all| all[0].left)
+        .await;
+    let seen = upstream.arrivals();
+    assert_eq!(
+        (seen[0].whole, seen[0].body.len()),
+        (false, 20_000),
+        "not a byte more"
+    );
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+
+    // The held statement arrives now, long after A has been declared dead and reaped.
+    assert!(held.iter().any(Trap::has_sprung));
+    drop(held);
+    eventually("A serves again", || async {
+        let answer = a.send(put("/orders/7").token(43)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    assert_eq!(
+        store
+            .number("SELECT count(*) FROM instances WHERE NOT dead")
+            .await,
+        2
+    );
+    b.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens("order:7"), [41, 42, 43]);
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
+    // B would miss it only after the lease that A has on record: it takes no answer to its reads
+    // for one.
+    let Some(pair) = Pair::start(
+        "who_lapsed_and_was_not_missed_…",
+        "{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    let ids = "SELECT sum(hashtext(id))::bigint FROM instances";
+    let before = store.number(ids).await;
+    // The counter moves, as B sees; but A never learns that it does.
+    let held = hold_all(way_of_a, Point::After(Statement::Renew));
+    eventually("the lease lapses", || async {
+        let answer = a.send(put("/orders/7").token(41)).await;
+        (answer.status() == 503).then_some(())
+    })
+    .await;
+    // A living proxy closes its epochs, lapsed or not.
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    a.send(put("/orders/7").token(41))
+        .await
+        .assert_problem(412, "stale-token");
+    drop(held);
+    eventually("A serves again", || async {
+        let answer = a.send(put("/orders/7").token(43)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    assert_eq!(store.number(ids).await, before, "nobody has another id");
+    let seen = upstream.tokens("order:7");
+    assert!(seen.is_sorted() && seen.ends_with(&[42, 43]), "{seen:?}");
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_for_ever() {
+    let Some(mut pair) = Pair::start("an_advance_of_a_dead_proxy_…", MORTAL).await else {
+        return;
+    };
+    let late = pair
+        .way_of_a
+        .arm(Point::Before(Statement::Advance), Action::Hold);
+    let given_up = pair.a.begin(&put("/orders/7").token(41), b"").await;
+    late.sprung().await;
+    pair.a.kill9();
+    drop(given_up);
+    until_number(&pair, INSTANCES, 1).await;
+    late.release();
+    eventually("it commits", || async {
+        let marks = "SELECT count(*) FROM marks WHERE token = 41";
+        (pair.store.number(marks).await == 1).then_some(())
+    })
+    .await;
+    // The epoch's owner is unknown: it counts as dead, and does not stay for ever.
+    soon("42", pair.b.start_request(put("/orders/7").token(42)))
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let left = "SELECT count(*) FROM epochs WHERE token = 41";
+    until_number(&pair, left, 0).await;
+    assert_eq!(pair.upstream.tokens("order:7"), [42]);
+}
+
+#[tokio::test]
+async fn a_declaration_that_comes_late_kills_nobody() {
+    let more = "{ store: { lease: 4s }, barrier: { wait: 28s, grace: 300s, settle: 2s } }";
+    let Some(pair) = Pair::start("a_declaration_that_comes_late_…", more).await else {
+        return;
+    };
+    pair.a
+        .send(put("/orders/7").token(41))
+        .await
+        .assert_forwarded();
+    let ids = pair.store.number(IDS).await;
+    let declarations = hold_all(&pair.way_of_b, Point::Before(Statement::DeclareDead));
+    let renewals = hold_all(&pair.way_of_a, Point::Before(Statement::Renew));
+    declarations[0].sprung().await;
+    // A lives on, and then it is said to be dead.
+    let counted = pair
+        .store
+        .number("SELECT sum(renewals)::bigint FROM instances WHERE NOT dead")
+        .await;
+    drop(renewals);
+    eventually("A serves again", || async {
+        let answer = pair.a.send(put("/orders/7").token(41)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    let renewed = pair
+        .store
+        .number("SELECT sum(renewals)::bigint FROM instances")
+        .await;
+    assert!(renewed > counted);
+    let answered = pair.way_of_b.arm(
+        Point::After(Statement::DeclareDead),
+        Action::Delay(Duration::ZERO),
+    );
+    drop(declarations);
+    answered.sprung().await;
+    pair.b
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    assert_eq!(pair.store.number(LIVING).await, 2);
+    assert_eq!(pair.store.number(IDS).await, ids, "nobody has another id");
+    pair.upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
+    let Some(mut pair) = Pair::start("a_join_in_doubt_…", MORTAL).await else {
+        return;
+    };
+    pair.a.stop().await;
+    let config = Config::new(&pair.upstream, &pair.store).with(MORTAL);
+    for point in [
+        Point::Before(Statement::Join),
+        Point::After(Statement::Join),
+    ] {
+        let cut = pair.way_of_a.arm(point, Action::Cut);
+        let mut again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
+        assert!(cut.has_sprung(), "{point:?}");
+        again
+            .send(put("/orders/7").token(41))
+            .await
+            .assert_forwarded();
+        until_number(&pair, INSTANCES, 2).await;
+        again.stop().await;
+    }
+    // The same when it rejoins.
+    let again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
+    let joins = pair.way_of_a.passed(Statement::Join);
+    let cuts = [
+        Point::Before(Statement::Join),
+        Point::After(Statement::Join),
+    ]
+    .map(|point| pair.way_of_a.arm(point, Action::Cut));
+    again.pause().await;
+    until_number(&pair, LIVING, 1).await;
+    again.resume();
+    for cut in cuts {
+        cut.sprung().await;
+    }
+    eventually("it serves again", || async {
+        let answer = again.send(put("/orders/7").token(42)).await;
+        (answer.status() == 200).then_some(())
+    })
+    .await;
+    until_number(&pair, INSTANCES, 2).await;
+    assert!(
+        pair.way_of_a.passed(Statement::Join) >= joins + 2,
+        "one lost its answer, one did not"
+    );
+    pair.b
+        .send(put("/orders/7").token(43))
+        .await
+        .assert_forwarded();
+    pair.upstream.assert_no_overtaking();
+}

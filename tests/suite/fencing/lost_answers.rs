@@ -1,0 +1,350 @@
+//! Statements whose answer is lost: each may have been committed, may commit later, or never. Its
+//! request is refused and not sent in any case. Newer tokens pass without waiting for `settle`,
+//! which is longer here than any test.
+
+use std::time::Duration;
+
+use crate::support::pair::through;
+use crate::support::postgres::free_port;
+use crate::support::relay::{Action, Point, Statement};
+use crate::support::{Config, Gate, Pair, Proxy, Step, Store, eventually, post, put, soon};
+
+/// Nothing settles within a test, and nobody is declared dead.
+const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
+/// The same with a store that is soon given up.
+const BRIEF: &str = "{ store: { lease: 200s, timeout: 4s }, barrier: { wait: 25s, settle: 300s } }";
+
+async fn mark(store: &Store, resource: &str) -> i64 {
+    let query = format!("SELECT token FROM marks WHERE resource = '{resource}'");
+    store.number(&query).await
+}
+
+/// How many epochs of a token are on record.
+async fn open(store: &Store, resource: &str, token: u64) -> i64 {
+    let query =
+        format!("SELECT count(*) FROM epochs WHERE resource = '{resource}' AND token = {token}");
+    store.number(&query).await
+}
+
+async fn until_closed(store: &Store, resource: &str, token: u64) {
+    eventually(&format!("{token} is closed at {resource}"), || async {
+        (open(store, resource, token).await == 0).then_some(())
+    })
+    .await;
+}
+
+/// Asserts that the store could not be asked, and that trying again is advised.
+async fn refused(proxy: &Proxy, path: &str, token: u64) {
+    let answer = proxy.send(put(path).token(token)).await;
+    let problem = answer.assert_problem(503, "store-unavailable");
+    assert_eq!(problem["retry"], "same-token");
+    assert!(answer.retry_after().is_some());
+}
+
+#[tokio::test]
+async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
+    let Some(pair) = Pair::start("a_cut_around_the_commit_…", LIVELY).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    let cuts = [
+        (Point::Before(Statement::Advance), 41),
+        (Point::After(Statement::Advance), 42),
+        (Point::Before(Statement::Epochs), 42),
+        (Point::After(Statement::Epochs), 42),
+    ];
+    for (case, (point, durable)) in cuts.into_iter().enumerate() {
+        // The same token again, or a newer one at the other proxy.
+        for again in [true, false] {
+            let (path, resource) = (
+                format!("/orders/{case}-{again}"),
+                format!("order:{case}-{again}"),
+            );
+            a.send(put(&path).token(41)).await.assert_forwarded();
+            let cut = way_of_a.arm(point, Action::Cut);
+            refused(a, &path, 42).await;
+            assert!(cut.has_sprung(), "{point:?}");
+            assert_eq!(mark(store, &resource).await, durable, "{point:?}");
+            assert_eq!(upstream.tokens(&resource), [41], "{point:?}");
+            let mut seen = vec![41];
+            if again {
+                a.send(put(&path).token(42)).await.assert_forwarded();
+                seen.push(42);
+            } else {
+                until_closed(store, &resource, 42).await;
+            }
+            b.send(put(&path).token(43)).await.assert_forwarded();
+            seen.push(43);
+            a.send(put(&path).token(42))
+                .await
+                .assert_problem(412, "stale-token");
+            assert_eq!(upstream.tokens(&resource), seen, "{point:?}");
+        }
+    }
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn an_advance_that_commits_late_is_found_and_closed() {
+    let Some(pair) = Pair::start("an_advance_that_commits_late_…", BRIEF).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
+    refused(a, "/orders/7", 42).await;
+    assert_eq!(mark(store, "order:7").await, 41);
+    late.release();
+    eventually("it commits", || async {
+        (mark(store, "order:7").await == 42).then_some(())
+    })
+    .await;
+    b.send(put("/orders/7").token(43)).await.assert_forwarded();
+    a.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens("order:7"), [41, 43]);
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn an_advance_that_commits_late_is_closed_by_a_stop() {
+    let Some(mut pair) = Pair::start("an_advance_that_commits_late_is_closed_…", BRIEF).await
+    else {
+        return;
+    };
+    let late = pair
+        .way_of_a
+        .arm(Point::Before(Statement::Advance), Action::Hold);
+    refused(&pair.a, "/orders/7", 41).await;
+    // A has taken the statement that it gave up off its list; then it commits.
+    eventually("A to close what it gave up", || async {
+        (pair.way_of_a.passed(Statement::Close) > 0).then_some(())
+    })
+    .await;
+    late.release();
+    eventually("it commits", || async {
+        let marks = "SELECT count(*) FROM marks";
+        (pair.store.number(marks).await == 1).then_some(())
+    })
+    .await;
+    pair.a.stop().await;
+    assert_eq!(open(&pair.store, "order:7", 41).await, 0);
+    pair.b
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    assert_eq!(pair.upstream.tokens("order:7"), [42]);
+}
+
+#[tokio::test]
+async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
+    let Some(pair) = Pair::start("an_advance_that_comes_after_…", BRIEF).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
+    refused(a, "/orders/7", 42).await;
+    b.send(put("/orders/7").token(43)).await.assert_forwarded();
+    // 43 is in progress when the old statement arrives.
+    let gate = Gate::shut();
+    upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = b.start_request(put("/orders/7").token(43));
+    upstream.reached(3).await;
+    let answered = way_of_a.arm(
+        Point::After(Statement::Advance),
+        Action::Delay(Duration::ZERO),
+    );
+    late.release();
+    answered.sprung().await;
+    assert_eq!(mark(store, "order:7").await, 43, "a mark never falls");
+    assert_eq!(open(store, "order:7", 42).await, 0);
+    a.send(put("/orders/7").token(42))
+        .await
+        .assert_problem(412, "stale-token");
+    gate.open();
+    soon("43", at_work)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    a.send(put("/orders/7").token(44)).await.assert_forwarded();
+    assert_eq!(upstream.tokens("order:7"), [41, 43, 43, 44]);
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn the_late_answer_of_a_statement_given_up_is_not_used() {
+    let Some(pair) = Pair::start("the_late_answer_of_…", BRIEF).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    let (errors, timeout) = ("fencepost_store_errors_total", [("kind", "timeout")]);
+    for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
+        let given_up = a.metrics().await.sum(errors, &timeout);
+        // Longer than the store is waited for.
+        let late = way_of_a.arm(
+            Point::After(statement),
+            Action::Delay(Duration::from_mins(10)),
+        );
+        refused(a, "/orders/7", token).await;
+        assert!(late.has_sprung());
+        assert_eq!(
+            mark(store, "order:7").await,
+            i64::try_from(token).expect("small")
+        );
+        // The request is given up first, and then the statement: an answer in between is in time.
+        a.until_metric(errors, &timeout, |count| count > given_up)
+            .await;
+        let before = upstream.count();
+        late.release();
+        until_closed(store, "order:7", token).await;
+        assert_eq!(upstream.count(), before, "nothing was sent for it");
+        b.send(put("/orders/7").token(token + 1))
+            .await
+            .assert_forwarded();
+        a.send(put("/orders/7").token(token))
+            .await
+            .assert_problem(412, "stale-token");
+    }
+    assert_eq!(upstream.tokens("order:7"), [41, 43, 45]);
+    upstream.assert_no_overtaking();
+}
+
+const ONCE: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s }, \
+    routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
+
+#[tokio::test]
+async fn a_spending_in_doubt_counts_as_spent() {
+    let Some(pair) = Pair::start("a_spending_in_doubt_counts_as_spent", ONCE).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        ..
+    } = &pair;
+    // The first advance raises the mark, the second one spends the token.
+    let raised = way_of_a.arm(Point::After(Statement::Advance), Action::Hold);
+    let request = a.start_request(post("/orders/7").token(41));
+    raised.sprung().await;
+    let spent = way_of_a.arm(Point::After(Statement::Advance), Action::Cut);
+    raised.release();
+    let answer = soon("41", request).await.expect("no panic");
+    assert_eq!(
+        answer.assert_problem(503, "store-unavailable")["retry"],
+        "never"
+    );
+    assert!(spent.has_sprung());
+    for proxy in [a, b] {
+        proxy
+            .send(post("/orders/7").token(41))
+            .await
+            .assert_problem(412, "stale-token");
+    }
+    assert_eq!(upstream.count(), 0);
+    b.send(post("/orders/7").token(42)).await.assert_forwarded();
+}
+
+#[tokio::test]
+async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
+    let Some(pair) = Pair::start("a_token_whose_return_…", ONCE).await else {
+        return;
+    };
+    let Pair {
+        store, way_of_a, ..
+    } = &pair;
+    let nobody = Config::to(&format!("http://127.0.0.1:{}", free_port()), store).with(ONCE);
+    let proxy = Proxy::start(&through(&nobody, store, way_of_a)).await;
+    for (point, spent) in [
+        (Point::Before(Statement::GiveBack), 1),
+        (Point::After(Statement::GiveBack), 0),
+    ] {
+        let id = 10 + spent;
+        let cut = way_of_a.arm(point, Action::Cut);
+        let answer = proxy.send(post(&format!("/orders/{id}")).token(41)).await;
+        let problem = answer.assert_problem(502, "upstream-unreachable");
+        assert_eq!(problem["retry"], "never", "{point:?}");
+        assert!(cut.has_sprung(), "{point:?}");
+        // If it was given back after all, nothing is lost: nothing was sent for it.
+        let row = format!("FROM marks WHERE spent_by IS NOT NULL AND resource = 'order:{id}'");
+        assert_eq!(
+            store.number(&format!("SELECT count(*) {row}")).await,
+            spent,
+            "{point:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_close_that_comes_late_closes_nothing_new() {
+    let Some(pair) = Pair::start("a_close_that_comes_late_…", BRIEF).await else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    // A closes 41 in two attempts, the first of which is still on its way.
+    let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
+    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    assert!(late.has_sprung());
+    let gate = Gate::shut();
+    upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
+    let at_work = a.start_request(put("/orders/7").token(43));
+    upstream.reached(3).await;
+    let answered = way_of_a.arm(
+        Point::After(Statement::Close),
+        Action::Delay(Duration::ZERO),
+    );
+    late.release();
+    answered.sprung().await;
+    assert_eq!(open(store, "order:7", 43).await, 1);
+    let newer = b.start_request(put("/orders/7").token(44));
+    b.waiting("order:7", 1).await;
+    assert_eq!(upstream.tokens("order:7"), [41, 42, 43], "44 waits");
+    gate.open();
+    for request in [at_work, newer] {
+        soon("a request", request)
+            .await
+            .expect("no panic")
+            .assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
+}

@@ -1,0 +1,105 @@
+//! Observed routes: each request counts once, by the last thing that became of it.
+
+use std::time::Duration;
+
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, post, put, soon};
+
+const REQUESTS: &str = "fencepost_requests_total";
+
+async fn observing(route: &str, more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let routes = format!("routes: [{{ {route}, mode: observe }}]");
+    let config = Config::new(&upstream, &Store::sqlite()).with(&routes);
+    let proxy = Proxy::start(&config.with(more)).await;
+    (upstream, proxy)
+}
+
+/// How many requests ended in each of these ways.
+async fn counted<const N: usize>(proxy: &Proxy, outcomes: [&str; N]) -> [String; N] {
+    let metrics = proxy.metrics().await;
+    outcomes.map(|outcome| metrics.sum(REQUESTS, &[("outcome", outcome)]).to_string())
+}
+
+#[tokio::test]
+async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
+    let (upstream, proxy) = observing("path: '/orders/{id}', resource: 'order:{id}'", "{}").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    proxy
+        .until_metric(REQUESTS, &[("outcome", "advanced")], |count| count > 0.5)
+        .await;
+    for token in [6, 4] {
+        upstream.next([Step::Reset]);
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        answer.assert_problem(502, "outcome-unknown");
+    }
+    let refused = proxy.logged("the refusal that would have been", |line| {
+        line["message"] == "would have been refused"
+    });
+    assert_eq!(refused.await["token"], "4");
+    // A check beside an exchange ends behind it.
+    proxy
+        .send(put("/orders/7").token(6))
+        .await
+        .assert_forwarded();
+    proxy
+        .until_metric(REQUESTS, &[("outcome", "current")], |count| count > 0.5)
+        .await;
+    let outcomes = [
+        "advanced",
+        "current",
+        "outcome-unknown",
+        "observed-stale-token",
+    ];
+    assert_eq!(counted(&proxy, outcomes).await, ["1", "1", "2", "0"]);
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_before_its_key_is_counted_and_logged() {
+    let (upstream, proxy) = observing(
+        "path: /orders, resource: 'order:{json.id}'",
+        "body: { progress_timeout: 500ms }",
+    )
+    .await;
+    let request = post("/orders")
+        .token(1)
+        .header("Content-Type", "application/json")
+        .header("Content-Length", "1000");
+    let mut stalled = proxy.begin(&request, b"{\"id\":").await;
+    assert_eq!(stalled.finish().await.status(), 408);
+    proxy
+        .until_metric(REQUESTS, &[("route", "/orders")], |count| count > 0.5)
+        .await;
+    proxy
+        .logged("the refusal", |line| {
+            line["message"] == "refused" && line["route"] == "/orders"
+        })
+        .await;
+    assert_eq!(upstream.count(), 0);
+}
+
+/// Many clients ask again at once. A claim that is refused under overload waits for its answer like
+/// any other request.
+#[tokio::test]
+async fn a_claim_that_finds_no_place_is_not_answered_at_once() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with("limits: { in_flight: 1 }");
+    let proxy = Proxy::start(&config).await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let holder = proxy.start_request(put("/orders/1").token(1));
+    upstream.reached(1).await;
+    let claim = post("/.well-known/fencing/claim")
+        .token(2)
+        .header("X-Fencing-Resource", "order:2");
+    let began = std::time::Instant::now();
+    let refused = proxy.send(claim).await;
+    refused.assert_problem(503, "overloaded");
+    // Half of the pause: the clocks of two processes are no measure of it.
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    gate.open();
+    let answer = soon("the holder", holder).await.expect("no panic");
+    answer.assert_forwarded();
+}

@@ -1,0 +1,188 @@
+//! A bad connection to the store: cuts at any point of a hand-over or a repair, and slowness. Work
+//! still changes hands, and nothing waits for `settle`.
+
+use std::time::Duration;
+
+use crate::support::relay::{Action, Point, Statement};
+use crate::support::{Gate, Pair, Proxy, Step, eventually, put, soon};
+
+/// How often a resource changes hands, at the most, until a cut has met what it waits for.
+const MOST_HAND_OVERS: usize = 20;
+
+/// The token passes at this proxy; until then the store cannot be reached.
+async fn passes(proxy: &Proxy, token: u64, point: Point) {
+    eventually(&format!("{token} passes in spite of {point:?}"), || async {
+        let answer = proxy.send(put("/orders/7").token(token)).await;
+        if answer.status() == 503 {
+            answer.assert_problem(503, "store-unavailable");
+            return None;
+        }
+        answer.assert_forwarded();
+        Some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hand_over_survives_a_cut_anywhere() {
+    let Some(pair) = Pair::start(
+        "a_hand_over_survives_a_cut_anywhere",
+        "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        way_of_b,
+        upstream,
+        ..
+    } = &pair;
+    let at_a = [
+        Statement::Close,
+        Statement::Notify,
+        Statement::Own,
+        Statement::Renew,
+    ];
+    let at_b = [
+        Statement::Advance,
+        Statement::Epochs,
+        Statement::Notify,
+        Statement::Instances,
+    ];
+    let cuts = at_a
+        .map(|statement| (way_of_a, statement))
+        .into_iter()
+        .chain(at_b.map(|statement| (way_of_b, statement)));
+    let mut token = 0;
+    for (way, statement) in cuts {
+        for point in [Point::Before(statement), Point::After(statement)] {
+            token += 2;
+            a.send(put("/orders/7").token(token))
+                .await
+                .assert_forwarded();
+            let cut = way.arm(point, Action::Cut);
+            // Only who hears nothing walks through its own rows again and again.
+            way.lose_notifications(statement == Statement::Own);
+            passes(b, token + 1, point).await;
+            // A look may find the epoch closed before anybody has to tell of it: then the next
+            // hand-over is the one.
+            for _ in 0..MOST_HAND_OVERS {
+                if cut.has_sprung() || !matches!(statement, Statement::Close | Statement::Notify) {
+                    break;
+                }
+                token += 2;
+                passes(a, token, point).await;
+                passes(b, token + 1, point).await;
+            }
+            cut.sprung().await;
+            way.lose_notifications(false);
+        }
+    }
+    let mut seen = upstream.tokens("order:7");
+    seen.dedup();
+    assert_eq!(seen, (2..=token + 1).collect::<Vec<u64>>());
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_slow_store_refuses_nobody() {
+    let Some(pair) = Pair::start(
+        "a_slow_store_refuses_nobody",
+        "{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        way_of_b,
+        upstream,
+        ..
+    } = &pair;
+    for way in [way_of_a, way_of_b] {
+        way.delay(Duration::from_millis(100));
+    }
+    for token in 1..=6 {
+        let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
+        now.send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+        before
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn a_repair_survives_cuts() {
+    let Some(pair) = Pair::start(
+        "a_repair_survives_cuts",
+        "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, barrier: { wait: 25s, settle: 1s } }",
+    )
+    .await
+    else {
+        return;
+    };
+    let Pair {
+        a,
+        b,
+        way_of_a,
+        upstream,
+        store,
+        ..
+    } = &pair;
+    let cuts = [
+        Point::Before(Statement::OwnOf),
+        Point::After(Statement::OwnOf),
+        Point::Before(Statement::Reopen),
+        Point::After(Statement::Reopen),
+    ];
+    for (token, point) in (41..).zip(cuts) {
+        let gate = Gate::shut();
+        eventually("the last repair has settled", || async {
+            let answer = a.send(put("/orders/7").token(2 * token)).await;
+            (answer.status() == 200).then_some(())
+        })
+        .await;
+        upstream.on_token(2 * token, [Step::Wait(gate.clone()), Step::ok()]);
+        let before = upstream.count();
+        let at_work = a.start_request(put("/orders/7").token(2 * token));
+        upstream.reached(before + 1).await;
+        store.execute("DELETE FROM epochs").await;
+        // A looks at its own rows when the store answers again.
+        let cut = way_of_a.arm(point, Action::Cut);
+        let outage = way_of_a.arm(Point::Before(Statement::Renew), Action::Cut);
+        outage.sprung().await;
+        cut.sprung().await;
+        eventually(
+            &format!("{} is on record again after {point:?}", 2 * token),
+            || async {
+                (store
+                    .number("SELECT count(*) FROM epochs WHERE token % 2 = 0")
+                    .await
+                    == 1)
+                    .then_some(())
+            },
+        )
+        .await;
+        let newer = b.start_request(put("/orders/7").token(2 * token + 1));
+        b.waiting("order:7", 1).await;
+        gate.open();
+        for request in [at_work, newer] {
+            soon("a request", request)
+                .await
+                .expect("no panic")
+                .assert_forwarded();
+        }
+    }
+    upstream.assert_no_overtaking();
+}

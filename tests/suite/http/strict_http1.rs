@@ -1,0 +1,440 @@
+//! The strict reading of HTTP/1: what is refused before anything is forwarded, in which order that
+//! is answered, and what becomes of the connection.
+
+use std::time::Duration;
+
+use crate::support::client::Exchange;
+use crate::support::wire::chunk;
+use crate::support::{
+    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon,
+};
+
+async fn fenced(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+async fn sent(proxy: &Proxy, bytes: &[u8]) -> Exchange {
+    let mut exchange = Exchange::open(proxy.data(), "PUT")
+        .await
+        .expect("the proxy listens");
+    exchange
+        .wire
+        .send(bytes)
+        .await
+        .expect("the bytes are taken");
+    exchange
+}
+
+/// Asserts that the proxy closes cleanly and without another byte.
+async fn ends(mut exchange: Exchange) {
+    let last = soon("the end of the connection", exchange.wire.some()).await;
+    let last = last.expect("closed in good order, not by a reset");
+    assert!(last.is_empty(), "{}", last.escape_ascii());
+}
+
+/// Sends bytes on a connection of their own; returns the answer, after which the connection must
+/// end.
+async fn refused(proxy: &Proxy, bytes: &[u8]) -> Answer {
+    let mut exchange = sent(proxy, bytes).await;
+    let answer = exchange.finish().await;
+    ends(exchange).await;
+    answer
+}
+
+const PUT: &str = "PUT /orders/7 HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 9\r\n";
+
+#[tokio::test]
+async fn what_two_readers_could_take_for_different_things_is_refused() {
+    let (upstream, proxy) = fenced("{}").await;
+    let fields = [
+        "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n",
+        "Content-Length: 2\r\nContent-Length: 2\r\n",
+        "Content-Length: 2\r\nContent-Length: 3\r\n",
+        "Content-Length: 2, 2\r\n",
+        "Content-Length: +2\r\n",
+        "Content-Length: -1\r\n",
+        "Content-Length: 0x2\r\n",
+        "Content-Length: 9223372036854775808\r\n",
+        "Content-Length:\r\n",
+        "Content_Length: 2\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Transfer-Encoding: \x0bchunked\r\n",
+        "Transfer-Encoding : chunked\r\n",
+        "Transfer_Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding:\r\n chunked\r\n",
+        "Host: app.test\r\n",
+        "X: a\r\n b\r\n",
+        "X: a\nY: b\r\n",
+        "X: a\rb\r\n",
+        "X: a\0b\r\n",
+        "X\r\n",
+        ": x\r\n",
+        "Expect: 100-continue\r\nExpect: 100-continue\r\n",
+        "Expect: something\r\n",
+        "Connection: a b\r\n",
+        "Upgrade: a\r\nUpgrade: b\r\n",
+    ];
+    for fields in fields {
+        let bytes = format!("{PUT}{fields}\r\n");
+        let answer = refused(&proxy, bytes.as_bytes()).await;
+        answer.assert_problem(400, "ambiguous-request");
+        assert_eq!(answer.header("connection"), Some("close"), "{fields:?}");
+    }
+    let heads: [&[u8]; 18] = [
+        b"GET /orders/7\r\n\r\n",
+        b"GET  /orders/7 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /orders/7 HTTP/1.1 \r\nHost: a\r\n\r\n",
+        b"GET /orders/7 http/1.1\r\nHost: a\r\n\r\n",
+        b"GET /orders/7#8 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /orders/7?\\ HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /orders/\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /orders/\x01 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET orders/7 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET ftp://a/orders/7 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET http://b/orders/7 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET http://u@a/orders/7 HTTP/1.1\r\nHost: u@a\r\n\r\n",
+        b"GET /orders/7 HTTP/1.1\r\nHost:\r\n\r\n",
+        b"GET /orders/7 HTTP/1.1\r\n Host: a\r\n\r\n",
+        b"GET /orders/7 HTTP/1.1\nHost: a\n\n",
+        b"\r\n\r\nGET /orders/7 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ];
+    for head in heads {
+        let answer = refused(&proxy, head).await;
+        answer.assert_problem(400, "ambiguous-request");
+    }
+    let old = b"PUT /orders/7 HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    refused(&proxy, old)
+        .await
+        .assert_problem(400, "ambiguous-request");
+    for version in ["HTTP/0.9", "HTTP/1.2", "HTTP/2.0"] {
+        let head = format!("GET /orders/7 {version}\r\nHost: a\r\n\r\n");
+        refused(&proxy, head.as_bytes())
+            .await
+            .assert_problem(505, "version-not-supported");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(proxy.token("order:7").await, None);
+    let counted = [("route", "unmatched"), ("outcome", "ambiguous-request")];
+    let counted = proxy
+        .metrics()
+        .await
+        .sum("fencepost_requests_total", &counted);
+    assert!(
+        (counted - (30.0 + 18.0 + 1.0)).abs() < f64::EPSILON,
+        "{counted}"
+    );
+    let line = proxy
+        .logged("the version", |line| {
+            line["outcome"] == "version-not-supported"
+        })
+        .await;
+    assert_eq!(line["client"], "127.0.0.1");
+    assert_eq!(line["route"], "unmatched");
+}
+
+#[tokio::test]
+async fn what_is_well_formed_passes_as_it_was_sent() {
+    let (upstream, proxy) = fenced("{}").await;
+    let bytes = "\r\nPUT http://App.Test/orders/7?a[]=1|{2}^`&x HTTP/1.1\r\nHost: app.test\r\nx-fencing-TOKEN:9\r\n\
+        X-Obs: \u{e9}\t x\r\nX-Two: 1\r\nX-Two: 2\r\nTransfer-Encoding: Chunked\r\nTrailer: X-Sum\r\n\r\n\
+        3;a;b=\"c;\\\"d\"\r\none\r\n0003 ; x = y\r\ntwo\r\n0\r\nX-Sum: 6\r\n\r\n";
+    let get = "GET /orders/7 HTTP/1.0\r\nHost: app.test\r\nConnection: keep-alive\r\n\r\n";
+    let last = "OPTIONS /orders/7 HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n";
+    let all = format!("{bytes}{get}{last}");
+    // Latin-1 on the wire.
+    let all: Vec<u8> = all
+        .chars()
+        .map(|c| u8::try_from(c).expect("Latin-1"))
+        .collect();
+    let mut exchange = Exchange::open(proxy.data(), "PUT")
+        .await
+        .expect("the proxy listens");
+    for byte in &all {
+        exchange.wire.send(&[*byte]).await.expect("open");
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..3 {
+        exchange.finish().await.assert_forwarded();
+    }
+    ends(exchange).await;
+    let seen = upstream.arrivals();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[0].target(), "/orders/7?a[]=1|{2}^`&x");
+    assert_eq!(seen[0].text(), "onetwo");
+    assert_eq!(seen[0].head.get("x-obs"), Some("\u{e9}\t x"));
+    assert_eq!(seen[0].head.all("x-two"), ["1", "2"]);
+    assert_eq!(seen[0].trailers, [("X-Sum".to_owned(), "6".to_owned())]);
+    assert_eq!(seen[0].head.all("host").len(), 1);
+    assert_eq!((seen[1].method(), seen[2].method()), ("GET", "OPTIONS"));
+}
+
+#[tokio::test]
+async fn the_refusal_comes_behind_earlier_answers_and_nothing_comes_behind_it() {
+    let (upstream, proxy) = fenced("{}").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let good = format!("{PUT}Content-Length: 2\r\n\r\nok");
+    let bad = format!("{PUT}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    let third = format!("{PUT}Content-Length: 0\r\n\r\n");
+    let mut exchange = sent(&proxy, format!("{good}{bad}{third}").as_bytes()).await;
+    upstream.reached(1).await;
+    gate.open();
+    exchange.finish().await.assert_forwarded();
+    exchange
+        .finish()
+        .await
+        .assert_problem(400, "ambiguous-request");
+    ends(exchange).await;
+    assert_eq!(upstream.count(), 1);
+    assert_eq!(upstream.only().text(), "ok");
+}
+
+#[tokio::test]
+async fn a_malformed_body_is_refused_and_never_whole() {
+    let (upstream, proxy) = fenced("body: { buffer: 1KiB }").await;
+    let bodies = [
+        "x\r\n",
+        "5\r\nhelloX\r\n0\r\n\r\n",
+        "5\nhello\r\n0\r\n\r\n",
+        "5 \r\nhello\r\n0\r\n\r\n",
+        "5;\r\nhello\r\n0\r\n\r\n",
+        "0x5\r\nhello\r\n0\r\n\r\n",
+        "5\r\nhello\n0\r\n\r\n",
+        "5\r\nhello\r\n0\r\nX : y\r\n\r\n",
+        "5\r\nhello\r\n0\r\nX: a\nY: b\r\n\r\n",
+        "8000000000000000\r\n",
+        "00000000000000005\r\nhello\r\n0\r\n\r\n",
+    ];
+    for body in bodies {
+        let bytes = format!("{PUT}Transfer-Encoding: chunked\r\n\r\n{body}{PUT}\r\n");
+        refused(&proxy, bytes.as_bytes())
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(proxy.token("order:7").await, None);
+
+    // One that is longer than the buffer has gone upstream by then: there it breaks off.
+    let mut bytes = format!("{PUT}Transfer-Encoding: chunked\r\n\r\n").into_bytes();
+    bytes.extend(chunk(&[b'a'; 4096]));
+    let mut exchange = sent(&proxy, &bytes).await;
+    upstream.reached(1).await;
+    exchange
+        .wire
+        .send(format!("1 \r\nb\r\n0\r\n\r\n{PUT}\r\n").as_bytes())
+        .await
+        .expect("open");
+    eventually("the upload to break off upstream", || async {
+        upstream.only().left.then_some(())
+    })
+    .await;
+    assert!(!upstream.only().whole);
+    assert_eq!(upstream.count(), 1, "nothing behind it is read");
+}
+
+#[tokio::test]
+async fn heads_and_targets_have_limits() {
+    let limits = "limits: { header_bytes: 1KiB, header_count: 5, target_bytes: 100 }";
+    let (upstream, proxy) = fenced(limits).await;
+    let target = |length: usize| format!("/orders/7?{}", "x".repeat(length - 10));
+    proxy
+        .send(put(&target(100)).token(1))
+        .await
+        .assert_forwarded();
+    proxy
+        .send(put(&target(101)).token(1))
+        .await
+        .assert_problem(414, "target-too-long");
+    // Host, token and length are three.
+    let lines =
+        |count: usize| (3..count).fold(put("/orders/7").token(1), |put, _| put.header("X", "y"));
+    proxy.send(lines(5)).await.assert_forwarded();
+    proxy
+        .send(lines(6))
+        .await
+        .assert_problem(431, "head-too-large");
+    let size = |bytes: usize| {
+        let bare = put("/orders/7").token(1).header("X", "");
+        let pad = bytes - bare.head_bytes().len();
+        put("/orders/7").token(1).header("X", "x".repeat(pad))
+    };
+    proxy.send(size(1024)).await.assert_forwarded();
+    proxy
+        .send(size(1025))
+        .await
+        .assert_problem(431, "head-too-large");
+    // Without an end in sight it is refused at the limit.
+    let endless = format!("GET /{}", "x".repeat(2000));
+    refused(&proxy, endless.as_bytes())
+        .await
+        .assert_problem(414, "target-too-long");
+    let endless = format!("{PUT}X: {}", "x".repeat(2000));
+    refused(&proxy, endless.as_bytes())
+        .await
+        .assert_problem(431, "head-too-large");
+    assert_eq!(upstream.count(), 3);
+    let metrics = proxy.metrics().await;
+    for (limit, count) in [
+        ("header-bytes", 2.0),
+        ("header-count", 1.0),
+        ("target-bytes", 2.0),
+    ] {
+        let reached = metrics.sum("fencepost_limit_reached_total", &[("limit", limit)]);
+        assert!((reached - count).abs() < f64::EPSILON, "{limit}: {reached}");
+    }
+}
+
+#[tokio::test]
+async fn raised_limits_reach_as_far_as_they_say() {
+    let limits = "limits: { header_bytes: 1MiB, header_count: 300, target_bytes: 60KiB }";
+    let (upstream, proxy) = fenced(limits).await;
+    let many = (0..280).fold(put("/orders/7").token(1), |put, _| put.header("X", "y"));
+    proxy.send(many).await.assert_forwarded();
+    let long = put("/orders/7").token(1).header("X", "x".repeat(900 << 10));
+    // The upstream may take it or not; the target and this head have come as far.
+    let _ = proxy.send(long).await;
+    let target = format!("/orders/7?{}", "x".repeat(50 << 10));
+    proxy.send(put(&target).token(1)).await.assert_forwarded();
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test]
+async fn a_slow_head_is_a_408() {
+    let (upstream, proxy) = fenced("limits: { head_timeout: 3s }").await;
+    // A request before it, so that the clock is seen to start again.
+    let mut exchange = sent(
+        &proxy,
+        format!("{PUT}Content-Length: 0\r\n\r\n{PUT}").as_bytes(),
+    )
+    .await;
+    exchange.finish().await.assert_forwarded();
+    let answer = exchange.finish().await;
+    answer.assert_problem(408, "request-timeout");
+    ends(exchange).await;
+    refused(&proxy, b"PRI * HTTP/2.0\r\n")
+        .await
+        .assert_problem(408, "request-timeout");
+    assert_eq!(upstream.count(), 1);
+    let slow = [("limit", "head-timeout")];
+    let reached = proxy
+        .metrics()
+        .await
+        .sum("fencepost_limit_reached_total", &slow);
+    assert!((reached - 2.0).abs() < f64::EPSILON, "{reached}");
+}
+
+#[tokio::test]
+async fn idle_is_who_has_nothing_at_work() {
+    let (upstream, proxy) = fenced("limits: { idle_timeout: 1s }").await;
+    let idle = [("limit", "idle-timeout")];
+    ends(sent(&proxy, b"").await).await;
+    ends(sent(&proxy, b"\r\n").await).await;
+    // A request in progress, and a response that goes on, are not idle however still it is.
+    let gate = Gate::shut();
+    upstream.next([
+        Step::Wait(gate.clone()),
+        Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"),
+        Step::Work(Duration::from_millis(2500)),
+        Step::raw("cd"),
+    ]);
+    let mut busy = sent(&proxy, format!("{PUT}Content-Length: 0\r\n\r\n").as_bytes()).await;
+    upstream.reached(1).await;
+    // Meanwhile another connection becomes idle, which shows that the time has passed.
+    for reached in 3..=4 {
+        ends(sent(&proxy, b"").await).await;
+        proxy
+            .until_metric("fencepost_limit_reached_total", &idle, |count| {
+                count >= f64::from(reached) - 0.5
+            })
+            .await;
+    }
+    gate.open();
+    let answer = busy.finish().await;
+    answer.assert_forwarded();
+    assert_eq!(answer.text(), "abcd");
+    ends(busy).await;
+    let closed = proxy
+        .metrics()
+        .await
+        .sum("fencepost_limit_reached_total", &idle);
+    assert!((closed - 5.0).abs() < f64::EPSILON, "{closed}");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn who_is_still_sending_gets_to_read_why_it_was_refused() {
+    let (upstream, proxy) = fenced("{}").await;
+    let mut bytes =
+        format!("{PUT}Content-Length: 8000000\r\nContent-Length: 8000000\r\n\r\n").into_bytes();
+    bytes.resize(bytes.len() + 8_000_000, b'a');
+    // All of it is taken from the client, so that no reset overtakes the answer.
+    refused(&proxy, &bytes)
+        .await
+        .assert_problem(400, "ambiguous-request");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn what_comes_before_a_tunnel_is_open_goes_through_it() {
+    let (upstream, proxy) = fenced("routes: [{ path: /chat, mode: bypass }]").await;
+    let upgrade = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+    let gate = Gate::shut();
+    upstream.next([
+        Step::Wait(gate.clone()),
+        Step::raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
+        Step::Echo,
+    ]);
+    // The bytes of a client that does not wait look like nothing that HTTP knows.
+    let mut tunnel = sent(&proxy, format!("{upgrade}\0early\n").as_bytes()).await;
+    upstream.reached(1).await;
+    gate.open();
+    let head = tunnel.any_head().await;
+    assert_eq!(head.word(1), "101");
+    tunnel.wire.send(b"\r\x01late").await.expect("open");
+    let mut echoed = Vec::new();
+    while echoed.len() < 13 {
+        let more = soon("the echo", tunnel.wire.some()).await.expect("open");
+        assert!(!more.is_empty(), "{}", echoed.escape_ascii());
+        echoed.extend(more);
+    }
+    assert_eq!(echoed, b"\0early\n\r\x01late");
+    drop(tunnel);
+
+    // Refused, it is the next request.
+    upstream.next([Step::ok()]);
+    let next = "GET /chat HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut refused = sent(&proxy, format!("{upgrade}{next}GET /").as_bytes()).await;
+    refused.finish().await.assert_forwarded();
+    refused.finish().await.assert_forwarded();
+    refused.wire.send(b" HTTP/1.1\r\n\r\n").await.expect("open");
+    refused
+        .finish()
+        .await
+        .assert_problem(400, "ambiguous-request");
+    ends(refused).await;
+}
+
+#[tokio::test]
+async fn http_2_passes_the_guard() {
+    let (_upstream, proxy) = fenced("limits: { header_bytes: 1KiB }").await;
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    preface.extend(settings);
+    let mut exchange = Exchange::open(proxy.data(), "GET")
+        .await
+        .expect("the proxy listens");
+    for byte in preface {
+        exchange.wire.send(&[byte]).await.expect("open");
+    }
+    let frame = soon("a frame", exchange.wire.some()).await.expect("open");
+    assert_eq!(frame[3], 4, "the server's SETTINGS come first: {frame:?}");
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+}

@@ -1,0 +1,90 @@
+//! Notifications: they are heard in their namespace, and a subscription that has heard nothing says
+//! so.
+
+use super::*;
+
+async fn next(heard: &mut Receiver<Heard>) -> Heard {
+    tokio::time::timeout(TIMEOUT, heard.recv())
+        .await
+        .expect("something is heard")
+        .expect("the listening goes on")
+}
+
+#[tokio::test]
+async fn news_is_heard_in_its_namespace_and_after_a_break() {
+    if !has_postgres("news_is_heard_in_its_namespace_and_after_a_break") {
+        return;
+    }
+    let (url, store) = fresh().await;
+    let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true).await;
+    let other = other.expect("it opens");
+    let mut heard = store.listen().expect("it is shared");
+    assert_eq!(next(&mut heard).await, Heard::Resumed);
+    // It has heard itself.
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
+    let newer = Notification::Newer {
+        resource: key("order:ü\"7"),
+        token: token(i64::MAX),
+        era: 3,
+        owner: Some(instance(1)),
+    };
+    let closed = Notification::Closed { resource: key("a") };
+    let elsewhere = Notification::Closed { resource: key("b") };
+    other.announce(&[elsewhere]).await.expect("an answer");
+    store
+        .announce(&[newer.clone(), closed.clone()])
+        .await
+        .expect("an answer");
+    assert_eq!(next(&mut heard).await, Heard::Notification(newer.clone()));
+    assert_eq!(next(&mut heard).await, Heard::Notification(closed));
+    let mut shell = shell(&url).await;
+    sql(
+        &mut shell,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .await;
+    assert_eq!(next(&mut heard).await, Heard::Whole(false));
+    assert_eq!(next(&mut heard).await, Heard::Resumed);
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
+    // The writer's connection broke too; it says so at most once.
+    if store.announce(std::slice::from_ref(&newer)).await.is_err() {
+        store
+            .announce(std::slice::from_ref(&newer))
+            .await
+            .expect("an answer");
+    }
+    assert_eq!(next(&mut heard).await, Heard::Notification(newer));
+    drop(heard);
+    until(
+        &mut shell,
+        "the listening ended",
+        "SELECT (count(*) = 0)::int::bigint FROM pg_stat_activity \
+         WHERE datname = current_database() AND pid <> pg_backend_pid() \
+         AND (query LIKE '%LISTEN%' OR query LIKE '%echo%')",
+    )
+    .await;
+}
+
+/// The connection lives, and the notifications do not arrive: that is not taken for silence.
+#[tokio::test]
+async fn a_subscription_that_hears_nothing_says_so() {
+    if !has_postgres("a_subscription_that_hears_nothing_says_so") {
+        return;
+    }
+    let cluster = Cluster::shared();
+    let url = cluster.create_database().await;
+    let relay = Relay::start(cluster.port()).await;
+    let store = open(&relay.url(&url)).await.expect("it opens");
+    let mut heard = store.listen().expect("it is shared");
+    assert_eq!(next(&mut heard).await, Heard::Resumed);
+    assert_eq!(next(&mut heard).await, Heard::Whole(true));
+    relay.lose_notifications(true);
+    assert_eq!(next(&mut heard).await, Heard::Whole(false));
+    relay.lose_notifications(false);
+    assert_eq!(
+        next(&mut heard).await,
+        Heard::Whole(true),
+        "the same connection"
+    );
+}

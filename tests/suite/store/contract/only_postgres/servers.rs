@@ -1,0 +1,229 @@
+//! Which servers, roles and URLs are good enough, and what is said of those that are not.
+
+use super::*;
+
+async fn note_settings(url: &str) -> PgConnection {
+    let mut shell = shell(url).await;
+    sql(
+        &mut shell,
+        "CREATE TABLE seen (commit text, isolation text, name text); \
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         INSERT INTO seen VALUES (current_setting('synchronous_commit'), \
+         current_setting('transaction_isolation'), current_setting('application_name')); \
+         RETURN NULL; END $$; \
+         CREATE TRIGGER note AFTER INSERT OR UPDATE ON marks \
+         FOR EACH STATEMENT EXECUTE FUNCTION note()",
+    )
+    .await;
+    shell
+}
+
+#[tokio::test]
+async fn commits_are_flushed_whatever_the_server_says() {
+    if !has_postgres("commits_are_flushed_whatever_the_server_says") {
+        return;
+    }
+    for (server, session) in [
+        ("off", "on"),
+        ("local", "on"),
+        ("remote_write", "on"),
+        ("remote_apply", "remote_apply"),
+    ] {
+        let (url, store) = fresh().await;
+        drop(store);
+        let mut shell = note_settings(&url).await;
+        sql(
+            &mut shell,
+            &format!(
+                "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = {server}', \
+                 current_database()); \
+                 EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', \
+                 current_database()); END $$"
+            ),
+        )
+        .await;
+        let store = open(&url).await.expect("it opens");
+        advance(&store, ask("a", 1)).await;
+        let seen: Vec<(String, String, String)> =
+            sqlx::query_as("SELECT DISTINCT commit, isolation, name FROM seen")
+                .fetch_all(&mut shell)
+                .await
+                .expect("the query is good");
+        let expected = (session.into(), "read committed".into(), "fencepost".into());
+        assert_eq!(seen, [expected], "server: {server}");
+    }
+}
+
+#[tokio::test]
+async fn unfit_servers_are_refused_at_the_start() {
+    if !has_postgres("unfit_servers_are_refused_at_the_start") {
+        return;
+    }
+    let cluster = Cluster::start();
+    let url = cluster.create_database().await;
+    let store = open(&url).await.expect("it opens");
+    for (setting, says) in [
+        ("fsync=off", "fsync=off"),
+        ("default_transaction_read_only=on", "read-only"),
+    ] {
+        cluster.stop();
+        cluster.start_with(&[setting]);
+        let why = refusal(&url).await;
+        assert!(why.contains(says), "{why}");
+    }
+    // To one that runs, a server that cannot be written to may be a failover that passes.
+    let error = loop {
+        let error = store.mark(&key("a")).await.expect_err("read-only");
+        if !error.to_string().contains("read-only") {
+            assert!(matches!(error, StoreError::Connection(_)), "{error}");
+            continue;
+        }
+        break error;
+    };
+    assert!(matches!(error, StoreError::Connection(_)), "{error}");
+    cluster.stop();
+    cluster.start_again();
+    assert_eq!(mark_of(&store, "a").await, None);
+}
+
+#[tokio::test]
+async fn a_pooler_in_transaction_mode_is_refused() {
+    if !has_postgres("a_pooler_in_transaction_mode_is_refused") {
+        return;
+    }
+    let url = Cluster::shared().create_database().await;
+    let database = url.rsplit('/').next().expect("a name").to_owned();
+    for settings in ["", "ignore_startup_parameters = options,extra_float_digits"] {
+        let Some(pooler) = PgBouncer::start(Cluster::shared(), settings) else {
+            lacks("a_pooler_in_transaction_mode_is_refused", "pgbouncer");
+            return;
+        };
+        let why = refusal(&pooler.url(&database)).await;
+        assert!(why.contains("PgBouncer"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn many_proxies_migrate_at_once() {
+    if !has_postgres("many_proxies_migrate_at_once") {
+        return;
+    }
+    let url = Cluster::shared().create_database().await;
+    let mut opening = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let url = url.clone();
+        opening.spawn(async move { open(&url).await.map(drop) });
+    }
+    while let Some(opened) = opening.join_next().await {
+        opened.expect("no panic").expect("it opens");
+    }
+}
+
+#[tokio::test]
+async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
+    if !has_postgres("a_role_without_rights_on_the_schema_suffices_at_run_time") {
+        return;
+    }
+    let (url, store) = fresh().await;
+    drop(store);
+    let mut admin = shell(&url).await;
+    let role = format!("proxy_{}", url.rsplit('/').next().expect("a name"));
+    sql(
+        &mut admin,
+        &format!(
+            "CREATE ROLE {role} LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+        ),
+    )
+    .await;
+    let url = url.replace("postgres@", &format!("{role}@"));
+    for migrate in [false, true] {
+        let url = Secret::Literal(url.clone());
+        let store = PostgresStore::open(url, "test", TIMEOUT, migrate).await;
+        let store = store.expect("it opens");
+        advance(&store, opening("a", 5, i64::from(migrate))).await;
+        store
+            .join(&instance(u128::from(migrate)), &Terms::default())
+            .await
+            .expect("an answer");
+    }
+    let store = open(&url).await.expect("it opens");
+    store.close(&own(&store, 1).await).await.expect("an answer");
+    let done = store.override_mark(&key("a"), token(1), "why", "me").await;
+    assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
+}
+
+#[tokio::test]
+async fn urls_name_sockets_several_hosts_and_files() {
+    if !has_postgres("urls_name_sockets_several_hosts_and_files") {
+        return;
+    }
+    let cluster = Cluster::shared();
+    let url = cluster.create_database().await;
+    let database = url.rsplit('/').next().expect("a name");
+    let dead = free_port();
+    let good = cluster.port();
+    let dir = cluster.dir().display();
+    for url in [
+        cluster.socket_url(database),
+        format!("postgres:///{database}?host={dir}&port={good}&user=postgres"),
+        format!("postgres://postgres@127.0.0.1:{dead},127.0.0.1:{good}/{database}"),
+        format!("postgres://postgres@127.0.0.1:{good},127.0.0.1:{dead}/{database}"),
+    ] {
+        let store = open(&url)
+            .await
+            .unwrap_or_else(|error| panic!("{url}: {error}"));
+        advance(&store, ask("a", 1)).await;
+    }
+    // A secret that is mounted is read at each connect.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), format!("{url}\n")).expect("it is ours");
+    let secret = Secret::File(file.path().to_owned());
+    let store = PostgresStore::open(secret, "test", TIMEOUT, true).await;
+    let store = store.expect("it opens");
+    let elsewhere = cluster.create_database().await;
+    std::fs::write(file.path(), elsewhere).expect("it is ours");
+    // The reader has not connected yet; there the schema is missing.
+    let read = store.own(&instance(1), None, 1).await;
+    let error = read.expect_err("no schema there");
+    assert!(matches!(error, StoreError::Statement(_)), "{error}");
+    std::fs::write(file.path(), &url).expect("it is ours");
+    assert_eq!(own(&store, 1).await, []);
+}
+
+#[tokio::test]
+async fn a_database_of_another_encoding_is_refused() {
+    if !has_postgres("a_database_of_another_encoding_is_refused") {
+        return;
+    }
+    let cluster = Cluster::shared();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let name = format!("in_{}", encoding.to_lowercase());
+        let make = format!(
+            "CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'"
+        );
+        cluster.execute("postgres", &make).await;
+        let why = refusal(&cluster.url(&name)).await;
+        assert!(
+            why.contains(encoding) && why.contains("instead of UTF8"),
+            "{why}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn messages_name_the_server_and_never_the_password() {
+    if !has_postgres("messages_name_the_server_and_never_the_password") {
+        return;
+    }
+    let dead = free_port();
+    let url = format!("postgres://me:hunter2@127.0.0.1:{dead}/db");
+    let error = open(&url).await.map(drop).expect_err("nobody is there");
+    assert!(matches!(error, StoreError::Connection(_)), "{error}");
+    let said = format!("{error} {error:?}");
+    assert!(said.contains(&format!("127.0.0.1:{dead}")), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+    let none = Cluster::shared().url("no_such_database");
+    let why = refusal(&none).await;
+    assert!(why.contains("create it first"), "{why}");
+}

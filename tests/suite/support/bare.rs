@@ -1,0 +1,66 @@
+//! An upstream that does nothing by itself: the test takes its connections, and reads and writes
+//! them, over HTTP/1 ([`crate::support::wire`]) or HTTP/2 ([`crate::support::http2`]).
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::http2::Http2;
+use super::upstream::Step;
+use super::wait::soon;
+use super::wire::{Head, Io, Wire};
+
+pub struct BareUpstream(TcpListener);
+
+impl BareUpstream {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        Self(listener.expect("the loopback has free ports"))
+    }
+
+    /// One whose kernel takes no more than some kilobytes that are not read.
+    pub fn narrow() -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("an option");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        socket.bind(any).expect("the loopback has free ports");
+        Self(socket.listen(16).expect("it listens"))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.local_addr().expect("it is bound")
+    }
+
+    /// The proxy's `upstream.url` for HTTP/1.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// The proxy's `upstream.url` for HTTP/2.
+    pub fn h2c(&self) -> String {
+        format!("h2c://{}", self.address())
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> TcpStream {
+        let accepted = soon("a connection", self.0.accept()).await;
+        accepted.expect("accepting works").0
+    }
+
+    /// The next connection, its preface read and these SETTINGS sent.
+    pub async fn accept_http2(&self, settings: &[(u16, u32)]) -> Http2 {
+        Http2::serve_over(self.accept().await, settings).await
+    }
+
+    /// Answers the next request, over a connection of its own, with a small 200; returns its head.
+    pub async fn serve(&self) -> Head {
+        let mut wire = Wire::new(Io::Tcp(self.accept().await));
+        let head = soon("a request", wire.head()).await;
+        let head = head.expect("a request").expect("a head");
+        let Step::Send(answer) = Step::ok() else {
+            unreachable!("a whole response")
+        };
+        wire.send(&answer).await.expect("taken");
+        head
+    }
+}
