@@ -193,16 +193,18 @@ impl EpochTable {
         epoch.is_some_and(|epoch| !epoch.ceding)
     }
 
-    /// Begins to cede the unused epochs of this resource, for which another instance waits
-    /// according to a notification. Returns their rows. They give no permit until [`Self::ceded`]
-    /// is called with the result.
+    /// Begins to cede the unused epochs of this resource below `token`, with which a request of
+    /// another instance waits according to a notification. Returns their rows. They give no permit
+    /// until [`Self::ceded`] is called with the result.
     #[must_use]
-    pub fn cede(&self, key: &ResourceKey) -> Vec<EpochRow> {
+    pub fn cede(&self, key: &ResourceKey, token: Token) -> Vec<EpochRow> {
         let mut shard = self.shard(key);
         let Some(entry) = shard.active.get_mut(key).filter(|entry| entry.waiting == 0) else {
             return Vec::new();
         };
-        let unused = |epoch: &&mut OwnEpoch| epoch.idle() && !epoch.closing && !epoch.ceding;
+        let unused = |epoch: &&mut OwnEpoch| {
+            epoch.row.token < token && epoch.idle() && !epoch.closing && !epoch.ceding
+        };
         let ceding = entry.epochs.iter_mut().filter(unused).map(|epoch| {
             epoch.ceding = true;
             epoch.row.clone()

@@ -341,10 +341,11 @@ async fn an_epoch_that_is_being_ceded_gives_no_permit() {
         let (a, epoch) = (key("a"), row("a", 1, 5));
         assert!(epoch_table.opened(epoch.clone(), (0, 0), Vec::new()));
         let ticket = permit(&epoch_table, "a", 5, 0);
-        assert_eq!(epoch_table.cede(&a), [], "it is in use");
+        assert_eq!(epoch_table.cede(&a, token(6)), [], "it is in use");
         epoch_table.end(&a, &ticket, Ending::Settled);
-        assert_eq!(epoch_table.cede(&a), std::slice::from_ref(&epoch));
-        assert_eq!(epoch_table.cede(&a), [], "once");
+        assert_eq!(epoch_table.cede(&a, token(5)), [], "it is not older");
+        assert_eq!(epoch_table.cede(&a, token(6)), std::slice::from_ref(&epoch));
+        assert_eq!(epoch_table.cede(&a, token(6)), [], "once");
         assert_eq!(epoch_table.recall(&a, token(5), 0), Ok(Recalled::AskStore));
         let entered = epoch_table.enter(&a, token(5), 0, |_| None);
         assert!(matches!(entered, Ok(Entered::NotOpen)), "{entered:?}");
@@ -368,7 +369,10 @@ async fn an_epoch_that_is_being_ceded_gives_no_permit() {
     let (epoch_table, mut drained) = epoch_table(0);
     let epoch = row("a", 1, 5);
     assert!(epoch_table.opened(epoch.clone(), (0, 0), Vec::new()));
-    assert_eq!(epoch_table.cede(&key("a")), std::slice::from_ref(&epoch));
+    assert_eq!(
+        epoch_table.cede(&key("a"), token(6)),
+        std::slice::from_ref(&epoch)
+    );
     epoch_table.ceded(&epoch, Ceded::Kept);
     permit(&epoch_table, "a", 5, 0);
     assert!(drained.try_recv().is_err());

@@ -1,11 +1,11 @@
 //! [`Hints`]: the resources that notifications have named, until the store is read.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::routing::ResourceKey;
+use crate::routing::{ResourceKey, Token};
 
 /// The most marks that one read asks for, and the most hints that wait for it.
 pub(super) const MAX_HINTS: usize = 1024;
@@ -13,40 +13,50 @@ pub(super) const MAX_HINTS: usize = 1024;
 /// The rows to look at.
 #[derive(Default)]
 pub(super) struct Hints {
-    /// Resources whose mark must be read.
-    pub(super) newer: HintQueue,
+    /// Resources whose mark must be read, each with the newest token that a hint has named. A hint
+    /// that was answered meanwhile must not reach a later epoch.
+    pub(super) newer: HintQueue<Token>,
     /// Resources at which an older epoch was closed.
-    pub(super) closed: HintQueue,
+    pub(super) closed: HintQueue<()>,
     /// The same, if no request waits for the epoch yet. The answer that makes one wait may still be
     /// on its way to the writer.
-    pub(super) early: HintQueue,
+    pub(super) early: HintQueue<()>,
     /// It may be another server that answers now.
     pub(super) server: Notify,
 }
 
-/// Resources that hints have named.
-#[derive(Default)]
-pub(super) struct HintQueue {
+/// Resources that hints have named, each with the largest of what its hints say.
+pub(super) struct HintQueue<T> {
     /// Short sections, never across an await.
-    waiting: Mutex<HashSet<ResourceKey>>,
+    waiting: Mutex<HashMap<ResourceKey, T>>,
     bell: Notify,
 }
 
-impl HintQueue {
+impl<T> Default for HintQueue<T> {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            bell: Notify::default(),
+        }
+    }
+}
+
+impl<T: Ord + Copy> HintQueue<T> {
     /// `false`: too many wait already.
-    pub(super) fn add(&self, key: ResourceKey) -> bool {
+    pub(super) fn add(&self, key: ResourceKey, says: T) -> bool {
         let mut waiting = self.lock();
-        if waiting.len() >= MAX_HINTS && !waiting.contains(&key) {
+        if waiting.len() >= MAX_HINTS && !waiting.contains_key(&key) {
             return false;
         }
-        waiting.insert(key);
+        let largest = waiting.entry(key).or_insert(says);
+        *largest = says.max(*largest);
         drop(waiting);
         self.bell.notify_one();
         true
     }
 
     /// Waits for hints, and takes all of them.
-    pub(super) async fn next(&self) -> Vec<ResourceKey> {
+    pub(super) async fn next(&self) -> Vec<(ResourceKey, T)> {
         loop {
             let taken = std::mem::take(&mut *self.lock());
             if !taken.is_empty() {
@@ -56,7 +66,7 @@ impl HintQueue {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<ResourceKey, T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

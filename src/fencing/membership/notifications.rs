@@ -42,7 +42,7 @@ impl Membership {
                         if owner.as_ref().is_some_and(|owner| *owner != self.own_id()) => {}
                     // It may be an opening whose answer was lost, which only the store knows.
                     Hint::NoEpoch => self.writer.hint(resource),
-                    Hint::ReadMark if hints.newer.add(resource) => {}
+                    Hint::ReadMark if hints.newer.add(resource, token) => {}
                     Hint::ReadMark => self.writer.poll(),
                 },
                 Heard::Whole(whole) => self.writer.listening(whole),
@@ -50,9 +50,9 @@ impl Membership {
                     if self.epoch_table.waits_for_others(&resource) {
                         // Beyond the limit, the upkeep reads the resources at which a request
                         // waits.
-                        hints.closed.add(resource);
+                        hints.closed.add(resource, ());
                     } else {
-                        hints.early.add(resource);
+                        hints.early.add(resource, ());
                     }
                 }
                 Heard::Resumed => {
@@ -73,15 +73,23 @@ impl Membership {
     pub(super) async fn follow(&self, hints: &Hints) {
         loop {
             let mut ceding = Vec::new();
-            let mut keys = hints.newer.next().await;
-            keys.retain(|key| {
-                let rows = self.epoch_table.cede(key);
-                let none = rows.is_empty();
+            let mut reading = Vec::new();
+            for (key, token) in hints.newer.next().await {
+                // A walk over the own rows may have answered the hint meanwhile.
+                if self.epoch_table.hinted(&key, token) != Hint::ReadMark {
+                    continue;
+                }
+                let rows = self.epoch_table.cede(&key, token);
+                if rows.is_empty() {
+                    reading.push(key);
+                }
                 ceding.extend(rows);
-                none
-            });
+            }
+            if ceding.is_empty() && reading.is_empty() {
+                continue;
+            }
             let mut more = !ceding.is_empty() && self.cede(&ceding).await;
-            more |= !keys.is_empty() && self.read_marks(&keys).await;
+            more |= !reading.is_empty() && self.read_marks(&reading).await;
             if !more {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -128,7 +136,7 @@ impl Membership {
     /// Has the writer read the resources at which an epoch was closed.
     pub(super) async fn closings(&self, hints: &Hints) {
         loop {
-            if !self.writer.closed(hints.closed.next().await).await {
+            if !self.writer.closed(keys(hints.closed.next().await)).await {
                 tokio::time::sleep(BETWEEN_LOOKS).await;
             }
         }
@@ -137,7 +145,7 @@ impl Membership {
     /// Has the writer find out whether a request now waits for a closed epoch.
     pub(super) async fn early_closings(&self, hints: &Hints) {
         loop {
-            if !self.writer.closed(hints.early.next().await).await {
+            if !self.writer.closed(keys(hints.early.next().await)).await {
                 tokio::time::sleep(BETWEEN_LOOKS).await;
             }
         }
@@ -180,4 +188,8 @@ impl Membership {
         }
         more
     }
+}
+
+fn keys(hints: Vec<(ResourceKey, ())>) -> Vec<ResourceKey> {
+    hints.into_iter().map(|(key, ())| key).collect()
 }

@@ -169,6 +169,38 @@ async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
     stop.cancel();
 }
 
+/// A hint waits for the pause. By then the older epoch is closed, and this instance has opened a
+/// newer one, of which the hint says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
+    let store = Arc::new(Double::default());
+    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (a, b) = (key("a"), key("b"));
+    assert!(open(&one, &a, 5).await.is_ok());
+    assert!(open(&one, &b, 5).await.is_ok());
+    let stop = CancellationToken::new();
+    tokio::spawn(one.membership().run(stop.clone()));
+    tokio::time::sleep(MOMENT).await;
+    // The hint that begins the pause is forged.
+    store.notify(&Notification::Newer {
+        resource: b.clone(),
+        token: Token::MAX,
+        era: 0,
+        owner: None,
+    });
+    tokio::time::sleep(MOMENT).await;
+    assert_eq!(store.calls("marks"), 1);
+    assert!(open(&two, &a, 6).await.is_ok());
+    tokio::time::sleep(MOMENT).await;
+    assert!(one.epoch_table.learn(&a, token(6), 0, true), "the walk");
+    store.until("close", 1).await;
+    assert!(open(&one, &a, 7).await.is_ok());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(store.calls("marks"), 1, "it is not older than the hint's");
+    assert_eq!(one.epoch_table.recall(&a, token(7), 0), Ok(Recalled::Open));
+    stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
     let store = Arc::new(Double::default());
