@@ -23,6 +23,7 @@
 //! - [`admin`]: probes, metrics, marks for operators.
 //! - [`config`], [`metrics`].
 //! - [`rejections`]: the latest refusals, for operators.
+//! - [`log_filter`]: what the log shows, changed while the process runs.
 //! - [`throttle`]: limits how often a log line is written.
 //! - [`printable`]: makes text from clients safe to print.
 //! - `counts`: how many of something each holder has.
@@ -42,6 +43,7 @@ mod counts;
 pub mod demo;
 pub mod fencing;
 mod http1;
+pub mod log_filter;
 pub mod metrics;
 pub mod printable;
 pub mod proxy;

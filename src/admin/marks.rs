@@ -324,7 +324,7 @@ fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
         .map_err(|error| AdminProblem::malformed(format!("The resource key is not one: {error}.")))
 }
 
-async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
+pub(super) async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
     let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
     let bytes = bytes.map_err(|_| {
         AdminProblem::new(

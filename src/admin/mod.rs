@@ -16,6 +16,8 @@
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
 //! | `GET /v1/unknown?limit=` | `{"unknown":[rejection…]}`: requests that were sent and whose outcome was not known, the latest first |
+//! | `GET /v1/log-level` | `{"level":"info"}` |
+//! | `POST /v1/log-level` | `{"level":"debug"}` → `{"level":"debug","before":"info"}`, until a restart or until a reload finds another level in the file; 400 for an unknown one |
 //!
 //! A mark is
 //! `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
@@ -38,6 +40,7 @@ mod guesses;
 mod health;
 mod json;
 mod listener;
+mod log_level;
 mod marks;
 mod peer;
 mod problem;
@@ -69,6 +72,7 @@ pub use self::readiness::{Readiness, ReadyReport};
 use self::room::AdminRoom;
 use crate::config::AdminSettings;
 use crate::fencing::Fencing;
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 
@@ -93,6 +97,7 @@ pub struct AdminState {
     pub readiness: Arc<Readiness>,
     /// The current settings, which a reload changes.
     pub settings: watch::Receiver<AdminSettings>,
+    pub log: Arc<LogFilter>,
 }
 
 /// The admin port's routes and layers.
@@ -108,6 +113,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
         .route("/v1/unknown", get(marks::unknown))
+        .route("/v1/log-level", get(log_level::view).post(log_level::set))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))
         // In front of the room: the answer to a wrong token is late, and delays no other request.

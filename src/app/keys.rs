@@ -42,31 +42,39 @@ pub(super) fn tell(findings: &[Finding]) {
     }
 }
 
-/// The losses that `migrate` accepts.
+/// What `migrate` does besides the schema.
 #[derive(Clone, Copy, Debug)]
-pub struct Accept {
+pub struct Migration<'a> {
+    /// Somebody wrote the routes of the configuration. If not, they are those of the default, and
+    /// say nothing about the proxies of the namespace.
+    pub routes_given: bool,
     /// The route table of the configuration is recorded, even if it changes keys.
-    pub new_keys: bool,
+    pub accept_new_keys: bool,
     /// A `SQLite` file that has lost commits is accepted as it is.
-    pub lost_marks: bool,
+    pub accept_lost_marks: bool,
+    /// The role that serves, if that is another one.
+    pub grant_to: Option<&'a str>,
 }
 
-/// Brings the schema up to date, and does what `accept` says. `grant_to` names the role that
-/// serves, if that is another one. `say` gets a report of each step, in lines for operators.
+/// Brings the schema up to date, and does what `migration` says. `say` gets a report of each step,
+/// in lines for operators. An error if proxies with these routes would not start.
 pub async fn migrate(
     settings: &Settings,
-    accept: Accept,
-    grant_to: Option<&str>,
+    migration: Migration<'_>,
     mut say: impl FnMut(String),
 ) -> anyhow::Result<()> {
-    let target = &settings.store;
+    anyhow::ensure!(
+        migration.routes_given || !migration.accept_new_keys,
+        "--accept-new-keys: no routes are given; name the configuration of the proxies with --config"
+    );
+    let (target, grant_to) = (&settings.store, migration.grant_to);
     let store: Box<dyn MarkStore> = match &target.target {
         StoreTarget::Sqlite { path } => {
             anyhow::ensure!(
                 grant_to.is_none(),
                 "--grant-to: SQLite has no roles; who may write to the file may serve"
             );
-            if accept.lost_marks {
+            if migration.accept_lost_marks {
                 accept_lost_marks(path, settings, &mut say).await?;
             }
             let opened = sqlite::migrate(path).await?;
@@ -78,7 +86,7 @@ pub async fn migrate(
         }
         StoreTarget::Postgres(url) => {
             anyhow::ensure!(
-                !accept.lost_marks,
+                !migration.accept_lost_marks,
                 "--accept-lost-marks: only the file of a SQLite store is refused for lost marks"
             );
             let address = PostgresAddress {
@@ -95,7 +103,12 @@ pub async fn migrate(
             Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
         }
     };
-    let done = migrate_routes(&*store, settings, accept, &mut say).await;
+    let done = if migration.routes_given {
+        migrate_routes(&*store, settings, migration.accept_new_keys, &mut say).await
+    } else {
+        say("no routes are given (--config), so none were compared".to_owned());
+        Ok(())
+    };
     store.disconnect().await;
     done
 }
@@ -127,7 +140,7 @@ async fn accept_lost_marks(
 async fn migrate_routes(
     store: &dyn MarkStore,
     settings: &Settings,
-    accept: Accept,
+    accept_new_keys: bool,
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let table = RouteTable::of(settings);
@@ -139,14 +152,11 @@ async fn migrate_routes(
         say("no request gets another key than on record, and none is fenced no longer".to_owned());
         return Ok(());
     }
-    if !accept.new_keys {
-        say(
-            "a proxy with these routes will not start: stop every proxy of the namespace, and run \
-             this again with --accept-new-keys"
-                .to_owned(),
-        );
-        return Ok(());
-    }
+    anyhow::ensure!(
+        accept_new_keys,
+        "a proxy with these routes will not start: stop every proxy of the namespace, and run this \
+         again with --accept-new-keys"
+    );
     Leftovers::new(store, settings)
         .settle(&table.to_document(), say)
         .await?;

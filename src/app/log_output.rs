@@ -1,4 +1,4 @@
-//! [`LogOutput`]: the log's way to standard error, and the lines lost on it.
+//! [`LogOutput`]: the log's way to standard error, the lines lost on it, and its filter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 
 /// How often lost lines are counted.
@@ -16,6 +17,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub struct LogOutput {
     dropped: Arc<dyn Fn() -> u64 + Send + Sync>,
     flush: Arc<dyn Fn() + Send + Sync>,
+    pub(super) filter: Arc<LogFilter>,
 }
 
 impl LogOutput {
@@ -24,10 +26,12 @@ impl LogOutput {
     pub fn new(
         dropped: impl Fn() -> u64 + Send + Sync + 'static,
         flush: impl Fn() + Send + Sync + 'static,
+        filter: LogFilter,
     ) -> Self {
         Self {
             dropped: Arc::new(dropped),
             flush: Arc::new(flush),
+            filter: Arc::new(filter),
         }
     }
 
@@ -75,12 +79,17 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::config::LogLevel;
 
     #[tokio::test(start_paused = true)]
     async fn what_is_lost_is_counted() {
         let (count_of, metrics) = (Arc::new(AtomicU64::new(0)), Arc::new(Metrics::new(&[])));
         let seen = Arc::clone(&count_of);
-        let log = LogOutput::new(move || seen.load(Ordering::Relaxed), || ());
+        let log = LogOutput::new(
+            move || seen.load(Ordering::Relaxed),
+            || (),
+            LogFilter::new(LogLevel::default(), |_| Ok(())),
+        );
         let counting = tokio::spawn(count(log, Arc::clone(&metrics)));
         for total in [0, 7, 7, 12] {
             count_of.store(total, Ordering::Relaxed);

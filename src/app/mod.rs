@@ -30,6 +30,7 @@ use self::store_start::{StoreJoin, join};
 use crate::admin::{self, AdminState, Readiness};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
@@ -38,7 +39,7 @@ use crate::server::{self, DataListener, DrainPhases, Workers};
 use crate::store::routes::RouteRecord;
 use crate::store::{MarkStore, StoreError};
 
-pub use keys::{Accept, migrate};
+pub use keys::{Migration, migrate};
 pub use log_output::LogOutput;
 pub use shutdown::Shutdown;
 
@@ -64,11 +65,7 @@ pub async fn serve(
     }
     let bound = App::bind(settings).await?;
     let shutdown = Shutdown::on_signals(log.clone())?;
-    bound
-        .reloading(loader)
-        .counting_lost_lines(log)
-        .run(shutdown)
-        .await
+    bound.reloading(loader).logging_to(log).run(shutdown).await
 }
 
 /// A proxy whose store is open and whose ports are bound. It does not accept yet.
@@ -95,8 +92,8 @@ impl Bound {
         }
     }
 
-    /// Counts the lines that `log` loses.
-    pub fn counting_lost_lines(self, log: LogOutput) -> Self {
+    /// Counts the lines that `log` loses, and lets a reload and the admin port change its level.
+    pub fn logging_to(self, log: LogOutput) -> Self {
         Self {
             log: Some(log),
             ..self
@@ -111,7 +108,7 @@ impl Bound {
         };
 
         // Start the fencing, and the tasks beside it.
-        let (app, background) = App::start(self.settings, self.store)?;
+        let (app, background) = App::start(self.settings, self.store, self.log.as_ref())?;
         let admin_settings = watch::Sender::new(app.settings.admin.clone());
         let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
 
@@ -178,6 +175,7 @@ impl fmt::Debug for Bound {
 
 /// The proxy between its ports and its store.
 pub struct App {
+    log: Arc<LogFilter>,
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
     metrics: Arc<Metrics>,
@@ -240,6 +238,7 @@ impl App {
     fn start(
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
+        log: Option<&LogOutput>,
     ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
@@ -268,7 +267,11 @@ impl App {
             rejections: Arc::clone(&rejections),
             via: Via::new(rand::random()),
         })?);
+        // Without a log of this process, a level is only kept.
+        let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), |_| Ok(())));
+        let log = log.map_or_else(kept, |log| Arc::clone(&log.filter));
         let app = Self {
+            log,
             settings,
             store,
             metrics,
@@ -297,6 +300,7 @@ impl App {
                 rejections: Arc::clone(&self.rejections),
                 readiness: Arc::clone(&self.readiness),
                 settings: admin_settings.subscribe(),
+                log: Arc::clone(&self.log),
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))
@@ -371,6 +375,7 @@ impl App {
             metrics: Arc::clone(&self.metrics),
             fencing: Arc::clone(&self.fencing),
             admin,
+            log: Arc::clone(&self.log),
         }
     }
 

@@ -12,6 +12,7 @@ use super::keys;
 use super::settings_metrics::{route_labels, set_certificates};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::fencing::Fencing;
+use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::store::MarkStore;
@@ -41,6 +42,19 @@ pub(super) struct Parts {
     pub metrics: Arc<Metrics>,
     pub fencing: Arc<Fencing>,
     pub admin: watch::Sender<AdminSettings>,
+    pub log: Arc<LogFilter>,
+}
+
+impl Parts {
+    /// Follows the file. A level that an operator has set since stays if the file's is as it was.
+    fn set_log_level(&self, before: &Settings, new: &Settings) {
+        if before.log.level == new.log.level {
+            return;
+        }
+        if let Err(error) = self.log.set(new.log.level.clone(), "reload") {
+            tracing::error!(%error, "the log level could not be changed");
+        }
+    }
 }
 
 /// Reloads until it is aborted.
@@ -79,6 +93,7 @@ pub(super) async fn watch(
         let (sources, reloaded) = reload(&loader, &settings, &parts).await;
         match reloaded {
             Ok(new) => {
+                parts.set_log_level(&settings, &new);
                 settings = new;
                 seen = sources;
                 parts.metrics.set_config_reload_ok(true);

@@ -8,10 +8,13 @@ use std::panic::PanicHookInfo;
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::reload::Handle;
 
 use super::log_writer::{LineStyle, LogThread, LogWriter};
 use crate::app::LogOutput;
-use crate::config::{LogFormat, LogSettings};
+use crate::config::{LogFormat, LogLevel, LogSettings};
+use crate::log_filter::LogFilter;
 
 /// Writes the last lines when it is dropped.
 #[derive(Debug)]
@@ -22,9 +25,8 @@ pub(super) struct Logging {
 
 /// Starts logging, for as long as what it returns is kept.
 pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
-    let filter = EnvFilter::builder()
-        .parse(&settings.level)
-        .with_context(|| format!("log.level: {}", settings.level))?;
+    let filter =
+        filter_of(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
     let look = match settings.format {
         LogFormat::Json => LineStyle::Json,
         LogFormat::Text if coloured() => LineStyle::Coloured,
@@ -36,21 +38,43 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer);
-    let started = match settings.format {
-        LogFormat::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .try_init(),
-        LogFormat::Text => builder.with_ansi(look == LineStyle::Coloured).try_init(),
+    let level = settings.level.clone();
+    let (started, filter) = match settings.format {
+        LogFormat::Json => {
+            let builder = builder
+                .json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .with_span_list(false)
+                .with_filter_reloading();
+            let handle = builder.reload_handle();
+            let filter = LogFilter::new(level, move |level| applied(&handle, level));
+            (builder.try_init(), filter)
+        }
+        LogFormat::Text => {
+            let builder = builder
+                .with_ansi(look == LineStyle::Coloured)
+                .with_filter_reloading();
+            let handle = builder.reload_handle();
+            let filter = LogFilter::new(level, move |level| applied(&handle, level));
+            (builder.try_init(), filter)
+        }
     };
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
     Ok(Logging {
-        output: LogOutput::new(move || counts.dropped(), move || last.written()),
+        output: LogOutput::new(move || counts.dropped(), move || last.written(), filter),
         _thread: thread,
     })
+}
+
+fn filter_of(level: &LogLevel) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(level.as_str())
+}
+
+fn applied<S>(handle: &Handle<EnvFilter, S>, level: &LogLevel) -> Result<(), String> {
+    let filter = filter_of(level).map_err(|error| error.to_string())?;
+    handle.reload(filter).map_err(|error| error.to_string())
 }
 
 fn coloured() -> bool {

@@ -59,8 +59,10 @@ enum CliCommand {
     /// Update the database's schema, and compare the routes with the recorded ones.
     ///
     /// The routes name the marks. Prints each example of a request that would get another key than
-    /// recorded, or would no longer be fenced. Proxies with such routes do not start until the
-    /// routes are accepted.
+    /// recorded, or would no longer be fenced, and exits with 1 then: proxies with such routes do
+    /// not start until the routes are accepted. Without a configuration file, --resource or --mode,
+    /// no routes are compared.
+    #[command(after_help = EXIT_CODES)]
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
@@ -205,6 +207,7 @@ impl Invocation {
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Migrate(args) => {
+                let routes_given = args.config.is_some() || overrides.have_a_route();
                 // Nothing is forwarded: a store and a namespace on the command line are enough.
                 overrides.fall_back("upstream.url", "http://localhost", "");
                 let loader = Loader {
@@ -215,16 +218,17 @@ impl Invocation {
                     return Ok(ExitCode::FAILURE);
                 };
                 let _logging = logging::start(&settings.log)?;
-                let grant_to = args.grant_to.as_deref();
                 let say = |line: String| {
                     // A closed standard output is not an error.
                     let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
                 };
-                let accept = app::Accept {
-                    new_keys: args.accept_new_keys,
-                    lost_marks: args.accept_lost_marks,
+                let migration = app::Migration {
+                    routes_given,
+                    accept_new_keys: args.accept_new_keys,
+                    accept_lost_marks: args.accept_lost_marks,
+                    grant_to: args.grant_to.as_deref(),
                 };
-                app::migrate(&settings, accept, grant_to, say).await?;
+                app::migrate(&settings, migration, say).await?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Marks(args) => {

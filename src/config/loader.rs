@@ -55,6 +55,13 @@ impl Overrides {
         });
     }
 
+    /// Whether fields of the implied route are set.
+    #[must_use]
+    pub fn have_a_route(&self) -> bool {
+        let mut paths = self.above.iter().map(|over| over.path.as_str());
+        paths.any(|path| IMPLIED.contains(&path))
+    }
+
     /// Sets a field of the file by its path if nothing else does. `origin` as with [`Self::set`].
     pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
         self.below.push(FieldOverride {

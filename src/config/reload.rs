@@ -47,6 +47,10 @@ impl Settings {
             new.barrier.queue = self.barrier.queue;
             kept.push("barrier.queue");
         }
+        if self.log.format != new.log.format {
+            new.log.format = self.log.format;
+            kept.push("log.format");
+        }
         Ok((new, kept))
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::address_range::AddressRange;
 use super::bearer_tokens::BearerTokens;
 use super::client_pattern::ClientPattern;
+use super::log_level::LogLevel;
 use super::source_files::Sources;
 use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
@@ -358,8 +359,7 @@ pub struct AdminSettings {
 #[derive(Clone, Debug)]
 pub struct LogSettings {
     pub format: LogFormat,
-    /// A `tracing` filter: `info`, `fencepost=debug` …
-    pub level: String,
+    pub level: LogLevel,
 }
 
 /// How log lines are written.

@@ -13,8 +13,9 @@ use tower::ServiceExt;
 use crate::admin::clients::{AdminClient, Conduct};
 use crate::admin::peer::AdminPeer;
 use crate::admin::{AdminState, Readiness, router};
-use crate::config::AdminSettings;
+use crate::config::{AdminSettings, LogLevel};
 use crate::fencing::tests::{Double, Rig, clock, key, token};
+use crate::log_filter::LogFilter;
 use crate::rejections::Rejections;
 use crate::routing::Token;
 use crate::store::AuditRow;
@@ -82,6 +83,7 @@ impl Admin {
             rejections: Arc::new(Rejections::default()),
             readiness: Arc::new(Readiness::new(false)),
             settings: settings.subscribe(),
+            log: Arc::new(LogFilter::new(LogLevel::default(), |_| Ok(()))),
         };
         Self {
             store,

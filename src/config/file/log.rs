@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tracing_subscriber::EnvFilter;
 
+use crate::config::log_level::LogLevel;
 use crate::config::settings::{LogFormat, LogSettings};
-use crate::config::yaml::{Report, shown};
+use crate::config::yaml::Report;
 
 /// The log on standard error.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -14,7 +14,8 @@ use crate::config::yaml::{Report, shown};
 pub struct LogFile {
     /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
     pub format: Option<LogFormat>,
-    /// `error`, `warn`, `info`, `debug` or `trace`; also per module: `info,fencepost::store=debug`.
+    /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
+    /// `info,fencepost::store=debug`. Follows a reload.
     pub level: String,
 }
 
@@ -28,16 +29,10 @@ impl Default for LogFile {
 }
 
 /// The checks of the block. `None` if it is wrong.
-pub(super) fn settings(file: LogFile, report: &mut Report) -> Option<LogSettings> {
-    let level = file.level;
-    if level.trim().is_empty() || EnvFilter::builder().parse(&level).is_err() {
-        report.error(
-            "log.level",
-            format!("{} is not a level", shown(&level)),
-            "error, warn, info, debug or trace; also by module: info,fencepost::store=debug",
-        );
-        return None;
-    }
+pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSettings> {
+    let level = LogLevel::parse(&file.level)
+        .map_err(|error| report.error("log.level", error.message, &error.hint))
+        .ok()?;
     Some(LogSettings {
         // On a terminal, the command line puts text below the file.
         format: file.format.unwrap_or(LogFormat::Json),

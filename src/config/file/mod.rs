@@ -149,7 +149,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     }
     let shutdown = shutdown::settings(&file.shutdown, barrier.grace, report);
     let admin = admin::settings(file.admin, report);
-    let log = log::settings(file.log, report);
+    let log = log::settings(&file.log, report);
     let claim = claim::settings(file.claim, listen.as_ref(), client_ca, report);
     if !matches!(file.stale_status, 412 | 409) {
         report.error(

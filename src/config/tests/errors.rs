@@ -68,7 +68,9 @@ store.timeout: 0s | must be greater than zero
 store.cached_marks: 0 | must be greater than zero
 store.migrate: yes | true or false
 log.format: xml | json, text
-log.level: info,fencepost=loud | is not a level
+log.level: info,fencepost=loud | `loud` is not a level
+log.level: warning | did you mean `warn`?
+log.level: info,fencepost::stoer=debug | did you mean `fencepost::store`?
 unmatched: pass | safe-only, refuse
 safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409

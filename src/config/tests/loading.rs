@@ -91,7 +91,7 @@ fn what_is_set_stands_above_the_file_and_a_fallback_below() {
         "the file's other fields stay"
     );
     assert_eq!(settings.log.format, LogFormat::Text);
-    assert_eq!(settings.log.level, "warn");
+    assert_eq!(settings.log.level.as_str(), "warn");
 }
 
 #[test]

@@ -448,3 +448,27 @@ async fn the_demo_ends_as_it_should() {
     assert!(said.contains("412") && said.contains("curl"), "{said}");
     assert!(!said.contains('\u{1b}'), "no colours in a pipe");
 }
+
+/// The routes of a default that nobody wrote are not compared with those on record, and never take
+/// their place.
+#[tokio::test]
+async fn a_migration_without_routes_leaves_those_on_record() {
+    let upstream = Upstream::start().await;
+    let store = Store::sqlite();
+    let config = Config::new(&upstream, &store);
+    Proxy::start(&config).await.stop().await;
+    for (arguments, code, words) in [
+        (&[][..], 0, "none were compared"),
+        (&["--accept-new-keys"], 1, "--config"),
+        (&["--resource", "other:{path}"], 1, "will not start"),
+    ] {
+        let mut command = fencepost();
+        command.arg("migrate").args(arguments);
+        command.env("FENCEPOST_STORE", store.url());
+        let output = run(command).await;
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    Proxy::start(&config).await.stop().await;
+}

@@ -228,6 +228,10 @@ over_both_stores! {
         let (status, said) = Proxy::refused(&other).await;
         assert_eq!(status.code(), Some(1), "{said}");
         assert!(said.contains("--accept-new-keys") && said.contains("other:2"), "{said}");
+        // A Job that ends well lets the proxies be replaced, so this one fails.
+        let (status, said) = Proxy::run_with(&other, &["migrate"]).await;
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains("--accept-new-keys") && said.contains("other:2"), "{said}");
         Proxy::start(&config).await.stop().await;
 
         let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;

@@ -164,3 +164,115 @@ async fn no_stranger_steers_a_terminal() {
         assert!(shown.iter().any(|shown| said.contains(shown)), "{said}");
     }
 }
+
+/// tracing takes an unknown word for the name of a module, and would show nothing else.
+#[tokio::test]
+async fn an_unknown_level_is_an_error_wherever_it_is_set() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("fencepost.yaml");
+    let text = "upstream: { url: http://127.0.0.1:1 }\nlog: { level: warning }\n";
+    std::fs::write(&file, text).expect("written");
+    let upstream = ["--upstream", "http://127.0.0.1:1"];
+    let mut checked = fencepost();
+    checked.arg("check").arg(&file);
+    let mut from_file = fencepost();
+    from_file.arg("serve").arg("--config").arg(&file);
+    let mut flag = fencepost();
+    flag.args(["serve", "--log-level", "warning"])
+        .args(upstream);
+    let mut environment = fencepost();
+    environment
+        .arg("serve")
+        .args(upstream)
+        .env("FENCEPOST_LOG_LEVEL", "warning");
+    for (mut command, place) in [
+        (checked, "fencepost.yaml:2: log.level"),
+        (from_file, "fencepost.yaml:2: log.level"),
+        (flag, "--log-level"),
+        (environment, "FENCEPOST_LOG_LEVEL"),
+    ] {
+        let mut process = Process::start(command.current_dir(dir.path()));
+        assert_eq!(process.exit().await.code(), Some(1), "{place}");
+        let said = process.output() + &process.lines().join("\n");
+        for part in [place, "`warning` is not a level", "did you mean `warn`?"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_level_follows_a_reload_and_the_admin_port() {
+    let upstream = Upstream::start().await;
+    let store = Store::sqlite();
+    let config = Config::new(&upstream, &store);
+    let proxy = Proxy::start(&config).await;
+    let refused = |resource: &'static str| {
+        let lines = proxy.logs().into_iter();
+        lines.filter(|line| line["resource"] == resource).count()
+    };
+    let level = || async { proxy.ask("/v1/log-level").await.json()["level"].clone() };
+    for order in ["/orders/1", "/orders/2", "/orders/3"] {
+        proxy.send(put(order).token(9)).await.assert_forwarded();
+    }
+    assert_eq!(level().await, "info");
+
+    // Each level tells of itself.
+    let told = |level: &'static str| {
+        proxy.logged(level, move |line| {
+            line["message"] == "the log level was changed" && line["now"] == level
+        })
+    };
+    proxy.rewrite(&config.clone().with("{ log: { level: error } }"));
+    proxy.hang_up();
+    let line = told("error").await;
+    assert_eq!(
+        (&line["cause"], &line["before"]),
+        (&json!("reload"), &json!("info"))
+    );
+    proxy
+        .send(put("/orders/1").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+
+    let answer = proxy
+        .command("/v1/log-level", &json!({ "level": "info,h2=off" }))
+        .await;
+    assert_eq!(
+        answer.json(),
+        json!({ "level": "info,h2=off", "before": "error" })
+    );
+    told("info,h2=off").await;
+    proxy
+        .send(put("/orders/2").token(1))
+        .await
+        .assert_problem(412, "stale-token");
+    proxy
+        .logged("order 2", |line| line["resource"] == "order:2")
+        .await;
+    assert_eq!(refused("order:1"), 0, "no line of this level was written");
+
+    // Another reload leaves the operator's level as it is.
+    proxy.rewrite(&config.with("{ log: { level: error }, stale_status: 409 }"));
+    proxy.hang_up();
+    proxy
+        .logged("a reload", |line| {
+            line["message"] == "the configuration was reloaded"
+        })
+        .await;
+    assert_eq!(level().await, "info,h2=off");
+
+    let answer = proxy
+        .command("/v1/log-level", &json!({ "level": "warning" }))
+        .await;
+    assert_eq!(answer.status(), 400);
+    assert!(
+        answer.text().contains("did you mean `warn`?"),
+        "{}",
+        answer.text()
+    );
+    let answer = crate::support::post("/v1/log-level")
+        .send(proxy.admin())
+        .await;
+    assert_ne!(answer.status(), 200, "without the admin token");
+    assert_eq!(level().await, "info,h2=off");
+}

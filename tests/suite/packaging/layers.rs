@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
         "boot_clock",
     ],
     &["config"],
-    &["store", "metrics", "rejections"],
+    &["store", "metrics", "rejections", "log_filter"],
     &["fencing"],
     &["proxy", "admin"],
     &["server", "app"],
