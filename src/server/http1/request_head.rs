@@ -1,4 +1,4 @@
-//! Makes a request of the lines that the reader has found, so that nothing is parsed twice.
+//! Builds a request from the lines that the reader has found, so that nothing is parsed twice.
 
 use bytes::Bytes;
 use http::request::Parts;
