@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use tracing::Level;
+
 use crate::config::LogLevel;
 
 type Apply = dyn Fn(&LogLevel) -> Result<(), String> + Send + Sync;
@@ -35,22 +37,34 @@ impl LogFilter {
             .clone()
     }
 
-    /// Has the log show this from now on, and returns what it showed before. A line tells of it,
-    /// with the cause, if either level shows such lines.
+    /// Has the log show this from now on, and returns what it showed before. A line says so, with the
+    /// cause, as severe as it must be to be seen: with the new level, or with the one before if the
+    /// new one is `off`.
     pub fn set(&self, level: LogLevel, cause: &str) -> Result<LogLevel, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let tell =
-            || tracing::info!(cause, before = %now, now = %level, "the log level was changed");
-        let told = tracing::enabled!(tracing::Level::INFO);
-        if told {
-            tell();
-        }
         (self.apply)(&level)?;
-        if !told {
-            tell();
+        if !tell(cause, &now, &level) {
+            (self.apply)(&now)?;
+            tell(cause, &now, &level);
+            (self.apply)(&level)?;
         }
         Ok(std::mem::replace(&mut now, level))
     }
+}
+
+/// `false`: the log shows no line of this module now.
+fn tell(cause: &str, before: &LogLevel, now: &LogLevel) -> bool {
+    const WHAT: &str = "the log level was changed";
+    if tracing::enabled!(Level::INFO) {
+        tracing::info!(cause, %before, %now, "{WHAT}");
+    } else if tracing::enabled!(Level::WARN) {
+        tracing::warn!(cause, %before, %now, "{WHAT}");
+    } else if tracing::enabled!(Level::ERROR) {
+        tracing::error!(cause, %before, %now, "{WHAT}");
+    } else {
+        return false;
+    }
+    true
 }
 
 impl fmt::Debug for LogFilter {

@@ -112,7 +112,7 @@ pub struct OverrideArgs {
         hide_env_values = true
     )]
     log_format: Option<String>,
-    /// error, warn, info, debug or trace; also per module [default: info]
+    /// error, warn, info, debug, trace or off; also per module [default: info]
     #[arg(
         long,
         value_name = "LEVEL",

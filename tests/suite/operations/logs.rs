@@ -251,6 +251,15 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
         .await;
     assert_eq!(refused("order:1"), 0, "no line of this level was written");
 
+    // Whoever silences the log is seen to do so.
+    for level in ["error", "warn", "off", "info,h2=off"] {
+        let answer = proxy
+            .command("/v1/log-level", &json!({ "level": level }))
+            .await;
+        assert_eq!(answer.status(), 200);
+        told(level).await;
+    }
+
     // Another reload leaves the operator's level as it is.
     proxy.rewrite(&config.with("{ log: { level: error }, stale_status: 409 }"));
     proxy.hang_up();
