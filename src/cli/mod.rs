@@ -60,8 +60,8 @@ enum CliCommand {
     ///
     /// The routes name the marks. Prints each example of a request that would get another key than
     /// recorded, or would no longer be fenced, and exits with 1 then: proxies with such routes do
-    /// not start until the routes are accepted. Without a configuration file, --resource or --mode,
-    /// no routes are compared.
+    /// not start until the routes are accepted. Without a configuration file or --resource, no routes
+    /// are compared.
     #[command(after_help = EXIT_CODES)]
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
@@ -207,7 +207,7 @@ impl Invocation {
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Migrate(args) => {
-                let routes_given = args.config.is_some() || overrides.have_a_route();
+                let routes_given = args.config.is_some() || overrides.name_a_key();
                 // Nothing is forwarded: a store and a namespace on the command line are enough.
                 overrides.fall_back("upstream.url", "http://localhost", "");
                 let loader = Loader {

@@ -55,11 +55,10 @@ impl Overrides {
         });
     }
 
-    /// Whether fields of the implied route are set.
+    /// Whether the implied route has a key that somebody wrote. A mode alone leaves the default one.
     #[must_use]
-    pub fn have_a_route(&self) -> bool {
-        let mut paths = self.above.iter().map(|over| over.path.as_str());
-        paths.any(|path| IMPLIED.contains(&path))
+    pub fn name_a_key(&self) -> bool {
+        self.above.iter().any(|over| over.path == "resource")
     }
 
     /// Sets a field of the file by its path if nothing else does. `origin` as with [`Self::set`].

@@ -91,8 +91,10 @@ impl Acceptor {
                     self.out_of_descriptors = false;
                     let ip = stream.ip;
                     let now = Instant::now();
-                    let make_room = |network| self.idle.close_longest_of(network, now);
-                    if let Some(permit) = self.limit.assign(free, ip, make_room) {
+                    let permit = self.limit.assign(free, ip, |network, take| {
+                        self.idle.close_longest_of(network, now, take).flatten()
+                    });
+                    if let Some(permit) = permit {
                         return (stream, permit);
                     }
                     tracing::debug!(
@@ -162,7 +164,7 @@ impl Acceptor {
     fn make_room(&self, of: Option<Network>) -> bool {
         let now = Instant::now();
         match of {
-            Some(network) => self.idle.close_longest_of(network, now),
+            Some(network) => self.idle.close_longest_of(network, now, || ()).is_some(),
             None => self.idle.close_longest(now),
         }
     }

@@ -30,6 +30,9 @@ pub(super) struct FreePermit(OwnedSemaphorePermit);
 /// room stops counting before it is closed.
 pub(super) type ClientPermit = Arc<CountGuard<Network>>;
 
+/// A permit of a client, if its network has not had its share.
+pub(super) type TakenShare = Option<CountGuard<Network>>;
+
 /// The permit of an open connection.
 #[must_use = "dropping it frees the permit"]
 pub(super) struct ConnectionPermit {
@@ -78,12 +81,12 @@ impl ConnectionLimit {
     }
 
     /// Makes the permit of a connection from `ip`. If its network has its share, `make_room` has
-    /// one of its connections closed. `None`: that is not possible.
+    /// one of its connections closed, and takes its place. `None`: that is not possible.
     pub(super) fn assign(
         &self,
         permit: FreePermit,
         ip: Option<IpAddr>,
-        make_room: impl FnOnce(Network) -> bool,
+        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
     ) -> Option<ConnectionPermit> {
         let of_client = match (&self.per_client, ip) {
             (Some((share, peers)), Some(ip)) if share.counts(ip) => {
@@ -95,7 +98,7 @@ impl ConnectionLimit {
                 };
                 let taken = take().or_else(|| {
                     self.metrics.limit(Limit::ConnectionsPerClient);
-                    make_room(network).then(take)?
+                    make_room(network, &take)
                 });
                 Some(Arc::new(taken?))
             }

@@ -59,11 +59,14 @@ impl Presence {
     }
 
     /// Has the connection close, unless a request begins first. It no longer counts for its client.
-    fn ask_to_make_room(&self) {
+    /// `take` has the place before the connection's own task hears of it, and could withdraw.
+    fn ask_to_make_room<T>(&self, take: impl FnOnce() -> T) -> T {
         if let Some(permit) = &self.client_permit {
             permit.count(false);
         }
+        let taken = take();
         self.state.signal(Signal::MakeRoom);
+        taken
     }
 
     /// A request has begun meanwhile: the connection stays, and counts for its client again.
@@ -112,7 +115,7 @@ impl IdleConnections {
                 if let Some(presence) = members.open.get(&number)
                     && presence.state.idle_since() == Some(since)
                 {
-                    presence.ask_to_make_room();
+                    presence.ask_to_make_room(|| ());
                     return true;
                 }
             }
@@ -132,8 +135,14 @@ impl IdleConnections {
         open.any(|presence| presence.state.is(Signal::MakeRoom) && !presence.is_busy(now))
     }
 
-    /// As [`Self::close_longest`], among the connections of one client network.
-    pub(super) fn close_longest_of(&self, network: Network, now: Instant) -> bool {
+    /// As [`Self::close_longest`], among the connections of one client network. Returns what `take`
+    /// makes of the place. `None`: none has been idle for long enough.
+    pub(super) fn close_longest_of<T>(
+        &self,
+        network: Network,
+        now: Instant,
+        take: impl FnOnce() -> T,
+    ) -> Option<T> {
         let members = self.members();
         let idle = members.idle(now, |presence| {
             let permit = presence.client_permit.as_ref();
@@ -142,7 +151,7 @@ impl IdleConnections {
         let longest = idle
             .first()
             .and_then(|(number, _)| members.open.get(number));
-        longest.map(Presence::ask_to_make_room).is_some()
+        longest.map(|presence| presence.ask_to_make_room(take))
     }
 }
 
@@ -172,7 +181,10 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+    use crate::counts::Counts;
     use crate::server::connection_state::ActiveStream;
 
     fn presence() -> Presence {
@@ -232,6 +244,30 @@ mod tests {
         let late = presence();
         let _member = all.add(late.clone());
         assert!(late.state.is(Signal::Leave), "it came later");
+    }
+
+    /// A connection that hears of it may have a request again at once, and counts again then.
+    #[tokio::test(start_paused = true)]
+    async fn the_place_is_taken_before_its_connection_can_withdraw() {
+        let all: Arc<IdleConnections> = Arc::default();
+        let shares: Arc<Counts<Network>> = Arc::default();
+        let network = Network::of(Ipv4Addr::LOCALHOST.into());
+        let take = || shares.take(network, |held| held < 1);
+        let old = Presence {
+            client_permit: take().map(Arc::new),
+            ..presence()
+        };
+        let _member = all.add(old.clone());
+        tokio::time::sleep(MIN_IDLE).await;
+        let taken = all.close_longest_of(network, Instant::now(), || {
+            assert!(!old.state.is(Signal::MakeRoom), "it has not heard of it");
+            take()
+        });
+        let taken = taken.flatten();
+        assert!(taken.is_some());
+        assert!(old.state.is(Signal::MakeRoom));
+        old.withdraw_make_room();
+        assert_eq!(shares.of(network), 2, "both count");
     }
 
     #[tokio::test(start_paused = true)]

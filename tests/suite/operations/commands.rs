@@ -460,6 +460,7 @@ async fn a_migration_without_routes_leaves_those_on_record() {
     for (arguments, code, words) in [
         (&[][..], 0, "none were compared"),
         (&["--accept-new-keys"], 1, "--config"),
+        (&["--mode", "enforce", "--accept-new-keys"], 1, "--config"),
         (&["--resource", "other:{path}"], 1, "will not start"),
     ] {
         let mut command = fencepost();
