@@ -28,8 +28,24 @@ pub struct RecentRejection {
     pub outcome: Outcome,
     /// The client: an address, or `unix`.
     pub peer: String,
-    /// The trace id of the request's `traceparent`, if it had one (W3C Trace Context, 32 hex
-    /// digits).
+    /// The status of its answer.
+    pub status: u16,
+    pub request: RequestText,
+}
+
+/// A request in words, for log lines and operators. A member is `None` if the request had no such
+/// field, or its head could not be read. What a client sends is cut to a sane length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestText {
+    pub method: Option<String>,
+    /// The path as it was sent; with its query if `log.query` is on.
+    pub path: Option<String>,
+    /// `X-Request-Id`, which the proxy makes if there is none.
+    pub request_id: Option<String>,
+    /// `X-Forwarded-For` as it was received.
+    pub forwarded_for: Option<String>,
+    pub user_agent: Option<String>,
+    /// The trace id of `traceparent` (W3C Trace Context, 32 hex digits).
     pub trace_id: Option<String>,
 }
 
@@ -144,7 +160,8 @@ mod tests {
             mark: Token::new(43),
             outcome: Outcome::StaleToken,
             peer: "127.0.0.1:5000".into(),
-            trace_id: None,
+            status: 412,
+            request: RequestText::default(),
         }
     }
 

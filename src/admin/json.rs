@@ -13,7 +13,7 @@ use crate::fencing::operators::{MarkView, UnknownView};
 use crate::printable;
 use crate::rejections::RecentRejection;
 use crate::routing::{Token, TokenFormat};
-use crate::store::{AuditRow, EpochRow, MarkRow};
+use crate::store::{AuditRow, EpochRow, InstanceId, MarkRow};
 
 /// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u`
 /// escapes.
@@ -63,6 +63,8 @@ impl From<MarkRow> for MarkLine {
 pub struct View {
     #[serde(flatten)]
     mark: MarkLine,
+    /// The instance that answers: what is in flight, waits and was refused is its own.
+    instance: String,
     in_flight: usize,
     waiting: usize,
     unknown: Vec<UnknownJson>,
@@ -74,6 +76,7 @@ pub struct View {
 
 impl View {
     pub fn new(
+        instance: &InstanceId,
         view: MarkView,
         rejections: Vec<RecentRejection>,
         latest_unknown: Vec<RecentRejection>,
@@ -81,6 +84,7 @@ impl View {
     ) -> Self {
         Self {
             mark: view.row.into(),
+            instance: instance.name().to_owned(),
             in_flight: view.in_flight,
             waiting: view.waiting,
             unknown: view.unknown.into_iter().map(UnknownJson::from).collect(),
@@ -175,7 +179,13 @@ pub struct Rejection {
     mark: Option<String>,
     gap: Option<String>,
     outcome: &'static str,
+    status: u16,
+    method: Option<String>,
+    path: Option<String>,
     client: String,
+    forwarded_for: Option<String>,
+    user_agent: Option<String>,
+    request_id: Option<String>,
     trace_id: Option<String>,
 }
 
@@ -190,8 +200,14 @@ impl From<RecentRejection> for Rejection {
             mark: refusal.mark.map(|mark| mark.to_string()),
             gap: refusal.gap().map(|gap| gap.to_string()),
             outcome: refusal.outcome.as_str(),
+            status: refusal.status,
+            method: refusal.request.method,
+            path: refusal.request.path,
             client: refusal.peer,
-            trace_id: refusal.trace_id,
+            forwarded_for: refusal.request.forwarded_for,
+            user_agent: refusal.request.user_agent,
+            request_id: refusal.request.request_id,
+            trace_id: refusal.request.trace_id,
         }
     }
 }

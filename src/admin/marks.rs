@@ -132,7 +132,13 @@ pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     let rejections = state.rejections.latest(Some(&resource), limit);
     let unknown = state.rejections.latest_unknown(Some(&resource), limit);
-    Ok(Json(View::new(view, rejections, unknown, audit)))
+    Ok(Json(View::new(
+        &state.fencing.instance(),
+        view,
+        rejections,
+        unknown,
+        audit,
+    )))
 }
 
 /// `POST /v1/marks/{resource}/{verb}`.

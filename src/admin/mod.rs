@@ -10,7 +10,7 @@
 //! | `GET /drained` | 200 `{"drained":true}` once it has drained; waits for it; 503 `not-draining` where none begins within 10 seconds |
 //! | `GET /metrics` | Prometheus text 0.0.4 |
 //! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
-//! | `GET /v1/marks/{resource}` | mark, and beside its members `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `latest_unknown`, `audit` |
+//! | `GET /v1/marks/{resource}` | mark, and beside its members `instance` (that answers), `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `latest_unknown`, `audit` |
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
@@ -25,8 +25,8 @@
 //! (`settles_in_seconds` is null while the instance lives elsewhere); an epoch
 //! `{"instance","number","token"}`; an audit entry
 //! `{"action","before","after","reason","actor","at"}`; a rejection
-//! `{"at","route","resource","token","mark","gap","outcome","client","trace_id"}`. Tokens, marks
-//! and gaps are JSON strings. Bodies may name an `actor` for the audit table; unknown members are
+//! `{"at","route","resource","token","mark","gap","outcome","status","method","path","client",
+//! "forwarded_for","user_agent","request_id","trace_id"}`. Tokens, marks and gaps are JSON strings. Bodies may name an `actor` for the audit table; unknown members are
 //! refused.
 //!
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key

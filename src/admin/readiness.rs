@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 /// Shared by start-up, the store's heartbeat, shutdown and `/readyz`.
 #[derive(Debug)]
 pub struct Readiness {
+    /// The name of this instance.
+    instance: Box<str>,
     /// `admin.ready_follows_store`.
     follows_store: bool,
     configured: AtomicBool,
@@ -24,8 +26,9 @@ pub struct Readiness {
 impl Readiness {
     /// Nothing is ready yet. `follows_store`: an outage of the store makes it unready again.
     #[must_use]
-    pub fn new(follows_store: bool) -> Self {
+    pub fn new(instance: &str, follows_store: bool) -> Self {
         Self {
+            instance: instance.into(),
             follows_store,
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
@@ -108,6 +111,7 @@ impl Readiness {
             not_ready_because.push("the proxy is draining");
         }
         ReadyReport {
+            instance: self.instance.to_string(),
             ready: not_ready_because.is_empty(),
             configured,
             store_reached,
@@ -137,6 +141,8 @@ impl Readiness {
     reason = "independent facts, as the JSON has them"
 )]
 pub struct ReadyReport {
+    /// The name of this instance, as in its log lines and in `Via`.
+    pub instance: String,
     pub ready: bool,
     pub configured: bool,
     /// Once since the start.
@@ -159,7 +165,7 @@ mod tests {
     use super::*;
 
     fn started(follows_store: bool) -> Readiness {
-        let readiness = Readiness::new(follows_store);
+        let readiness = Readiness::new("1", follows_store);
         readiness.set_configured();
         readiness.set_store_reached();
         readiness
@@ -167,7 +173,7 @@ mod tests {
 
     #[test]
     fn ready_needs_configuration_and_store() {
-        let readiness = Readiness::new(false);
+        let readiness = Readiness::new("1", false);
         assert!(!readiness.report().ready);
         assert_eq!(readiness.report().store, "unknown");
         assert_eq!(readiness.report().not_ready_because.len(), 2);

@@ -92,6 +92,7 @@ pub async fn migrate(
             let address = PostgresAddress {
                 url: url.clone(),
                 tls: target.tls.clone(),
+                application_name: None,
             };
             postgres::migrate(address.clone()).await?;
             say("the schema is up to date".to_owned());

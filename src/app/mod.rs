@@ -37,7 +37,7 @@ use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, DataListener, DrainPhases, Workers};
 use crate::store::routes::RouteRecord;
-use crate::store::{MarkStore, StoreError};
+use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
 pub use log_output::LogOutput;
@@ -58,12 +58,13 @@ pub async fn serve(
     settings: Settings,
     warnings: Vec<Warning>,
     log: LogOutput,
+    instance: InstanceId,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(settings);
     for warning in &warnings {
         tracing::warn!(%warning, "configuration");
     }
-    let bound = App::bind(settings).await?;
+    let bound = App::bind(settings, instance).await?;
     let shutdown = Shutdown::on_signals(log.clone())?;
     bound.reloading(loader).logging_to(log).run(shutdown).await
 }
@@ -75,6 +76,7 @@ pub struct Bound {
     pub data: String,
     /// The address of the admin port. `None`: it is off.
     pub admin: Option<String>,
+    instance: InstanceId,
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
     data_listener: DataListener,
@@ -108,7 +110,8 @@ impl Bound {
         };
 
         // Start the fencing, and the tasks beside it.
-        let (app, background) = App::start(self.settings, self.store, self.log.as_ref())?;
+        let (app, background) =
+            App::start(self.settings, self.store, self.instance, self.log.as_ref())?;
         let admin_settings = watch::Sender::new(app.settings.admin.clone());
         let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
 
@@ -208,8 +211,8 @@ struct SideTasks {
 
 impl App {
     /// Opens the store and binds the ports.
-    pub async fn bind(settings: Arc<Settings>) -> anyhow::Result<Bound> {
-        let store = store_start::open(&settings).await?;
+    pub async fn bind(settings: Arc<Settings>, instance: InstanceId) -> anyhow::Result<Bound> {
+        let store = store_start::open(&settings, &instance).await?;
         let (data_listener, data) = bind(&settings.listen, settings.listen_mode).await?;
         let (admin_listener, admin) = match &settings.admin.listen {
             Some(listen) => {
@@ -225,6 +228,7 @@ impl App {
         Ok(Bound {
             data,
             admin,
+            instance,
             settings,
             store,
             data_listener,
@@ -238,22 +242,29 @@ impl App {
     fn start(
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
+        instance: InstanceId,
         log: Option<&LogOutput>,
     ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
+        metrics.set_instance(instance.name());
         set_certificates(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
-        let readiness = Arc::new(Readiness::new(settings.admin.ready_follows_store));
+        let readiness = Arc::new(Readiness::new(
+            instance.name(),
+            settings.admin.ready_follows_store,
+        ));
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
             metrics.store().route_table_mismatch.clone(),
         ));
+        let via = Via::new(&instance);
         let (fencing, background) = Fencing::start(FencingSetup {
             store: Arc::clone(&store),
             settings: &settings,
             metrics: Arc::clone(&metrics),
             routes: Arc::clone(&routes),
+            instance,
             random: bits,
         });
         let tasks = TaskTracker::new();
@@ -265,7 +276,7 @@ impl App {
             tasks: tasks.clone(),
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
-            via: Via::new(rand::random()),
+            via,
         })?);
         // Without a log of this process, a level is only kept.
         let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), |_| Ok(())));

@@ -9,10 +9,13 @@ use crate::config::{PostgresAddress, Settings, StoreTarget};
 use crate::fencing::Background;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
-use crate::store::{MarkStore, StoreError};
+use crate::store::{InstanceId, MarkStore, StoreError};
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
-pub(super) async fn open(settings: &Settings) -> Result<Arc<dyn MarkStore>, StoreError> {
+pub(super) async fn open(
+    settings: &Settings,
+    instance: &InstanceId,
+) -> Result<Arc<dyn MarkStore>, StoreError> {
     let store = &settings.store;
     Ok(match &store.target {
         StoreTarget::Sqlite { path } => {
@@ -28,6 +31,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Arc<dyn MarkStore>, Stor
             PostgresAddress {
                 url: url.clone(),
                 tls: store.tls.clone(),
+                application_name: Some(instance.application_name()),
             },
             &store.namespace,
             store.timeout,

@@ -29,7 +29,9 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
         dir.path().display()
     );
     let (settings, _) = config::parse(&text, &Overrides::default()).expect("a configuration");
-    let bound = App::bind(Arc::new(settings)).await.expect("free ports");
+    let bound = App::bind(Arc::new(settings), InstanceId::from_bits(1))
+        .await
+        .expect("free ports");
     let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
     let stop = CancellationToken::new();
     let running = tokio::spawn(bound.run(Shutdown::on_token(stop.clone())));

@@ -37,6 +37,8 @@ pub(super) enum LineStyle {
 pub(super) struct LogWriter {
     shared: Arc<LogQueue>,
     look: LineStyle,
+    /// The field that ends each line.
+    instance: Arc<str>,
 }
 
 #[derive(Debug, Default)]
@@ -64,10 +66,12 @@ struct QueuedLines {
 pub(super) struct LogThread(Arc<LogQueue>);
 
 impl LogWriter {
-    /// Starts the thread that writes. It lives as long as the process.
+    /// Starts the thread that writes. It lives as long as the process. Each line names `instance`,
+    /// if there is one.
     pub(super) fn start(
         to: impl Write + Send + 'static,
         look: LineStyle,
+        instance: Option<&str>,
     ) -> io::Result<(Self, LogThread)> {
         let shared = Arc::<LogQueue>::default();
         let writing = Arc::clone(&shared);
@@ -77,6 +81,9 @@ impl LogWriter {
         let writer = Self {
             shared: Arc::clone(&shared),
             look,
+            instance: instance
+                .map_or_else(String::new, |name| look.field(name))
+                .into(),
         };
         Ok((writer, LogThread(shared)))
     }
@@ -93,6 +100,14 @@ impl LogWriter {
 }
 
 impl LineStyle {
+    /// The field at the end of a line that names the instance.
+    fn field(self, instance: &str) -> String {
+        match self {
+            Self::Json => format!(",\"instance\":\"{instance}\"}}"),
+            Self::Text | Self::Coloured => format!(" instance={instance}"),
+        }
+    }
+
     /// A line, without its end.
     fn clean(self, line: &str) -> Cow<'_, str> {
         match self {
@@ -111,11 +126,18 @@ impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let text = self.look.clean(text.strip_suffix('\n').unwrap_or(&text));
+        // The field of a JSON line brings the end of the object along.
+        let text = match self.look {
+            LineStyle::Json if !self.instance.is_empty() => text.strip_suffix('}').unwrap_or(&text),
+            _ => &text,
+        };
+        let length = text.len() + self.instance.len();
         let mut lines = self.shared.lines();
-        if lines.waiting.len() + lines.taken + text.len() >= MAX_WAITING {
+        if lines.waiting.len() + lines.taken + length >= MAX_WAITING {
             lines.dropped += 1;
         } else {
             lines.waiting.extend_from_slice(text.as_bytes());
+            lines.waiting.extend_from_slice(self.instance.as_bytes());
             lines.waiting.push(b'\n');
             self.shared.more.notify_one();
         }
@@ -225,7 +247,7 @@ mod tests {
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
         let (mut writer, thread) =
-            LogWriter::start(Reader { begun, told }, LineStyle::Text).expect("a thread");
+            LogWriter::start(Reader { begun, told }, LineStyle::Text, None).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -253,6 +275,26 @@ mod tests {
         writer.write_all(b"four\n").expect("it is taken");
         begins.recv().expect("the next write comes after the count");
         assert_eq!(writer.dropped(), 11);
+    }
+
+    #[test]
+    fn every_line_names_the_instance() {
+        for (look, line, written) in [
+            (
+                LineStyle::Json,
+                "{\"a\":{}}\n",
+                "{\"a\":{},\"instance\":\"1f\"}\n",
+            ),
+            (LineStyle::Text, "a b=1\n", "a b=1 instance=1f\n"),
+        ] {
+            let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
+            let reader = Reader { begun, told };
+            let (mut writer, _thread) =
+                LogWriter::start(reader, look, Some("1f")).expect("a thread");
+            writer.write_all(line.as_bytes()).expect("it is taken");
+            assert_eq!(begins.recv().expect("a write"), written.as_bytes());
+            tell.send(true).expect("it is written");
+        }
     }
 
     #[test]

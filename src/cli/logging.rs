@@ -15,6 +15,7 @@ use super::log_writer::{LineStyle, LogThread, LogWriter};
 use crate::app::LogOutput;
 use crate::config::{LogFormat, LogLevel, LogSettings};
 use crate::log_filter::LogFilter;
+use crate::store::InstanceId;
 
 /// Writes the last lines when it is dropped.
 #[derive(Debug)]
@@ -23,8 +24,12 @@ pub(super) struct Logging {
     _thread: LogThread,
 }
 
-/// Starts logging, for as long as what it returns is kept.
-pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
+/// Starts logging, for as long as what it returns is kept. Each line names `instance`, if there is
+/// one.
+pub(super) fn start(
+    settings: &LogSettings,
+    instance: Option<&InstanceId>,
+) -> anyhow::Result<Logging> {
     let filter =
         filter_of(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
     let look = match settings.format {
@@ -33,7 +38,8 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Logging> {
         LogFormat::Text => LineStyle::Text,
     };
     let (writer, thread) =
-        LogWriter::start(std::io::stderr(), look).context("the log's thread cannot be started")?;
+        LogWriter::start(std::io::stderr(), look, instance.map(InstanceId::name))
+            .context("the log's thread cannot be started")?;
     let (counts, last) = (writer.clone(), writer.clone());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{self, Loader, Overrides, Problems, Settings, Warning};
+use crate::store::InstanceId;
 use crate::{app, demo, printable};
 
 pub use overrides::OverrideArgs;
@@ -60,8 +61,8 @@ enum CliCommand {
     ///
     /// The routes name the marks. Prints each example of a request that would get another key than
     /// recorded, or would no longer be fenced, and exits with 1 then: proxies with such routes do
-    /// not start until the routes are accepted. Without a configuration file or --resource, no routes
-    /// are compared.
+    /// not start until the routes are accepted. Without a configuration file or --resource, no
+    /// routes are compared.
     #[command(after_help = EXIT_CODES)]
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
@@ -186,8 +187,10 @@ impl Invocation {
                 let Some((settings, warnings)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                let logging = logging::start(&settings.log)?;
-                app::serve(loader, settings, warnings, logging.output.clone()).await?;
+                let instance = InstanceId::from_bits(rand::random());
+                let logging = logging::start(&settings.log, Some(&instance))?;
+                let output = logging.output.clone();
+                app::serve(loader, settings, warnings, output, instance).await?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Demo(args) => {
@@ -217,7 +220,7 @@ impl Invocation {
                 let Some((settings, _)) = loaded(&loader) else {
                     return Ok(ExitCode::FAILURE);
                 };
-                let _logging = logging::start(&settings.log)?;
+                let _logging = logging::start(&settings.log, None)?;
                 let say = |line: String| {
                     // A closed standard output is not an error.
                     let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));

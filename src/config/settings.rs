@@ -166,6 +166,8 @@ pub struct StoreTls {
 pub struct PostgresAddress {
     pub url: Secret,
     pub tls: StoreTls,
+    /// The name of this process in `pg_stat_activity`; `None`: `fencepost`.
+    pub application_name: Option<String>,
 }
 
 /// With all that TLS needs in the URL.
@@ -174,6 +176,7 @@ impl From<Secret> for PostgresAddress {
         Self {
             url,
             tls: StoreTls::default(),
+            application_name: None,
         }
     }
 }
@@ -360,6 +363,8 @@ pub struct AdminSettings {
 pub struct LogSettings {
     pub format: LogFormat,
     pub level: LogLevel,
+    /// Paths are logged with their queries.
+    pub query: bool,
 }
 
 /// How log lines are written.

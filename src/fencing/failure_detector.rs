@@ -197,7 +197,7 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    fn row(id: u128, renewals: i64, dead: bool) -> InstanceRow {
+    fn row(id: u64, renewals: i64, dead: bool) -> InstanceRow {
         InstanceRow {
             id: InstanceId::from_bits(id),
             renewals,

@@ -48,7 +48,7 @@ pub struct Membership {
     pub(super) reap_queue: ReapQueue,
 }
 
-/// The terms that this instance records about itself, and the source of its new ids.
+/// The terms that this instance records about itself.
 pub struct MembershipTerms {
     /// The lease's term.
     pub term: Duration,
@@ -56,7 +56,7 @@ pub struct MembershipTerms {
     /// See [`Terms::undelivered`].
     pub undelivered: Duration,
     pub routes: Arc<RouteRecord>,
-    /// Randomness for the ids of rejoins.
+    /// Randomness for the order in which dead instances are reaped.
     pub random: fn() -> u128,
 }
 
@@ -85,8 +85,7 @@ impl Membership {
         let joined = self.enrol(&identity.instance).await;
         if joined.is_err() {
             // It may be recorded nevertheless, so the next try uses another id.
-            let id = InstanceId::from_bits((self.terms.random)());
-            self.lease.rename(id);
+            self.lease.rename(identity.instance.next());
         }
         let era = joined?;
         self.epoch_table.adopt(era);
@@ -274,7 +273,7 @@ impl Membership {
             Renewal::Alive(era) => self.alive(era, sent).await?,
             Renewal::Unknown if self.cannot_be_reaped() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => {
-                let id = InstanceId::from_bits((self.terms.random)());
+                let id = identity.instance.next();
                 // While this instance counted as dead, another table may have come into force.
                 self.bounded(self.terms.routes.confirm(&*self.store))
                     .await?;

@@ -60,6 +60,8 @@ pub struct FencingSetup<'a> {
     pub metrics: Arc<Metrics>,
     /// The route tables of this instance and of the others.
     pub routes: Arc<RouteRecord>,
+    /// The id of this instance until it rejoins.
+    pub instance: InstanceId,
     pub random: fn() -> u128,
 }
 
@@ -108,11 +110,12 @@ impl Fencing {
             settings,
             metrics,
             routes,
+            instance,
             random,
         } = setup;
         let (fencing, task) = Self::assemble(FencingParts {
             clock: BootClock::boottime(),
-            instance: InstanceId::from_bits(random()),
+            instance,
             term: Some(settings.store.lease),
             reckoning: reckoning(&*store, settings),
             settle: settings.barrier.settle,

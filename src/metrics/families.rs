@@ -134,6 +134,9 @@ families! {
         float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
     /// 1, with the version in the label.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
+    /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label
+    /// `instance` would be the target's address in Prometheus.
+    instance_info: IntGaugeVec = gauges("fencepost_instance_info", &["id"]);
 }
 
 /// Why the constructors below cannot fail: names, labels and buckets are constants.

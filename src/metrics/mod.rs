@@ -107,6 +107,13 @@ impl Metrics {
         metrics
     }
 
+    /// Shows the name of this instance.
+    pub fn set_instance(&self, name: &str) {
+        let info = &self.families.instance_info;
+        info.reset();
+        info.with_label_values(&[name]).set(1);
+    }
+
     /// Takes over the routes of a new configuration: new ones start at 0, and
     /// `fencepost_route_mode` has the new modes. Removed routes keep their counters, since their
     /// requests may still be in flight, and lose their mode.

@@ -6,10 +6,12 @@ use super::*;
 use crate::store::StoreError;
 
 fn metrics() -> Metrics {
-    Metrics::new(&[
+    let metrics = Metrics::new(&[
         ("/orders/{id}".into(), Mode::Enforce),
         ("health".into(), Mode::Bypass),
-    ])
+    ]);
+    metrics.set_instance("4f0c2a91b6d3e857");
+    metrics
 }
 
 fn text(metrics: &Metrics) -> String {

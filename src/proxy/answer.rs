@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::Response;
+use http::{Response, StatusCode};
 
 use super::body::ClientBody;
 use super::classify::Class;
 use super::context::{Context, RequestFacts};
 use super::exchange::conclusion::Doubt;
+use super::logged_head;
 use super::refusal::{DetailReader, Refusal, Why};
 use super::routing_table::{Route, RoutingTable};
 use super::setup::Proxy;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
-use crate::rejections;
+use crate::rejections::{self, RequestText};
 use crate::routing::ResourceKey;
 
 /// A request that was answered by the upstream, or a claim that was granted.
@@ -91,7 +92,8 @@ impl Proxy {
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));
                         metrics.request(broken.outcome());
-                        self.note(label, facts, &broken);
+                        let status = response.status();
+                        self.note(context, label, &broken, status);
                     }
                 }
                 return response;
@@ -112,21 +114,36 @@ impl Proxy {
             metrics.stale(by, mark.map_or(0, |mark| token.gap_to(mark)));
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
-        self.note(label, facts, &refusal);
-        refusal.respond(context.style(), subject)
+        let mut response = refusal.respond(context.style(), subject);
+        self.note(context, label, &refusal, response.status());
+        if let Some(head) = &facts.head {
+            // What the caller quotes is what the log says.
+            logged_head::identify(response.headers_mut(), head.request_id());
+        }
+        response
     }
 
     /// Logs and remembers a refusal for operators. Under overload, only logged refusals are
     /// remembered: the others would displace the refusals of the fence.
-    fn note(&self, label: &str, facts: &RequestFacts, refusal: &Refusal) {
+    fn note(&self, context: &Context<'_>, label: &str, refusal: &Refusal, status: StatusCode) {
+        let facts = &context.facts;
         let outcome = refusal.outcome();
+        let request = facts.text(context.table().settings.log.query);
         // A request with an unknown outcome was sent: it was not refused.
         let message = match outcome {
             Outcome::OutcomeUnknown => "the outcome is unknown",
             _ => "refused",
         };
         if let Some(left_out) = self.throttles.say(outcome) {
-            log(label, facts, refusal, message, left_out);
+            let line = RefusalLine {
+                label,
+                facts,
+                refusal,
+                status: Some(status),
+                request: &request,
+                left_out,
+            };
+            line.log(message);
         } else if outcome == Outcome::Overloaded {
             return;
         }
@@ -143,37 +160,58 @@ impl Proxy {
             mark: refusal.mark(subject),
             outcome,
             peer: facts.client.to_string(),
-            trace_id: facts.trace_id.clone(),
+            status: status.as_u16(),
+            request,
         });
     }
 }
 
-/// Logs a refusal, or what observe mode would have refused. `left_out`: how many similar lines were
-/// omitted before it.
-pub(super) fn log(
-    label: &str,
-    facts: &RequestFacts,
-    refusal: &Refusal,
-    message: &'static str,
-    left_out: u64,
-) {
-    let subject = facts.subject.get();
-    let (key, token) = subject.map(|(key, token)| (key, *token)).unzip();
-    let mark = refusal.mark(subject);
-    let behind = token.zip(mark).filter(|(token, mark)| token <= mark);
-    let gap = behind.map(|(token, mark)| token.gap_to(mark));
-    tracing::warn!(
-        outcome = refusal.outcome().as_str(),
-        route = label,
-        resource = key.map(ResourceKey::as_str),
-        token = token.map(|token| token.to_string()),
-        mark = mark.map(|mark| mark.to_string()),
-        gap = gap.map(|gap| gap.to_string()),
-        client = &*facts.client,
-        client_name = facts.client_name.as_deref(),
-        trace_id = facts.trace_id.as_deref(),
-        reason = refusal.detail(DetailReader::Log, subject),
-        left_out = (left_out > 0).then_some(left_out),
-        "{message}"
-    );
+/// The line of a refusal, or of what observe mode would have refused.
+pub(super) struct RefusalLine<'a> {
+    pub label: &'a str,
+    pub facts: &'a RequestFacts,
+    pub refusal: &'a Refusal,
+    /// Of the answer. `None`: the refusal was not answered.
+    pub status: Option<StatusCode>,
+    pub request: &'a RequestText,
+    /// How many similar lines were omitted before it.
+    pub left_out: u64,
+}
+
+impl RefusalLine<'_> {
+    pub(super) fn log(&self, message: &'static str) {
+        let Self {
+            label,
+            facts,
+            refusal,
+            status,
+            request,
+            left_out,
+        } = *self;
+        let subject = facts.subject.get();
+        let (key, token) = subject.map(|(key, token)| (key, *token)).unzip();
+        let mark = refusal.mark(subject);
+        let behind = token.zip(mark).filter(|(token, mark)| token <= mark);
+        let gap = behind.map(|(token, mark)| token.gap_to(mark));
+        tracing::warn!(
+            outcome = refusal.outcome().as_str(),
+            status = status.map(|status| status.as_u16()),
+            method = request.method.as_deref(),
+            path = request.path.as_deref(),
+            route = label,
+            resource = key.map(ResourceKey::as_str),
+            token = token.map(|token| token.to_string()),
+            mark = mark.map(|mark| mark.to_string()),
+            gap = gap.map(|gap| gap.to_string()),
+            client = &*facts.client,
+            client_name = facts.client_name.as_deref(),
+            forwarded_for = request.forwarded_for.as_deref(),
+            user_agent = request.user_agent.as_deref(),
+            request_id = request.request_id.as_deref(),
+            trace_id = request.trace_id.as_deref(),
+            reason = refusal.detail(DetailReader::Log, subject),
+            left_out = (left_out > 0).then_some(left_out),
+            "{message}"
+        );
+    }
 }

@@ -8,9 +8,11 @@ use super::body::Received;
 use super::client::{Client, ClientNames};
 use super::headers;
 use super::headers::media::is_grpc;
+use super::logged_head::LoggedHead;
 use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
 use super::routing_table::{RoutingTable, Snapshot};
+use crate::rejections::RequestText;
 
 /// The context of one request, for all its phases.
 pub(super) struct Context<'a> {
@@ -26,11 +28,20 @@ pub(super) struct RequestFacts {
     pub client: Arc<str>,
     /// The names in the client's certificate.
     pub client_name: Option<Arc<str>>,
-    pub trace_id: Option<String>,
+    /// `None`: the head could not be read.
+    pub head: Option<LoggedHead>,
     /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
     pub grpc: bool,
     /// Set once the key is derived, so that any refusal of the request can be found by it.
     pub subject: OnceLock<Subject>,
+}
+
+impl RequestFacts {
+    /// The request in words. `query`: with its query.
+    pub(super) fn text(&self, query: bool) -> RequestText {
+        let head = self.head.as_ref();
+        head.map_or_else(RequestText::default, |head| head.text(query))
+    }
 }
 
 impl<'a> Context<'a> {
@@ -39,7 +50,7 @@ impl<'a> Context<'a> {
         let facts = RequestFacts {
             client: Arc::clone(&client.text),
             client_name: client.names().and_then(ClientNames::text),
-            trace_id: None,
+            head: None,
             grpc: false,
             subject: OnceLock::new(),
         };
@@ -56,7 +67,7 @@ impl<'a> Context<'a> {
         client: &'a Client,
     ) -> Self {
         let mut context = Self::unread(snapshot, client);
-        context.facts.trace_id = headers::trace::trace_id(request.headers()).map(str::to_owned);
+        context.facts.head = Some(LoggedHead::of(request));
         context.facts.grpc = reads_grpc(request);
         context
     }

@@ -23,6 +23,7 @@ pub mod headers;
 pub mod idempotency;
 pub mod jsonkey;
 pub(crate) mod limits;
+mod logged_head;
 mod observe;
 mod refusal;
 mod routing_table;

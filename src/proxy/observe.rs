@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use tokio::sync::oneshot;
 
-use super::answer::{CountAs, Forwarded, log};
+use super::answer::{CountAs, Forwarded, RefusalLine};
 use super::body::{BodyRules, Received, Upload};
 use super::classify::Fenced;
 use super::context::{Context, RequestFacts};
@@ -72,7 +72,8 @@ impl Proxy {
         };
         let in_flight = Arc::clone(&permit);
         let (failed, exchange) = oneshot::channel();
-        self.check_beside(check, context.facts.clone(), in_flight, exchange);
+        let query = context.table().settings.log.query;
+        self.check_beside(check, (context.facts.clone(), query), in_flight, exchange);
         let upgrade = tunnel::wanted(&head.headers);
         let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
         match passed.await {
@@ -93,7 +94,7 @@ impl Proxy {
     fn check_beside(
         &self,
         check: ObservedCheck,
-        facts: RequestFacts,
+        (facts, query): (RequestFacts, bool),
         held: impl Send + 'static,
         exchange: oneshot::Receiver<()>,
     ) {
@@ -104,8 +105,15 @@ impl Proxy {
                 let outcome = refusal.outcome().observed();
                 if let Some(left_out) = throttles.say(outcome) {
                     let label = &check.route.settings.label;
-                    let message = "would have been refused";
-                    log(label, &facts, &refusal, message, left_out);
+                    let line = RefusalLine {
+                        label,
+                        facts: &facts,
+                        refusal: &refusal,
+                        status: None,
+                        request: &facts.text(query),
+                        left_out,
+                    };
+                    line.log("would have been refused");
                 }
                 outcome
             });

@@ -18,6 +18,7 @@ use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
+use super::logged_head;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -74,6 +75,9 @@ impl Proxy {
         let host = classify::host(&head).ok();
         if head.method == Method::OPTIONS {
             headers::hops::count(&mut head.headers);
+        }
+        if let Some(logged) = &context.facts.head {
+            logged_head::identify(&mut head.headers, logged.request_id());
         }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::routing::{Needs, ResourceKey, Token};
 
-/// One run of one proxy: random, new at each start and at each rejoin. 32 lower-case hex digits.
+/// One run of one proxy. The first id of a process is its name: 16 random hex digits, new at each
+/// start. A rejoin goes on under that name and a number: `4f0c2a91b6d3e857-2`. The store accepts no
+/// id twice.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(std::sync::Arc<str>);
 
@@ -16,10 +18,35 @@ impl InstanceId {
         Self(id.into())
     }
 
-    /// An id from 128 random bits.
+    /// The first id of a process, from 64 random bits.
     #[must_use]
-    pub fn from_bits(bits: u128) -> Self {
-        Self(format!("{bits:032x}").into())
+    pub fn from_bits(bits: u64) -> Self {
+        Self(format!("{bits:016x}").into())
+    }
+
+    /// The id that follows this one in the same process.
+    #[must_use]
+    pub fn next(&self) -> Self {
+        let (name, number) = self.parts();
+        Self(format!("{name}-{}", number.saturating_add(1)).into())
+    }
+
+    /// The name of the process, which stands in its logs, in `Via` and in its metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.parts().0
+    }
+
+    /// The process's name as other programs show it: in `Via`, and in `pg_stat_activity`.
+    #[must_use]
+    pub fn application_name(&self) -> String {
+        format!("fencepost-{}", self.name())
+    }
+
+    fn parts(&self) -> (&str, u64) {
+        let parts = self.0.split_once('-');
+        let numbered = parts.and_then(|(name, number)| Some((name, number.parse().ok()?)));
+        numbered.unwrap_or((&self.0, 1))
     }
 
     /// The id as it stands in a row.
@@ -320,4 +347,22 @@ impl StoreError {
         "warned",
         "unfit",
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_keeps_its_name_through_rejoins() {
+        let first = InstanceId::from_bits(0x4f0c_2a91);
+        assert_eq!(first.as_str(), "000000004f0c2a91");
+        let (second, third) = (first.next(), first.next().next());
+        assert_eq!(second.as_str(), "000000004f0c2a91-2");
+        assert_eq!(third.as_str(), "000000004f0c2a91-3");
+        for id in [first, second, third] {
+            assert_eq!(id.name(), "000000004f0c2a91");
+            assert_eq!(id.application_name(), "fencepost-000000004f0c2a91");
+        }
+    }
 }

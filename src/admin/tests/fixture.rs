@@ -81,7 +81,7 @@ impl Admin {
             fencing: Arc::clone(&rig.0),
             metrics: Arc::clone(rig.metrics()),
             rejections: Arc::new(Rejections::default()),
-            readiness: Arc::new(Readiness::new(false)),
+            readiness: Arc::new(Readiness::new("0000000000000001", false)),
             settings: settings.subscribe(),
             log: Arc::new(LogFilter::new(LogLevel::default(), |_| Ok(()))),
         };

@@ -12,7 +12,7 @@ use super::fixture::Admin;
 use crate::admin::BODY_LIMIT;
 use crate::fencing::tests::{CallPlan, LOSS, broken, key, token};
 use crate::metrics::Outcome;
-use crate::rejections::RecentRejection;
+use crate::rejections::{RecentRejection, RequestText};
 use crate::routing::Token;
 use crate::store::{AuditRow, EpochRow, InstanceId};
 
@@ -82,7 +82,11 @@ fn rejection(resource: &str, number: i64, mark: Option<i64>, outcome: Outcome) -
         mark: mark.and_then(Token::new),
         outcome,
         peer: "127.0.0.1:5000".into(),
-        trace_id: mark.map(|_| "t".into()),
+        status: 412,
+        request: RequestText {
+            trace_id: mark.map(|_| "t".into()),
+            ..RequestText::default()
+        },
     }
 }
 
@@ -108,19 +112,21 @@ async fn a_view_has_the_refusals_and_the_audit_of_the_resource() {
     let unknown = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "42", "mark": null, "gap": null, "outcome": "outcome-unknown",
-        "client": "127.0.0.1:5000", "trace_id": null,
+        "status": 412, "method": null, "path": null, "client": "127.0.0.1:5000",
+        "forwarded_for": null, "user_agent": null, "request_id": null, "trace_id": null,
     });
     let rejection = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "41", "mark": "43", "gap": "2", "outcome": "stale-token",
-        "client": "127.0.0.1:5000", "trace_id": "t",
+        "status": 412, "method": null, "path": null, "client": "127.0.0.1:5000",
+        "forwarded_for": null, "user_agent": null, "request_id": null, "trace_id": "t",
     });
     assert_eq!(
         admin.get("/v1/marks/order:42").await.json(),
         json!({
             "resource": "order:42", "mark": "7", "spent": false, "era": 0,
             "since": "2023-11-14T22:13:20.123Z", "in_flight": 0, "waiting": 0,
-            "unknown": [], "epochs": [],
+            "instance": admin.rig.instance().name(), "unknown": [], "epochs": [],
             "rejections": [rejection],
             "latest_unknown": [unknown],
             "audit": [{

@@ -47,6 +47,7 @@ pub fn view(answer: &Value) -> String {
                 .to_owned(),
         ),
         ("since", text(answer, "since")),
+        ("instance", text(answer, "instance")),
         ("in flight", text(answer, "in_flight")),
         ("waiting", text(answer, "waiting")),
     ] {
@@ -83,25 +84,7 @@ pub fn view(answer: &Value) -> String {
             .iter()
             .map(|epoch| columns(epoch, &["token", "instance", "number"])),
     );
-    section(
-        &mut out,
-        "Latest refusals",
-        &["AT", "OUTCOME", "TOKEN", "MARK", "CLIENT", "TRACE"],
-        items(answer, "rejections").iter().map(|row| {
-            columns(
-                row,
-                &["at", "outcome", "token", "mark", "client", "trace_id"],
-            )
-        }),
-    );
-    section(
-        &mut out,
-        "Latest unknown outcomes",
-        &["AT", "TOKEN", "CLIENT", "TRACE"],
-        items(answer, "latest_unknown")
-            .iter()
-            .map(|row| columns(row, &["at", "token", "client", "trace_id"])),
-    );
+    refusals(&mut out, answer);
     section(
         &mut out,
         "Operator actions",
@@ -111,6 +94,48 @@ pub fn view(answer: &Value) -> String {
             .map(|row| columns(row, &["at", "action", "before", "after", "actor", "reason"])),
     );
     out
+}
+
+/// The refusals, and the requests whose outcome is unknown.
+fn refusals(out: &mut String, answer: &Value) {
+    section(
+        out,
+        "Latest refusals",
+        &[
+            "AT",
+            "OUTCOME",
+            "TOKEN",
+            "MARK",
+            "METHOD",
+            "PATH",
+            "CLIENT",
+            "REQUEST ID",
+        ],
+        items(answer, "rejections").iter().map(|row| {
+            let fields = [
+                "at",
+                "outcome",
+                "token",
+                "mark",
+                "method",
+                "path",
+                "client",
+                "request_id",
+            ];
+            columns(row, &fields)
+        }),
+    );
+    section(
+        out,
+        "Latest unknown outcomes",
+        &["AT", "TOKEN", "METHOD", "PATH", "CLIENT", "REQUEST ID"],
+        items(answer, "latest_unknown").iter().map(|row| {
+            columns(
+                row,
+                &["at", "token", "method", "path", "client", "request_id"],
+            )
+        }),
+    );
 }
 
 /// `marks advance`.

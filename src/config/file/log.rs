@@ -17,6 +17,8 @@ pub struct LogFile {
     /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
     /// `info,fencepost::store=debug`. Follows a reload.
     pub level: String,
+    /// Paths are logged with their queries, which may hold secrets.
+    pub query: bool,
 }
 
 impl Default for LogFile {
@@ -24,6 +26,7 @@ impl Default for LogFile {
         Self {
             format: None,
             level: "info".to_owned(),
+            query: false,
         }
     }
 }
@@ -37,5 +40,6 @@ pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSetting
         // On a terminal, the command line puts text below the file.
         format: file.format.unwrap_or(LogFormat::Json),
         level,
+        query: file.query,
     })
 }

@@ -22,7 +22,7 @@ struct One {
     barrier: Barrier,
 }
 
-async fn instance(store: &Arc<Double>, id: u128) -> One {
+async fn instance(store: &Arc<Double>, id: u64) -> One {
     let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
     let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
     let room = RequestLimits { queue: 2, ..ROOM };

@@ -29,7 +29,7 @@ use crate::store::sqlite::SqliteStore;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-async fn rig(store: &Arc<Double>, id: u128) -> Rig {
+async fn rig(store: &Arc<Double>, id: u64) -> Rig {
     Rig::new(Arc::clone(store) as _, id, clock()).await
 }
 

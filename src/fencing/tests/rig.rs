@@ -76,7 +76,7 @@ async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
 
 impl Rig {
     /// An instance that has joined.
-    pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u128, clock: BootClock) -> Self {
+    pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
         let term = store.shared().then_some(TERM);
         let reckoning = if store.shared() {
             Reckoning::shared(TERM, UNDELIVERED, SETTLE)

@@ -18,7 +18,7 @@ use crate::store::{EpochRow, InstanceId, Notification, Override, StoreError};
 /// Longer than the writer's tick.
 const A_TICK: Duration = Duration::from_millis(300);
 
-async fn rig(store: &Arc<Double>, id: u128) -> Rig {
+async fn rig(store: &Arc<Double>, id: u64) -> Rig {
     Rig::new(Arc::clone(store) as _, id, clock()).await
 }
 

@@ -35,7 +35,8 @@ pub use self::connection::connection_has;
 use self::connection::connection_named;
 use self::edit::{append, remove_where, set};
 pub use self::fields::{FieldError, at_most_one, members, single, text};
-use self::names::{FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO, HOP_BY_HOP, is_fencing};
+pub(super) use self::names::FORWARDED_FOR;
+use self::names::{FORWARDED_HOST, FORWARDED_PROTO, HOP_BY_HOP, is_fencing};
 pub use self::names::{method_override, path_override, same_name};
 use self::trailers::TrailerRules;
 use self::via::Via;
@@ -112,7 +113,7 @@ pub fn takes_trailers(headers: &HeaderMap) -> bool {
 /// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
 ///   that it trusts; a sidecar's clients are such edges, and only they know how the client came.
 /// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
-/// - `Via`: `1.1 fencepost-1a2b3c4d` is appended ([`via`]).
+/// - `Via`: `1.1 fencepost-4f0c2a91b6d3e857` is appended ([`via`]).
 /// - `Trailer`: fields that will not be sent are removed ([`trailers`]).
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     let wants_trailers = takes_trailers(headers);

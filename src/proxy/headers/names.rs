@@ -7,7 +7,7 @@ use http::header::{
     CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-pub(super) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(in crate::proxy) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 

@@ -1,6 +1,6 @@
 //! `Via`: the name of this process there, and the loops that it reveals (RFC 9110, 7.6.3).
 //!
-//! The name is a pseudonym of this one process: `fencepost-` and eight hexadecimal digits. So one
+//! The name is a pseudonym of this one process: `fencepost-` and the instance's name. So one
 //! fencepost may be behind another, and each recognizes a request that comes back. In a loop, every
 //! round would wait at the barrier for the previous round, or pass with an equal token for ever. So
 //! a request with our name is refused before anything else is checked.
@@ -9,6 +9,7 @@ use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
 
 use super::edit::append;
+use crate::store::InstanceId;
 
 /// The number of intermediaries that a request may have passed. A loop through several proxies that
 /// each have a new name on every round (restarts, replicas behind one balancer) ends here.
@@ -35,8 +36,8 @@ pub enum Loop {
 impl Via {
     /// Takes a few bytes for good: a process has one name.
     #[must_use]
-    pub fn new(bits: u32) -> Self {
-        let name = format!("fencepost-{bits:08x}").leak();
+    pub fn new(instance: &InstanceId) -> Self {
+        let name = instance.application_name().leak();
         let member = |received| &*format!("{received} {name}").leak();
         Self {
             name,
@@ -112,23 +113,26 @@ mod tests {
             let value = HeaderValue::from_str(line).expect("a value");
             headers.append(VIA, value);
         }
-        Via::new(0x1a2b_3c4d).check(&headers)
+        Via::new(&InstanceId::from_bits(0x1a2b_3c4d)).check(&headers)
     }
 
     #[test]
     fn knows_its_own_name_wherever_it_stands() {
         for lines in [
-            &["1.1 fencepost-1a2b3c4d"][..],
-            &["1.0 a, 2 FENCEPOST-1A2B3C4D (x, y)"],
-            &["1.1 a", "1.1 fencepost-00000001,1.1 fencepost-1a2b3c4d"],
-            &["1.1 a (through fencepost-1a2b3c4d)"],
+            &["1.1 fencepost-000000001a2b3c4d"][..],
+            &["1.0 a, 2 FENCEPOST-000000001A2B3C4D (x, y)"],
+            &[
+                "1.1 a",
+                "1.1 fencepost-0000000000000001,1.1 fencepost-000000001a2b3c4d",
+            ],
+            &["1.1 a (through fencepost-000000001a2b3c4d)"],
         ] {
             assert_eq!(checked(lines), Err(Loop::Own), "{lines:?}");
         }
         for lines in [
             &[][..],
             &["1.1 fencepost"],
-            &["1.1 fencepost-1a2b3c4e, 1.1 fencepost-1a2b3c4"],
+            &["1.1 fencepost-000000001a2b3c4e, 1.1 fencepost-000000001a2b3c4"],
         ] {
             assert_eq!(checked(lines), Ok(()), "{lines:?}");
         }
@@ -141,7 +145,7 @@ mod tests {
         assert_eq!(checked(&[&line, &line, "1.1 d"]), Err(Loop::TooLong));
         // An unclosed parenthesis does not hide our name.
         assert_eq!(
-            checked(&["1.1 a (", "1.1 fencepost-1a2b3c4d"]),
+            checked(&["1.1 a (", "1.1 fencepost-000000001a2b3c4d"]),
             Err(Loop::Own)
         );
     }

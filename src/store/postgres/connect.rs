@@ -126,9 +126,10 @@ impl Connector {
             .await
             .map_err(|error| StoreError::Connection(error.to_string()))??;
         let millis = |span: Duration| span.as_millis().clamp(1, i32::MAX as u128).to_string();
+        let application_name = self.address.application_name.as_deref();
         let options = hosts.into_iter().map(|options| {
             options
-                .application_name("fencepost")
+                .application_name(application_name.unwrap_or("fencepost"))
                 .options([
                     ("lock_timeout", millis(self.lock_timeout)),
                     ("default_transaction_isolation", "read committed".to_owned()),

@@ -274,7 +274,7 @@ mod tests {
             resource: ResourceKey::new("\"".repeat(1024)).expect("a good key"),
             token: Token::MAX,
             era: i64::MAX,
-            owner: Some(InstanceId::from_bits(u128::MAX)),
+            owner: Some(InstanceId::from_bits(u64::MAX)),
         };
         assert!(
             encode(&longest)

@@ -119,7 +119,7 @@ async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
         store
             .execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                 WHERE datname = current_database() AND application_name = 'fencepost'",
+                 WHERE datname = current_database() AND application_name LIKE 'fencepost%'",
             )
             .await;
         tokio::time::sleep(Duration::from_millis(1500)).await;

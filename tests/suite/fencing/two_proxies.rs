@@ -247,7 +247,7 @@ async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() 
     store
         .execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-             WHERE datname = current_database() AND application_name = 'fencepost'",
+             WHERE datname = current_database() AND application_name LIKE 'fencepost%'",
         )
         .await;
     a.until_metric("fencepost_mark_regressions_total", &[], |count| count > 0.0)

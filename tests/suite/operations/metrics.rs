@@ -21,6 +21,7 @@ const GAUGES: &[(&str, &[&str])] = &[
     ("fencepost_lease_remaining_seconds", &[]),
     ("fencepost_stale_resources", &[]),
     ("fencepost_build_info", &["version"]),
+    ("fencepost_instance_info", &["id"]),
 ];
 
 const HISTOGRAMS: &[(&str, &[&str])] = &[

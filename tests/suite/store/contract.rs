@@ -279,7 +279,7 @@ fn token(number: i64) -> Token {
     Token::new(number).expect("a good token")
 }
 
-fn instance(number: u128) -> InstanceId {
+fn instance(number: u64) -> InstanceId {
     InstanceId::from_bits(number)
 }
 
@@ -307,7 +307,7 @@ fn spending(resource: &str, number: i64, name: &str) -> Ask {
     }
 }
 
-fn epoch(resource: &str, of: u128, opening: i64, number: i64) -> EpochRow {
+fn epoch(resource: &str, of: u64, opening: i64, number: i64) -> EpochRow {
     EpochRow {
         resource: key(resource),
         instance: instance(of),
@@ -321,7 +321,7 @@ async fn advance(store: &dyn MarkStore, ask: Ask) -> Found {
     advance_as(store, 1, 0, ask).await
 }
 
-async fn advance_as(store: &dyn MarkStore, of: u128, era: i64, ask: Ask) -> Found {
+async fn advance_as(store: &dyn MarkStore, of: u64, era: i64, ask: Ask) -> Found {
     let company = [key("looked at")];
     let looks = IN_COMPANY.try_with(|()| &company[..]).unwrap_or_default();
     let batch = Batch {
@@ -343,7 +343,7 @@ async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
 }
 
 /// All epochs of an instance, page by page.
-async fn own(store: &dyn MarkStore, of: u128) -> Vec<EpochRow> {
+async fn own(store: &dyn MarkStore, of: u64) -> Vec<EpochRow> {
     let mut all: Vec<EpochRow> = Vec::new();
     loop {
         let after: Option<Cursor> = all.last().map(|row| (row.resource.clone(), row.opening));
@@ -358,7 +358,7 @@ async fn own(store: &dyn MarkStore, of: u128) -> Vec<EpochRow> {
 }
 
 /// Buries an instance to the end; returns how many resources were freed by each step.
-async fn buried(store: &dyn MarkStore, of: u128) -> Vec<usize> {
+async fn buried(store: &dyn MarkStore, of: u64) -> Vec<usize> {
     let (mut steps, mut after): (_, Option<Cursor>) = (Vec::new(), None);
     loop {
         let step = store.bury(&instance(of), &[], after.as_ref()).await;

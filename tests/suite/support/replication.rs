@@ -205,7 +205,7 @@ impl PostgresPair {
     pub async fn waiting(&self, shell: &mut PgConnection) -> Vec<(i32, String)> {
         sqlx::query_as(
             "SELECT pid, query FROM pg_stat_activity \
-             WHERE wait_event = 'SyncRep' AND application_name = 'fencepost'",
+             WHERE wait_event = 'SyncRep' AND application_name LIKE 'fencepost%'",
         )
         .fetch_all(shell)
         .await

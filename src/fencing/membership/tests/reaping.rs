@@ -206,7 +206,7 @@ struct Run {
 }
 
 impl Run {
-    async fn start(path: &std::path::Path, id: u128) -> Self {
+    async fn start(path: &std::path::Path, id: u64) -> Self {
         let timeout = Duration::from_mins(1);
         let store = SqliteStore::open(path, timeout, true, "test").await;
         let store = Arc::new(store.expect("opened"));

@@ -24,6 +24,7 @@ use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::{Feed, streamed};
+use crate::store::InstanceId;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -82,7 +83,7 @@ impl Bench {
             request,
             opening: None,
             timeout: LONG,
-            via: Via::new(1),
+            via: Via::new(&InstanceId::from_bits(1)),
             held: (),
         };
         let terms = FenceTerms {

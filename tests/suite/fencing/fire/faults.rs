@@ -25,7 +25,7 @@ const LATER: Duration = Duration::from_millis(40);
 /// Of a slow disk, each way.
 const SLOW: Duration = Duration::from_millis(30);
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-    WHERE usename = $1 AND application_name = 'fencepost'";
+    WHERE usename = $1 AND application_name LIKE 'fencepost%'";
 
 impl World {
     /// Does this fault, if its point is passed.

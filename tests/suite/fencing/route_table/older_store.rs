@@ -120,7 +120,7 @@ async fn a_stop_ends_a_start_that_waits_for_the_upgrade() {
     let mut starting = Proxy::starting(&config);
     let mut watcher = store.direct().await;
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-        AND application_name = 'fencepost' AND wait_event_type = 'Lock'";
+        AND application_name LIKE 'fencepost%' AND wait_event_type = 'Lock'";
     let mut waiting = 0_i64;
     while waiting == 0 {
         assert!(starting.process.ended().is_none(), "it waits for the lock");

@@ -3,7 +3,7 @@
 //!
 //! - Off: the fields of one connection only, and those that `Connection` names; `X-Fencing-…`.
 //! - On, toward the upstream: `X-Fencing-Token`, `X-Fencing-Resource`, `Idempotency-Key`,
-//!   `X-Forwarded-…`, `Via`, trace context. Toward the client: `Via`; `Date` where there is none.
+//!   `X-Forwarded-…`, `Via`; `X-Request-Id` where there is none. Toward the client: `Via`; `Date` where there is none.
 //! - Lines of one name stand together, where the first of them stood, in their order.
 //! - HTTP/1.1 on either side, whatever the other one speaks. A body without a length is chunked; an
 //!   empty one needs no chunks; POST, PUT and PATCH say so if they have none. No length with 204
@@ -141,7 +141,21 @@ pub fn arrivals(
     if !reframed {
         check("framing", &framing, &plain_framing)?;
     }
-    let but = |name: &str| ADDED.contains(&name) || (reframed && name == "content-length");
+    let identified = was.get("x-request-id").is_none();
+    let but = |name: &str| {
+        let made = identified && name == "x-request-id";
+        made || ADDED.contains(&name) || (reframed && name == "content-length")
+    };
+    if identified {
+        let made = is.all("x-request-id");
+        let hex = |id: &&str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        check(
+            "the request ids made",
+            &made.iter().filter(|id| hex(id)).count(),
+            &1,
+        )?;
+        check("the request ids", &made.len(), &1)?;
+    }
     check("headers", &lines(is, but), &lines(was, but))?;
     bodies(&through.body, &plain.body)?;
     trailers(&plain.trailers, &through.trailers)?;

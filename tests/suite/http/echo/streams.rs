@@ -160,7 +160,7 @@ async fn http_2_arrives_as_a_person_would_write_it() {
         .headers
         .iter()
         .filter(|(name, _)| {
-            !["Via", "Idempotency-Key"].contains(&&**name)
+            !["Via", "Idempotency-Key", "X-Request-Id"].contains(&&**name)
                 && !name.starts_with("X-F")
                 && name != "Host"
         })
@@ -183,6 +183,7 @@ async fn http_2_arrives_as_a_person_would_write_it() {
         "X-Fencing-Resource",
         "Via",
         "X-Forwarded-For",
+        "X-Request-Id",
     ] {
         assert!(names.contains(&ours), "{ours} in {names:?}");
     }

@@ -20,14 +20,14 @@ const RESOURCES: [&str; 5] = ["a", "B", "b", "é", "z"];
 /// The answer to one ask.
 #[derive(Clone, Debug)]
 struct StoreAnswer {
-    instance: u128,
+    instance: u64,
     ask: Ask,
     before: Option<i64>,
 }
 
 /// The lanes: as in a proxy, one batch at a time each. Two instances, several lanes of each where
 /// the store can be shared.
-async fn lanes(home: &Home) -> Vec<(u128, Arc<Mutex<Arc<dyn MarkStore>>>)> {
+async fn lanes(home: &Home) -> Vec<(u64, Arc<Mutex<Arc<dyn MarkStore>>>)> {
     let mut lanes = Vec::new();
     for lane in 0..if matches!(home, Home::Sqlite(_)) {
         1
@@ -81,7 +81,7 @@ pub async fn answers_form_one_history(home: Home) {
     }
 }
 
-async fn run(task: u64, id: u128, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreAnswer> {
+async fn run(task: u64, id: u64, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreAnswer> {
     let mut random = StdRng::seed_from_u64(task);
     let mut answers = Vec::new();
     // This task knows that a mark never falls.

@@ -153,7 +153,7 @@ pub async fn own_epochs_are_read_for_the_resources_named(home: Home) {
     advance(&*store, opening("a", 5, 1)).await;
     advance(&*store, opening("b", 5, 2)).await;
     advance_as(&*store, 2, 0, opening("a", 8, 1)).await;
-    let own_of = async |of: u128, resources: &[&str]| {
+    let own_of = async |of: u64, resources: &[&str]| {
         let resources: Vec<_> = resources.iter().map(|resource| key(resource)).collect();
         let rows = store.own_of(&instance(of), &resources).await;
         rows.expect("an answer")

@@ -22,7 +22,7 @@ fn terms() -> Terms {
     }
 }
 
-async fn join(store: &dyn MarkStore, of: u128) {
+async fn join(store: &dyn MarkStore, of: u64) {
     let era = store
         .join(&instance(of), &terms())
         .await
@@ -30,7 +30,7 @@ async fn join(store: &dyn MarkStore, of: u128) {
     assert_eq!(era, 0);
 }
 
-fn row(of: u128, renewals: i64, dead: bool) -> InstanceRow {
+fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
     InstanceRow {
         id: instance(of),
         renewals,
@@ -98,7 +98,7 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     // Before anything has joined, too: an old backup may have nothing of the namespace.
     for (known, era) in [(3, 3), (2, 3), (5, 5)] {
         store.raise_era(known).await.expect("an answer");
-        let newcomer = instance(u128::from(known.unsigned_abs()));
+        let newcomer = instance(known.unsigned_abs());
         let terms = terms();
         let joined = store.join(&newcomer, &terms);
         assert_eq!(joined.await.expect("an answer"), era);

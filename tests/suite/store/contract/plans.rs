@@ -199,7 +199,7 @@ async fn a_batch_does_not_read_what_is_open_elsewhere() {
     const KEYS: i64 = 50;
     let url = Cluster::shared().create_database().await;
     let store = open(&url).await;
-    let batch = async |me: u128, resource: String, opening: i64| {
+    let batch = async |me: u64, resource: String, opening: i64| {
         let ask = Ask {
             resource: key(&resource),
             token: token(2),

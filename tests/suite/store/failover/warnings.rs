@@ -118,7 +118,7 @@ async fn a_warned_connection_is_closed() {
     until(
         &mut shell,
         "the warned connection is gone",
-        "SELECT (count(*) <= 1)::int::bigint FROM pg_stat_activity WHERE application_name = 'fencepost' \
+        "SELECT (count(*) <= 1)::int::bigint FROM pg_stat_activity WHERE application_name LIKE 'fencepost%' \
          AND datname = current_database() AND query LIKE '%INSERT INTO marks%'",
     )
     .await;

@@ -62,7 +62,7 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
                 let asks: Vec<_> = (0..RESOURCES)
                     .map(|at| opening(&format!("r{at}"), token, token))
                     .collect();
-                let id = instance(u128::try_from(lane).expect("a few"));
+                let id = instance(u64::try_from(lane).expect("a few"));
                 if store.advance(&id, 0, &asks).await.is_ok() {
                     for highest in accepted.iter() {
                         highest.fetch_max(token, Ordering::SeqCst);

@@ -143,7 +143,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
         let store = store.expect("it opens");
         advance(&store, opening("a", 5, i64::from(migrate))).await;
         store
-            .join(&instance(u128::from(migrate)), &Terms::default())
+            .join(&instance(u64::from(migrate)), &Terms::default())
             .await
             .expect("an answer");
     }
