@@ -1,55 +1,245 @@
 //! `fencepost check`: every problem of a file, with its line, without starting anything.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read as _, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{self, Loader, Overrides};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::overrides::OverrideArgs;
+use crate::config::{self, ConfigProblem, Loader, Overrides, Settings, Severity, StoreTarget};
+use crate::printable;
+use crate::proxy::reach::reach;
+use crate::store::postgres::PostgresStore;
+use crate::store::{Administration as _, Instances as _};
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// The configuration file; `-` reads the standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The form of the answer.
+    #[arg(long, value_enum, default_value_t)]
+    format: CheckFormat,
+    /// Also ask the store and the upstream. Nothing is changed, and no request is sent.
+    #[arg(long)]
+    connect: bool,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum CheckFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What was found.
+struct CheckReport {
+    file: PathBuf,
+    problems: Vec<ConfigProblem>,
+    /// What stands beside the problems of the file: missing files, and what cannot be reached.
+    beside: Vec<Beside>,
+    /// What the configuration does; empty if it has errors.
+    summary: Vec<String>,
+    advice: Vec<String>,
+}
+
+/// A problem that has no line.
+struct Beside {
+    severity: Severity,
+    path: &'static str,
+    message: String,
+}
 
 /// Checks the file and writes what it found. Failure if there is an error; the `Err` is about
-/// `out`.
-pub(super) fn run(
-    file: &Path,
+/// the standard input or `out`.
+pub(super) async fn run(
+    args: &CheckArgs,
     overrides: Overrides,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
     let loader = Loader {
-        file: Some(file.to_owned()),
+        file: Some(args.file.clone()),
         overrides,
     };
-    match loader.load() {
+    let loaded = if args.file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        config::parse(&text, &loader.overrides)
+    } else {
+        loader.load()
+    };
+    let mut report = CheckReport {
+        file: args.file.clone(),
+        problems: Vec::new(),
+        beside: Vec::new(),
+        summary: Vec::new(),
+        advice: Vec::new(),
+    };
+    match loaded {
         Ok((settings, warnings)) => {
-            for warning in &warnings {
-                writeln!(out, "{}", warning.render(Some(file)))?;
+            report.problems = warnings;
+            report.beside = missing_files(&settings);
+            if args.connect {
+                report.beside.extend(connect(&settings).await);
             }
-            writeln!(
-                out,
-                "{}: no errors, {}",
-                file.display(),
-                count(warnings.len(), "warning")
-            )?;
-            for line in config::describe(&settings) {
-                writeln!(out, "  {line}")?;
-            }
-            for line in config::advice(&settings) {
-                writeln!(out, "{line}")?;
-            }
-            Ok(ExitCode::SUCCESS)
+            report.summary = config::describe(&settings);
+            report.advice = config::advice(&settings);
         }
-        Err(problems) => {
-            writeln!(out, "{problems}")?;
-            let errors = problems.errors();
-            let warnings = problems.list.len() - errors;
-            writeln!(
-                out,
-                "{}: {}, {}",
-                file.display(),
-                count(errors, "error"),
-                count(warnings, "warning")
-            )?;
-            Ok(ExitCode::FAILURE)
+        Err(problems) => report.problems = problems.list,
+    }
+    match args.format {
+        CheckFormat::Text => report.write(out)?,
+        CheckFormat::Json => writeln!(out, "{}", printable::json(&report.json().to_string()))?,
+    }
+    Ok(if report.count(Severity::Error) == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+impl CheckReport {
+    fn count(&self, severity: Severity) -> usize {
+        let of_file = self.problems.iter().filter(|one| one.severity == severity);
+        let beside = self.beside.iter().filter(|one| one.severity == severity);
+        of_file.count() + beside.count()
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for problem in &self.problems {
+            writeln!(out, "{}", problem.render(Some(&self.file)))?;
+        }
+        for Beside {
+            severity,
+            path,
+            message,
+        } in &self.beside
+        {
+            writeln!(out, "{}: {path}: {message}", severity.as_str())?;
+        }
+        let errors = match self.count(Severity::Error) {
+            0 => "no errors".to_owned(),
+            errors => count(errors, "error"),
+        };
+        let warnings = count(self.count(Severity::Warning), "warning");
+        writeln!(out, "{}: {errors}, {warnings}", self.file.display())?;
+        for line in &self.summary {
+            writeln!(out, "  {line}")?;
+        }
+        for line in &self.advice {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let problems = self.problems.iter().map(|problem| {
+            json!({
+                "severity": problem.severity.as_str(),
+                "line": problem.line(),
+                "path": problem.path,
+                "message": problem.message,
+                "hint": problem.hint,
+            })
+        });
+        let beside = self.beside.iter().map(|one| {
+            json!({
+                "severity": one.severity.as_str(),
+                "line": null,
+                "path": one.path,
+                "message": one.message,
+                "hint": null,
+            })
+        });
+        json!({
+            "file": self.file,
+            "errors": self.count(Severity::Error),
+            "warnings": self.count(Severity::Warning),
+            "problems": problems.chain(beside).collect::<Vec<_>>(),
+            "summary": self.summary,
+            "advice": self.advice,
+        })
+    }
+}
+
+/// Warns of files that are read when they are needed, and are not there. On another machine than
+/// the proxy's that is no error.
+fn missing_files(settings: &Settings) -> Vec<Beside> {
+    let store = &settings.store;
+    let url_file = match &store.target {
+        StoreTarget::Postgres(config::Secret::File(file)) => Some(file),
+        _ => None,
+    };
+    let identity = store.tls.identity.as_ref();
+    let files = [
+        ("admin.token_file", settings.admin.token_file.as_ref()),
+        (
+            "admin.read_token_file",
+            settings.admin.read_token_file.as_ref(),
+        ),
+        ("store.url_file", url_file),
+        ("store.tls.ca_file", store.tls.ca_file.as_ref()),
+        (
+            "store.tls.cert_file",
+            identity.map(|(certificate, _)| certificate),
+        ),
+        ("store.tls.key_file", identity.map(|(_, key)| key)),
+    ];
+    let missing = files.into_iter().filter_map(|(path, file)| {
+        let file = file?;
+        let error = std::fs::File::open(file).err()?;
+        Some(Beside {
+            severity: Severity::Warning,
+            path,
+            message: format!("{} cannot be read here: {error}", file.display()),
+        })
+    });
+    missing.collect()
+}
+
+/// Asks the store and the upstream.
+async fn connect(settings: &Settings) -> Vec<Beside> {
+    let error = |path, message| Beside {
+        severity: Severity::Error,
+        path,
+        message,
+    };
+    let mut found = Vec::new();
+    let store = &settings.store;
+    match &store.target {
+        StoreTarget::Postgres(url) => {
+            let address = config::PostgresAddress {
+                url: url.clone(),
+                tls: store.tls.clone(),
+                application_name: None,
+            };
+            let store = PostgresStore::new(address, &store.namespace, store.timeout, false);
+            if let Err(unfit) = store.prepare().await {
+                found.push(error("store", unfit.to_string()));
+            }
+            store.disconnect().await;
+        }
+        StoreTarget::Sqlite { path } => {
+            // The file belongs to the proxy that runs.
+            let directory = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            if let Some(directory) = directory
+                && !directory.is_dir()
+            {
+                let message = format!("the directory {} does not exist", directory.display());
+                found.push(error("store.url", message));
+            }
         }
     }
+    if let Err(why) = reach(settings).await {
+        found.push(error("upstream.url", why));
+    }
+    found
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -59,14 +249,29 @@ fn count(number: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn check(text: &str) -> (ExitCode, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let file = dir.path().join("f.yaml");
         std::fs::write(&file, text).expect("it is writable");
+        checked(&file)
+    }
+
+    fn checked(file: &Path) -> (ExitCode, String) {
+        let args = CheckArgs {
+            file: file.to_owned(),
+            format: CheckFormat::Text,
+            connect: false,
+            overrides: OverrideArgs::default(),
+        };
         let mut out = Vec::new();
-        let code = run(&file, Overrides::default(), &mut out).expect("a vector can be written");
+        let code = run(&args, Overrides::default(), &mut out).now_or_never();
+        let code = code
+            .expect("nothing is waited for")
+            .expect("a vector can be written");
         (code, String::from_utf8(out).expect("it is text"))
     }
 
@@ -130,13 +335,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_told() {
-        let mut out = Vec::new();
-        let code = run(
-            Path::new("/does/not/exist.yaml"),
-            Overrides::default(),
-            &mut out,
-        );
-        assert_eq!(code.expect("a vector can be written"), ExitCode::FAILURE);
-        assert!(String::from_utf8_lossy(&out).contains("cannot be read"));
+        let (code, out) = checked(Path::new("/does/not/exist.yaml"));
+        assert_eq!(code, ExitCode::FAILURE);
+        assert!(out.contains("cannot be read"), "{out}");
     }
 }

@@ -7,6 +7,7 @@
 mod admin;
 mod check;
 mod drain;
+mod explain;
 mod health;
 mod log_writer;
 mod logging;
@@ -54,7 +55,15 @@ enum CliCommand {
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
-    Check(CheckArgs),
+    Check(check::CheckArgs),
+    /// Show which route takes a request, by which key, and which spellings are treated otherwise.
+    ///
+    /// Nothing is started and nothing is sent. A client certificate is not shown, so routes with
+    /// `require_client` refuse it.
+    #[command(
+        after_help = "Exits with 0 whatever the answer is, with 1 if the configuration has errors."
+    )]
+    Explain(explain::ExplainArgs),
     /// Print the JSON Schema of the configuration file.
     Schema,
     /// Update the database's schema, and compare the routes with the recorded ones.
@@ -93,15 +102,6 @@ struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
-}
-
-#[derive(Debug, Args)]
-struct CheckArgs {
-    /// The configuration file.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    overrides: OverrideArgs,
 }
 
 #[derive(Debug, Args)]
@@ -202,7 +202,19 @@ impl Invocation {
                 })
             }
             CliCommand::Check(args) => {
-                Ok(check::run(&args.file, overrides, &mut std::io::stdout())?)
+                Ok(check::run(&args, overrides, &mut std::io::stdout()).await?)
+            }
+            CliCommand::Explain(args) => {
+                overrides.fall_back("upstream.url", "http://localhost", "");
+                let loader = Loader {
+                    file: args.config.clone(),
+                    overrides,
+                };
+                let Some((settings, _)) = loaded(&loader) else {
+                    return Ok(ExitCode::FAILURE);
+                };
+                explain::run(&args, settings)?;
+                Ok(ExitCode::SUCCESS)
             }
             CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;

@@ -8,7 +8,7 @@ use crate::config::Overrides;
 
 /// Flags that override the file. [`gather`] reads the fields by their names.
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
-#[derive(Args)]
+#[derive(Args, Default)]
 #[command(next_help_heading = "Overrides")]
 pub struct OverrideArgs {
     /// URL of the upstream to protect: http://host:port, https://host, h2c://host:port or

@@ -7,7 +7,7 @@ use super::file::{self, File};
 use super::settings::{Listen, Settings};
 use super::source_files::Sources;
 use super::yaml::{
-    ConfigPlace, MapEntry, NodeKind, Problems, Report, Warning, YamlNode, read, shown,
+    ConfigPlace, MapEntry, NodeKind, Problems, Report, Warning, YamlNode, member, read, shown,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
@@ -126,6 +126,8 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
     let mut report = Report::default();
     let tree = YamlNode::parse(text, &mut report);
     let settings = tree.and_then(|mut tree| {
+        report.locate(tree.places());
+        unexpanded("", &tree, &mut report);
         lay_over(&mut tree, overrides, &mut report);
         report.locate(tree.places());
         let file: File = read(tree, &mut report);
@@ -141,6 +143,36 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
             list,
             sources,
         }),
+    }
+}
+
+/// Warns of `${NAME}` in a value, which other programs expand.
+fn unexpanded(path: &str, node: &YamlNode, report: &mut Report) {
+    match &node.kind {
+        NodeKind::Text(text) => {
+            let name = text
+                .split_once("${")
+                .and_then(|(_, rest)| rest.split_once('}'));
+            if let Some((name, _)) = name {
+                report.warn(
+                    path,
+                    format!("nothing expands `${{{name}}}`: it is taken as it stands"),
+                    "write the value, or set the field with its flag or environment variable \
+                     (`fencepost serve --help`)",
+                );
+            }
+        }
+        NodeKind::List(list) => {
+            for (index, one) in list.iter().enumerate() {
+                unexpanded(&format!("{path}[{index}]"), one, report);
+            }
+        }
+        NodeKind::Map(entries) => {
+            for entry in entries {
+                unexpanded(&member(path, &entry.key), &entry.value, report);
+            }
+        }
+        NodeKind::Null | NodeKind::Broken => {}
     }
 }
 

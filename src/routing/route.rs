@@ -240,7 +240,8 @@ impl Pattern {
     }
 
     /// A path that this pattern matches, for messages.
-    fn example(&self) -> String {
+    #[must_use]
+    pub fn example(&self) -> String {
         let mut path = String::new();
         for step in &*self.steps {
             path.push('/');

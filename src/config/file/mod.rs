@@ -15,6 +15,7 @@ mod body;
 mod claim;
 mod idempotency;
 mod limits;
+mod lints;
 mod log;
 mod require_client;
 mod route;

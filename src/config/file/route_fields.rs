@@ -8,6 +8,43 @@ use http::Method;
 use crate::config::yaml::{Report, nearest, shown};
 use crate::routing::{Allow, KeyTemplate, Pattern, Source};
 
+/// The methods of the IANA registry that fencepost forwards and does not treat as safe
+/// (<https://www.iana.org/assignments/http-methods>).
+const METHODS: [&str; 32] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "DELETE",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PROPFIND",
+    "PROPPATCH",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+];
+
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 
@@ -99,6 +136,13 @@ pub(super) fn methods(
             }
             _ if !methods.insert(name.clone()) => {
                 report.warn(at, format!("{name} is listed twice"), "");
+            }
+            _ if !METHODS.contains(&&*name) => {
+                let hint = match nearest(&name, METHODS.iter().copied()) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => "leave it, if the upstream knows it".to_owned(),
+                };
+                report.warn(at, format!("{name} is not a registered method"), &hint);
             }
             _ => {}
         }

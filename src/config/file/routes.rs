@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::claim;
 use super::route::{Inherited, RouteFile, pattern, route};
+use super::{claim, lints};
 use crate::config::route_table::RouteTable;
 use crate::config::settings::{ClaimSettings, RouteSettings, Unmatched, Upgrade};
 use crate::config::yaml::{Report, shown};
@@ -50,6 +50,7 @@ pub(super) fn routes(
     }
     if checked.len() == count {
         shared_keys(&checked, report);
+        lints::routes(&checked, report);
     }
     (checked.len() == count && count > 0)
         .then(|| checked.into_iter().map(|(_, settings)| settings).collect())

@@ -71,7 +71,7 @@ fn ways_around_a_guarded_route_are_told() {
             &["unmatched"],
         ),
         (
-            "[{ path: '/a/{*all}', resource: a, require_client: [b.svc] }, { path: '/{*all}', \
+            "[{ path: '/a/{*all}', resource: 'a:{all}', require_client: [b.svc] }, { path: '/{*all}', \
              resource: '{path}' }]"
                 .to_owned(),
             &["unmatched"],

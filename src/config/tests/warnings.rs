@@ -34,6 +34,13 @@ route.upstream: { timeout: 31s } | longer than `barrier.settle` | routes[0].upst
 route.methods: [PUT, PUT] | is listed twice | routes[0].methods[1]
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
+route.methods: [PUTT] | not a registered method | routes[0].methods[0]
+routes: [{ path: '/o/{id}', resource: 'order' }] | all paths of /o/{id} have one key | routes[0].resource
+routes: [{ path: '/o/{id}', resource: 'o:{host}' }] | all paths of /o/{id} have one key | routes[0].resource
+routes: [{ path: '/o/{id}/', resource: 'o:{id}' }] | `/o/{id}` is another path | routes[0].path
+routes: [{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/{*rest}', mode: bypass }] | lets through without a check `/o/x/` and `/O/x`, which the upstream may take for `/o/x`, and /o/{id} enforces that | routes[1].path
+routes: [{ path: '/o/{*rest}', mode: bypass }, { path: '/o/{id}', resource: 'o:{id}' }] | `/o/x/` | routes[0].path
+route.name: '${NAME}' | nothing expands `${NAME}` | routes[0].name
 ";
 
 #[test]

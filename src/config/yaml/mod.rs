@@ -22,6 +22,4 @@ pub(super) use deserializer::RENAMED;
 pub(super) use deserializer::read;
 pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
 pub(super) use problems::{Report, Wrong, nearest, shown};
-#[cfg(test)]
-pub(super) use tree::member;
-pub(super) use tree::{MapEntry, NodeKind, YamlNode};
+pub(super) use tree::{MapEntry, NodeKind, YamlNode, member};

@@ -147,7 +147,7 @@ impl Refusal {
         self.outcome().as_str()
     }
 
-    fn status(&self, style: AnswerStyle) -> StatusCode {
+    pub(crate) fn status(&self, style: AnswerStyle) -> StatusCode {
         let Row {
             outcome, status, ..
         } = self.row();

@@ -1,0 +1,148 @@
+//! `fencepost explain`: which route takes a request, by which key, and why.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Args;
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+
+use super::overrides::OverrideArgs;
+use crate::config::Settings;
+use crate::printable;
+use crate::proxy::explain::{self, Explanation, PathVerdict, RequestVerdict};
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// The method, such as PUT.
+    #[arg(value_name = "METHOD")]
+    method: Method,
+    /// The path with its query, as it would be sent: /orders/7?dry=1.
+    #[arg(value_name = "TARGET", value_parser = target)]
+    target: Uri,
+    /// A header field of the request. Can be repeated.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = field)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body, for keys that are taken from it (`{json.…}`).
+    #[arg(short = 'd', long, value_name = "TEXT")]
+    data: Option<String>,
+    /// The configuration file.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FENCEPOST_CONFIG",
+        hide_env_values = true
+    )]
+    pub(super) config: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+fn target(text: &str) -> Result<Uri, String> {
+    if !text.starts_with('/') {
+        return Err("it is a path that begins with `/`, such as /orders/7".into());
+    }
+    // `Uri` would cut it silently.
+    if text.contains('#') {
+        return Err("a fragment (`#…`) is never sent; leave it out, or write `%23`".into());
+    }
+    text.parse()
+        .map_err(|error| format!("{error}; escape it as in a URL"))
+}
+
+fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
+    let name = name
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{name}` is not a field name"))?;
+    let value = HeaderValue::from_str(value.trim())
+        .map_err(|_| "the value has characters that no header may have".to_owned())?;
+    Ok((name, value))
+}
+
+/// Explains the request by this configuration, and prints.
+pub(super) fn run(args: &ExplainArgs, settings: Settings) -> anyhow::Result<()> {
+    write!(std::io::stdout(), "{}", explained(args, settings)?)?;
+    Ok(())
+}
+
+/// The text to print.
+fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
+    let mut request = Request::new(());
+    *request.method_mut() = args.method.clone();
+    *request.uri_mut() = args.target.clone();
+    let headers = request.headers_mut();
+    for (name, value) in &args.headers {
+        headers.append(name, value.clone());
+    }
+    if !headers.contains_key(header::HOST) {
+        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+    }
+    let (head, ()) = request.into_parts();
+    let body = args.data.as_deref().map(str::as_bytes);
+    let explained = explain::explain(Arc::new(settings), head, body)
+        .map_err(|conflicts| anyhow::anyhow!("routes conflict: {}", conflicts[0]))?;
+    if args.json {
+        let json = serde_json::to_string_pretty(&explained).context("it can be written as JSON")?;
+        return Ok(format!("{}\n", printable::json(&json)));
+    }
+    Ok(printable::lines(&text(&explained)) + "\n")
+}
+
+fn text(explained: &Explanation) -> String {
+    let verdict = &explained.verdict;
+    let mut out = format!("{} {}\n", explained.method, explained.target);
+    let _ = writeln!(out, "  route   {}", route(verdict));
+    let _ = writeln!(
+        out,
+        "  key     {}",
+        verdict.resource.as_deref().unwrap_or("-")
+    );
+    let _ = write!(out, "  result  {}", result(verdict));
+    if explained.near.is_empty() {
+        return out;
+    }
+    out.push_str("\n\nA service may take these for the same request, and fencepost does not:");
+    for near in &explained.near {
+        let _ = write!(
+            out,
+            "\n{} {} ({})\n  route   {}\n  key     {}\n  result  {}",
+            explained.method,
+            near.target,
+            near.spelling,
+            route(&near.verdict),
+            near.verdict.resource.as_deref().unwrap_or("-"),
+            result(&near.verdict),
+        );
+    }
+    out
+}
+
+fn route(verdict: &RequestVerdict) -> String {
+    match (&verdict.route, verdict.mode) {
+        (Some(route), Some(mode)) => format!("{route} ({})", mode.as_str()),
+        _ => "none".to_owned(),
+    }
+}
+
+fn result(verdict: &RequestVerdict) -> String {
+    let what = match verdict.kind {
+        PathVerdict::Fenced => "fenced",
+        PathVerdict::Observed => "observed",
+        PathVerdict::Passed => "passed without a check",
+        PathVerdict::Refused => "refused",
+        PathVerdict::Claim => "claim",
+        PathVerdict::Answered => "answered here",
+    };
+    let code = match (verdict.status, verdict.outcome) {
+        (Some(status), Some(outcome)) => format!(", {status} {outcome}"),
+        _ => String::new(),
+    };
+    format!("{what}{code}: {}", verdict.reason)
+}

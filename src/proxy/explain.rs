@@ -1,0 +1,298 @@
+//! `fencepost explain`: what the request path would do with a request, and with the spellings of it
+//! that a service may take for the same thing. It asks the classification that serves, so there is
+//! no second opinion.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Uri};
+use serde::Serialize;
+
+use super::classify::{Class, Fenced, classify};
+use super::client::Client;
+use super::headers::{TOKEN, identity};
+use super::limits::network::ConnectionInFlight;
+use super::refusal::problem::AnswerStyle;
+use super::refusal::{DetailReader, Refusal};
+use super::routing_table::{Route, RoutingTable};
+use crate::config::{Mode, Settings};
+use crate::metrics::Metrics;
+use crate::routing::RouteConflict;
+
+/// What would be done with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    pub method: String,
+    pub target: String,
+    #[serde(flatten)]
+    pub verdict: RequestVerdict,
+    /// Spellings that a service may read as this request, where fencepost does something else.
+    pub near: Vec<NearSpelling>,
+}
+
+/// The route of a request and what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RequestVerdict {
+    #[serde(rename = "verdict")]
+    pub kind: PathVerdict,
+    /// The path of its route. null: no route matches.
+    pub route: Option<String>,
+    pub mode: Option<Mode>,
+    /// The resource key that its token is checked for.
+    pub resource: Option<String>,
+    /// The status of the refusal, and its outcome as in metrics and logs.
+    pub status: Option<u16>,
+    pub outcome: Option<&'static str>,
+    pub reason: String,
+}
+
+/// What is done with a request before its token is compared with the mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathVerdict {
+    /// Its token is checked, and it goes upstream if that is not stale.
+    Fenced,
+    /// Its token is checked, and it goes upstream in any case.
+    Observed,
+    /// It goes upstream without a check.
+    Passed,
+    Refused,
+    /// It is a claim, and goes nowhere.
+    Claim,
+    /// fencepost answers it.
+    Answered,
+}
+
+/// Another spelling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NearSpelling {
+    /// How it differs.
+    pub spelling: &'static str,
+    pub target: String,
+    #[serde(flatten)]
+    pub verdict: RequestVerdict,
+}
+
+/// Explains a request. `body`: its whole body, if a key is taken from it.
+pub fn explain(
+    settings: Arc<Settings>,
+    mut head: Parts,
+    body: Option<&[u8]>,
+) -> Result<Explanation, Vec<RouteConflict>> {
+    let asks_clients = settings.asks_clients();
+    let table = RoutingTable::new(settings, &Metrics::new(&[]))?;
+    if asks_clients {
+        identity::strip(&mut head.headers);
+    }
+    let judge = |head: &Parts| judge(&table, head, body);
+    let own = judge(&head);
+    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target, None), |(p, q)| (p, Some(q)));
+    let mut near = Vec::new();
+    for (spelling, other) in spellings(path) {
+        let other = query.map_or_else(|| other.clone(), |query| format!("{other}?{query}"));
+        let Some(uri) = with_target(&head.uri, &other) else {
+            continue;
+        };
+        let mut aimed = head.clone();
+        aimed.uri = uri;
+        let another = judge(&aimed);
+        if !another.is_like(&own) {
+            near.push(NearSpelling {
+                spelling,
+                target: other,
+                verdict: another,
+            });
+        }
+    }
+    Ok(Explanation {
+        method: head.method.to_string(),
+        target: target.to_owned(),
+        verdict: own,
+        near,
+    })
+}
+
+fn with_target(uri: &Uri, target: &str) -> Option<Uri> {
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// Other spellings of a path that services are known to read as the same one.
+fn spellings(path: &str) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    match path.strip_suffix('/') {
+        Some("") => {}
+        Some(without) => found.push(("without the slash at its end", without.to_owned())),
+        None => found.push(("with a slash at its end", format!("{path}/"))),
+    }
+    let lower = path.to_ascii_lowercase();
+    if lower != path {
+        found.push(("in lower case", lower));
+    } else if let Some(letter) = path.find(|letter: char| letter.is_ascii_lowercase()) {
+        let (start, rest) = path.split_at(letter);
+        let (first, rest) = rest.split_at(1);
+        found.push((
+            "with a capital letter",
+            format!("{start}{}{rest}", first.to_ascii_uppercase()),
+        ));
+    }
+    if path.contains("//") {
+        let segments: Vec<&str> = path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .collect();
+        found.push((
+            "with its slashes merged",
+            format!("/{}", segments.join("/")),
+        ));
+    }
+    if let Some((before, _)) = path.split_once(';') {
+        found.push(("cut at its semicolon", before.to_owned()));
+    }
+    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if let Some((stem, _)) = name.rsplit_once('.')
+        && !stem.is_empty()
+    {
+        found.push(("without its extension", format!("{directory}/{stem}")));
+    }
+    found
+}
+
+impl RequestVerdict {
+    /// The same request to fencepost, or none of its business in both spellings.
+    fn is_like(&self, other: &Self) -> bool {
+        let passed = PathVerdict::Passed;
+        let of = |one: &Self| (one.kind, one.mode, one.resource.clone(), one.outcome);
+        (self.kind == passed && other.kind == passed) || of(self) == of(other)
+    }
+}
+
+fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerdict {
+    let refused = |route: Option<&Arc<Route>>, refusal: &Refusal| {
+        verdict_of(PathVerdict::Refused, route, String::new()).refused(table, refusal)
+    };
+    match classify(table, head, &nobody()) {
+        Class::Fenced(fenced) => keyed(table, PathVerdict::Fenced, &fenced, head, body),
+        Class::Observed(_, Ok(fenced)) => keyed(table, PathVerdict::Observed, &fenced, head, body),
+        Class::Observed(route, Err(refusal)) => {
+            let judged = refused(Some(&route), &refusal);
+            let reason = format!(
+                "Observed only; enforced, it would be refused: {}",
+                judged.reason
+            );
+            RequestVerdict {
+                kind: PathVerdict::Observed,
+                reason,
+                ..judged
+            }
+        }
+        Class::Refused(route, refusal) => {
+            let judged = refused(route.as_ref(), &refusal);
+            if !matches!(refusal, Refusal::TokenRequired) || head.headers.contains_key(TOKEN) {
+                return judged;
+            }
+            // With a token it has a key, which is what the caller wants to know.
+            let mut with_token = head.clone();
+            with_token
+                .headers
+                .insert(TOKEN, HeaderValue::from_static("1"));
+            match classify(table, &with_token, &nobody()) {
+                Class::Fenced(fenced) => RequestVerdict {
+                    resource: fenced.key(head, body).ok().map(|key| key.to_string()),
+                    ..judged
+                },
+                _ => judged,
+            }
+        }
+        Class::Pass { route, .. } => {
+            let reason = match &route {
+                None => "No route matches, and such paths pass: they are not fenced.",
+                Some(route) if route.settings.mode == Mode::Bypass => {
+                    "Its route is in mode bypass: nothing is checked."
+                }
+                Some(_) => "It is a read without a token, and those are not fenced (safe_methods).",
+            };
+            verdict_of(PathVerdict::Passed, route.as_ref(), reason.to_owned())
+        }
+        Class::Claim => {
+            let reason =
+                "It is a claim: it raises the mark, waits for older requests, and goes nowhere.";
+            verdict_of(PathVerdict::Claim, None, reason.to_owned())
+        }
+        Class::LastHop(route, allowed) => {
+            let reason =
+                format!("Max-Forwards is 0: fencepost answers it itself, Allow: {allowed}.");
+            verdict_of(PathVerdict::Answered, route.as_ref(), reason)
+        }
+    }
+}
+
+fn verdict_of(kind: PathVerdict, route: Option<&Arc<Route>>, reason: String) -> RequestVerdict {
+    RequestVerdict {
+        kind,
+        route: route.map(|route| route.settings.path.clone()),
+        mode: route.map(|route| route.settings.mode),
+        resource: None,
+        status: None,
+        outcome: None,
+        reason,
+    }
+}
+
+impl RequestVerdict {
+    fn refused(self, table: &RoutingTable, refusal: &Refusal) -> Self {
+        let style = AnswerStyle {
+            stale_status: table.stale_status,
+            disclose: table.disclose,
+            grpc: false,
+        };
+        Self {
+            status: Some(refusal.status(style).as_u16()),
+            outcome: Some(refusal.outcome().as_str()),
+            reason: refusal.detail(DetailReader::Log, None),
+            ..self
+        }
+    }
+}
+
+/// The verdict on a request that carries a token.
+fn keyed(
+    table: &RoutingTable,
+    verdict: PathVerdict,
+    fenced: &Fenced,
+    head: &Parts,
+    body: Option<&[u8]>,
+) -> RequestVerdict {
+    let route = Some(&fenced.route);
+    match fenced.key(head, body) {
+        Ok(key) => {
+            let reason = format!("Token {} is compared with the mark of {key}.", fenced.token);
+            RequestVerdict {
+                resource: Some(key.to_string()),
+                ..verdict_of(verdict, route, reason)
+            }
+        }
+        Err(refusal) => {
+            verdict_of(PathVerdict::Refused, route, String::new()).refused(table, &refusal)
+        }
+    }
+}
+
+/// A client on the loopback without a certificate.
+fn nobody() -> Client {
+    Client {
+        ip: None,
+        forwarded: None,
+        text: "explain".into(),
+        tls: None,
+        mutual: false,
+        identity: None,
+        until: None,
+        in_flight: ConnectionInFlight::default(),
+    }
+}
