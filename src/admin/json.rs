@@ -97,7 +97,7 @@ impl View {
 }
 
 #[derive(Serialize)]
-struct UnknownJson {
+pub struct UnknownJson {
     id: String,
     token: String,
     settles_in_seconds: Option<f64>,
@@ -163,10 +163,17 @@ pub struct RejectionList {
     pub rejections: Vec<Rejection>,
 }
 
-/// `GET /v1/unknown`.
+/// The latest unknown outcomes.
 #[derive(Serialize)]
 pub struct UnknownList {
-    pub unknown: Vec<Rejection>,
+    unknown: Vec<Rejection>,
+}
+
+impl UnknownList {
+    pub fn of(latest: Vec<RecentRejection>) -> Self {
+        let unknown = latest.into_iter().map(Rejection::from).collect();
+        Self { unknown }
+    }
 }
 
 /// A request that was refused, or whose outcome is unknown.

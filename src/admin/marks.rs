@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::auth::MayWrite;
 use super::json::{
     AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
-    ResolveBody, UnknownList, View,
+    ResolveBody, View,
 };
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
@@ -98,19 +98,8 @@ pub async fn rejections(
     Ok(Json(RejectionList { rejections }))
 }
 
-/// `GET /v1/unknown`.
-pub async fn unknown(
-    State(state): State<AdminState>,
-    query: Result<Query<LimitQuery>, QueryRejection>,
-) -> Result<Json<UnknownList>, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
-    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
-    let unknown = state.rejections.latest_unknown(None, limit);
-    let unknown = unknown.into_iter().map(Rejection::from).collect();
-    Ok(Json(UnknownList { unknown }))
-}
-
-fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
+/// The limit of a list, as it was asked for.
+pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
     match asked {
         None => Ok(DEFAULT_LIMIT),
         Some(limit @ 1..=MAX_LIMIT) => Ok(limit),

@@ -15,12 +15,17 @@
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
-//! | `GET /v1/unknown?limit=` | `{"unknown":[rejection…]}`: requests that were sent and whose outcome was not known, the latest first |
+//! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
+//! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
+//! | `GET /v1/status` | [`StatusView`](status::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
+//! | `GET /v1/instances` | `{"instances":[{"id","state":"this"\|"alive"\|"dead","silent_seconds","settles_in_seconds"}…]}` as this instance sees them |
+//! | `GET /v1/config` | `{"loaded_at","kept":[field…],"config":{…}}`: the file with flags and environment variables over it, without secrets; `kept`: fields whose new values need a restart |
 //! | `GET /v1/log-level` | `{"level":"info"}` |
 //! | `POST /v1/log-level` | `{"level":"debug"}` → `{"level":"debug","before":"info"}`, until a restart or until a reload finds another level in the file; 400 for an unknown one |
 //!
 //! A mark is
 //! `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
+//! a busy resource `{"resource","in_flight","waiting","unknown":[unknown…]}`, in the order of keys;
 //! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}`
 //! (`settles_in_seconds` is null while the instance lives elsewhere); an epoch
 //! `{"instance","number","token"}`; an audit entry
@@ -46,6 +51,7 @@ mod peer;
 mod problem;
 mod readiness;
 mod room;
+mod status;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -70,6 +76,7 @@ pub use self::json::rfc3339_ms;
 pub use self::listener::{AdminListener, serve};
 pub use self::readiness::{Readiness, ReadyReport};
 use self::room::AdminRoom;
+pub use self::status::LoadedConfig;
 use crate::config::AdminSettings;
 use crate::fencing::Fencing;
 use crate::log_filter::LogFilter;
@@ -98,6 +105,7 @@ pub struct AdminState {
     /// The current settings, which a reload changes.
     pub settings: watch::Receiver<AdminSettings>,
     pub log: Arc<LogFilter>,
+    pub loaded: watch::Receiver<LoadedConfig>,
 }
 
 /// The admin port's routes and layers.
@@ -112,7 +120,11 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/rejections", get(marks::rejections))
-        .route("/v1/unknown", get(marks::unknown))
+        .route("/v1/unknown", get(status::unknown))
+        .route("/v1/status", get(status::status))
+        .route("/v1/instances", get(status::instances))
+        .route("/v1/waiting", get(status::waiting))
+        .route("/v1/config", get(status::config))
         .route("/v1/log-level", get(log_level::view).post(log_level::set))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Readiness {
     /// The name of this instance.
     instance: Box<str>,
+    started: SystemTime,
     /// `admin.ready_follows_store`.
     follows_store: bool,
     configured: AtomicBool,
@@ -29,6 +31,11 @@ impl Readiness {
     pub fn new(instance: &str, follows_store: bool) -> Self {
         Self {
             instance: instance.into(),
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "for people to read; nothing rests on it"
+            )]
+            started: SystemTime::now(),
             follows_store,
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
@@ -38,6 +45,12 @@ impl Readiness {
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
         }
+    }
+
+    /// When this process began, by the wall clock.
+    #[must_use]
+    pub fn started(&self) -> SystemTime {
+        self.started
     }
 
     /// The configuration is in force and the data port listens.

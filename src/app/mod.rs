@@ -27,7 +27,7 @@ use self::listen::bind;
 use self::readiness_mirror::mirror;
 use self::settings_metrics::{route_labels, set_certificates};
 use self::store_start::{StoreJoin, join};
-use crate::admin::{self, AdminState, Readiness};
+use crate::admin::{self, AdminState, LoadedConfig, Readiness};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
@@ -113,7 +113,9 @@ impl Bound {
         let (app, background) =
             App::start(self.settings, self.store, self.instance, self.log.as_ref())?;
         let admin_settings = watch::Sender::new(app.settings.admin.clone());
-        let side_tasks = app.start_side_tasks(self.admin_listener, &admin_settings, self.log);
+        let loaded = watch::Sender::new(LoadedConfig::now(Arc::clone(&app.settings), Vec::new()));
+        let live = (&admin_settings, &loaded);
+        let side_tasks = app.start_side_tasks(self.admin_listener, live, self.log);
 
         // Serve.
         let mut store = app.join_or_stop(&mut shutdown, join(&background)).await?;
@@ -134,7 +136,10 @@ impl Bound {
             app.readiness.set_store_reached();
         }
         let reloads = reloading.map(|(trigger, loader)| {
-            let (settings, parts) = (Arc::clone(&app.settings), app.reloaded(admin_settings));
+            let (settings, parts) = (
+                Arc::clone(&app.settings),
+                app.reloaded((admin_settings, loaded)),
+            );
             tokio::spawn(reload::watch(trigger, loader, settings, parts))
         });
 
@@ -300,7 +305,7 @@ impl App {
     fn start_side_tasks(
         &self,
         admin: Option<admin::AdminListener>,
-        admin_settings: &watch::Sender<AdminSettings>,
+        (admin_settings, loaded): (&watch::Sender<AdminSettings>, &watch::Sender<LoadedConfig>),
         log: Option<LogOutput>,
     ) -> SideTasks {
         let admin_stop = CancellationToken::new();
@@ -312,6 +317,7 @@ impl App {
                 readiness: Arc::clone(&self.readiness),
                 settings: admin_settings.subscribe(),
                 log: Arc::clone(&self.log),
+                loaded: loaded.subscribe(),
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))
@@ -378,7 +384,10 @@ impl App {
     }
 
     /// The parts that a reload changes.
-    fn reloaded(&self, admin: watch::Sender<AdminSettings>) -> reload::Parts {
+    fn reloaded(
+        &self,
+        (admin, loaded): (watch::Sender<AdminSettings>, watch::Sender<LoadedConfig>),
+    ) -> reload::Parts {
         reload::Parts {
             proxy: Arc::clone(&self.proxy),
             store: Arc::clone(&self.store),
@@ -386,6 +395,7 @@ impl App {
             metrics: Arc::clone(&self.metrics),
             fencing: Arc::clone(&self.fencing),
             admin,
+            loaded,
             log: Arc::clone(&self.log),
         }
     }

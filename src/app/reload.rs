@@ -10,6 +10,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::keys;
 use super::settings_metrics::{route_labels, set_certificates};
+use crate::admin::LoadedConfig;
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::fencing::Fencing;
 use crate::log_filter::LogFilter;
@@ -42,6 +43,7 @@ pub(super) struct Parts {
     pub metrics: Arc<Metrics>,
     pub fencing: Arc<Fencing>,
     pub admin: watch::Sender<AdminSettings>,
+    pub loaded: watch::Sender<LoadedConfig>,
     pub log: Arc<LogFilter>,
 }
 
@@ -167,5 +169,8 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
     set_certificates(&parts.metrics, &new);
     parts.fencing.reload(&new);
     parts.admin.send_replace(new.admin.clone());
+    let kept = kept.into_iter().map(str::to_owned).collect();
+    let loaded = LoadedConfig::now(Arc::clone(&new), kept);
+    parts.loaded.send_replace(loaded);
     Ok(new)
 }

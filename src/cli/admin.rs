@@ -112,6 +112,17 @@ impl AdminArgs {
     }
 }
 
+/// The token in a file.
+pub(super) fn read_token(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the token file {}", file.display()))?;
+    let token = text.trim();
+    if token.is_empty() {
+        bail!("the token file {} is empty", file.display());
+    }
+    Ok(token.to_owned())
+}
+
 /// The certificates in a file.
 fn roots(file: &Path) -> anyhow::Result<Vec<Certificate>> {
     let told = || format!("--admin-ca {}", file.display());

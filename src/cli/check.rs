@@ -65,7 +65,7 @@ pub(super) async fn run(
         file: Some(args.file.clone()),
         overrides,
     };
-    let loaded = if args.file == Path::new("-") {
+    let parsed = if args.file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
         config::parse(&text, &loader.overrides)
@@ -79,7 +79,7 @@ pub(super) async fn run(
         summary: Vec::new(),
         advice: Vec::new(),
     };
-    match loaded {
+    match parsed {
         Ok((settings, warnings)) => {
             report.problems = warnings;
             report.beside = missing_files(&settings);

@@ -6,16 +6,16 @@ mod render;
 mod tests;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::admin::{Admin, AdminArgs};
+use super::admin::{Admin, AdminArgs, read_token};
 use crate::printable;
 use crate::routing::{ResourceKey, Token, TokenError, TokenFormat};
 
@@ -230,16 +230,6 @@ fn write(
         &format!("{MARKS}/{}/{verb}", escaped(resource)),
     )?;
     Ok(request.bearer_auth(read_token(file)?).json(body))
-}
-
-fn read_token(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the token file {}", file.display()))?;
-    let token = text.trim();
-    if token.is_empty() {
-        bail!("the token file {} is empty", file.display());
-    }
-    Ok(token.to_owned())
 }
 
 fn escaped(resource: &ResourceKey) -> String {

@@ -13,6 +13,8 @@ mod log_writer;
 mod logging;
 mod marks;
 mod overrides;
+mod status;
+mod tables;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -76,6 +78,8 @@ enum CliCommand {
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
+    /// Show how a running fencepost is doing, and what waits or is unknown there.
+    Status(status::StatusArgs),
     /// Ask a running fencepost whether it is ready or alive, as a health check.
     #[command(after_help = "Exits with 0 if it is. Otherwise prints the reason and exits with 1.")]
     Health(health::HealthArgs),
@@ -221,33 +225,13 @@ impl Invocation {
                 writeln!(std::io::stdout(), "{schema}")?;
                 Ok(ExitCode::SUCCESS)
             }
-            CliCommand::Migrate(args) => {
-                let routes_given = args.config.is_some() || overrides.name_a_key();
-                // Nothing is forwarded: a store and a namespace on the command line are enough.
-                overrides.fall_back("upstream.url", "http://localhost", "");
-                let loader = Loader {
-                    file: args.config,
-                    overrides,
-                };
-                let Some((settings, _)) = loaded(&loader) else {
-                    return Ok(ExitCode::FAILURE);
-                };
-                let _logging = logging::start(&settings.log, None)?;
-                let say = |line: String| {
-                    // A closed standard output is not an error.
-                    let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
-                };
-                let migration = app::Migration {
-                    routes_given,
-                    accept_new_keys: args.accept_new_keys,
-                    accept_lost_marks: args.accept_lost_marks,
-                    grant_to: args.grant_to.as_deref(),
-                };
-                app::migrate(&settings, migration, say).await?;
-                Ok(ExitCode::SUCCESS)
-            }
+            CliCommand::Migrate(args) => migrate(args, overrides).await,
             CliCommand::Marks(args) => {
                 marks::run(args).await?;
+                Ok(ExitCode::SUCCESS)
+            }
+            CliCommand::Status(args) => {
+                status::run(args).await?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Health(args) => Ok(if health::run(args).await? {
@@ -261,6 +245,33 @@ impl Invocation {
             }
         }
     }
+}
+
+/// `fencepost migrate`.
+async fn migrate(args: MigrateArgs, mut overrides: Overrides) -> anyhow::Result<ExitCode> {
+    let routes_given = args.config.is_some() || overrides.name_a_key();
+    // Nothing is forwarded: a store and a namespace on the command line are enough.
+    overrides.fall_back("upstream.url", "http://localhost", "");
+    let loader = Loader {
+        file: args.config,
+        overrides,
+    };
+    let Some((settings, _)) = loaded(&loader) else {
+        return Ok(ExitCode::FAILURE);
+    };
+    let _logging = logging::start(&settings.log, None)?;
+    let say = |line: String| {
+        // A closed standard output is not an error.
+        let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
+    };
+    let migration = app::Migration {
+        routes_given,
+        accept_new_keys: args.accept_new_keys,
+        accept_lost_marks: args.accept_lost_marks,
+        grant_to: args.grant_to.as_deref(),
+    };
+    app::migrate(&settings, migration, say).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The checked configuration; or `None`, and its problems on standard error.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::addresses;
 use super::file::{self, File};
-use super::settings::{Listen, Settings};
+use super::settings::{ConfigDocument, Listen, Settings};
 use super::source_files::Sources;
 use super::yaml::{
     ConfigPlace, MapEntry, NodeKind, Problems, Report, Warning, YamlNode, member, read, shown,
@@ -130,8 +130,13 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
         unexpanded("", &tree, &mut report);
         lay_over(&mut tree, overrides, &mut report);
         report.locate(tree.places());
+        let document = ConfigDocument(tree.document());
         let file: File = read(tree, &mut report);
-        file::settings(file, &mut report)
+        let settings = file::settings(file, &mut report)?;
+        Some(Settings {
+            document,
+            ..settings
+        })
     });
     let failed = report.has_errors();
     let sources = report.sources();

@@ -34,6 +34,8 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     pub admin: AdminSettings,
     pub log: LogSettings,
+    /// The file with flags and environment variables over it, as it was read; without secrets.
+    pub document: ConfigDocument,
     pub unmatched: Unmatched,
     /// 412 or 409.
     pub stale_status: u16,
@@ -159,6 +161,17 @@ pub struct StoreTls {
     pub ca_file: Option<PathBuf>,
     /// The certificate that is shown to the server, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// The configuration as it was written, as JSON for operators.
+#[derive(Clone, Default)]
+pub struct ConfigDocument(pub serde_json::Value);
+
+/// Without it: the settings that were made of it stand beside it.
+impl std::fmt::Debug for ConfigDocument {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConfigDocument(…)")
+    }
 }
 
 /// The address of a Postgres, and the files that TLS to it needs.

@@ -68,6 +68,26 @@ pub struct Verdict {
     pub changed: bool,
 }
 
+/// One instance of the namespace, as this one sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceView {
+    pub id: String,
+    pub state: InstanceState,
+    /// How long its lease has not been renewed, as far as this instance has watched.
+    pub silent_for: Option<Duration>,
+    /// Of a dead one: how long newer tokens wait for what it may have in flight.
+    pub settles_in: Option<Duration>,
+}
+
+/// Whether an instance may forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// The one that answers.
+    This,
+    Alive,
+    Dead,
+}
+
 impl FailureDetector {
     #[must_use]
     pub fn new(reckoning: Reckoning) -> Self {
@@ -166,6 +186,24 @@ impl FailureDetector {
         let entry = table.instances.get(id)?;
         let end = entry.dead_since? + entry.settling;
         Some(end.saturating_sub(now))
+    }
+
+    /// The other instances as they were last seen.
+    #[must_use]
+    pub fn others(&self, now: Duration) -> Vec<InstanceView> {
+        let table = self.lock();
+        let others = table.instances.iter().map(|(id, seen)| InstanceView {
+            id: id.to_string(),
+            state: match seen.dead_since {
+                Some(_) => InstanceState::Dead,
+                None => InstanceState::Alive,
+            },
+            silent_for: seen.still_since.map(|since| now.saturating_sub(since)),
+            settles_in: seen
+                .dead_since
+                .map(|since| (since + seen.settling).saturating_sub(now)),
+        });
+        others.collect()
     }
 
     /// Whether the instance is known to be dead.

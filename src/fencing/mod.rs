@@ -22,6 +22,7 @@ pub mod growth;
 pub mod lease;
 pub mod membership;
 pub mod operators;
+pub mod overview;
 mod refused;
 #[cfg(test)]
 pub(crate) mod tests;

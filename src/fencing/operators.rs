@@ -58,6 +58,17 @@ fn own_id(unknown: &UnknownOutcome) -> String {
     format!("{}.{}", unknown.instance, unknown.number)
 }
 
+/// An unknown outcome of this instance.
+pub(super) fn own(unknown: &UnknownOutcome) -> UnknownView {
+    UnknownView {
+        id: own_id(unknown),
+        token: unknown.token,
+        settles_in: Some(unknown.settles_in),
+        instance: unknown.instance.to_string(),
+        inherited: false,
+    }
+}
+
 /// The name of an inherited unknown outcome: its epoch. It stands for every unknown outcome of that
 /// epoch.
 fn inherited_id(row: &EpochRow) -> String {
@@ -89,13 +100,7 @@ impl Fencing {
             return Ok(None);
         };
         let activity = self.epoch_table.activity(resource);
-        let own = activity.unknown.into_iter().map(|unknown| UnknownView {
-            id: own_id(&unknown),
-            token: unknown.token,
-            settles_in: Some(unknown.settles_in),
-            instance: unknown.instance.to_string(),
-            inherited: false,
-        });
+        let own = activity.unknown.iter().map(own);
         let now = self.lease.clock().now();
         let me = self.instance();
         let others = epochs.iter().filter(|row| row.instance != me);

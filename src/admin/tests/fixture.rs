@@ -12,8 +12,8 @@ use tower::ServiceExt;
 
 use crate::admin::clients::{AdminClient, Conduct};
 use crate::admin::peer::AdminPeer;
-use crate::admin::{AdminState, Readiness, router};
-use crate::config::{AdminSettings, LogLevel};
+use crate::admin::{AdminState, LoadedConfig, Readiness, router};
+use crate::config::{self, AdminSettings, LogLevel, Overrides};
 use crate::fencing::tests::{Double, Rig, clock, key, token};
 use crate::log_filter::LogFilter;
 use crate::rejections::Rejections;
@@ -75,6 +75,9 @@ impl Admin {
             tls: None,
             ready_follows_store: false,
         });
+        let text = "upstream: { url: http://a }\nstore: { url: 'sqlite:marks.db' }\n";
+        let (config, _) = config::parse(text, &Overrides::default()).expect("a good file");
+        let loaded = LoadedConfig::now(Arc::new(config), Vec::new());
         let store = Arc::new(Double::default());
         let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
         let state = AdminState {
@@ -84,6 +87,7 @@ impl Admin {
             readiness: Arc::new(Readiness::new("0000000000000001", false)),
             settings: settings.subscribe(),
             log: Arc::new(LogFilter::new(LogLevel::default(), |_| Ok(()))),
+            loaded: watch::Sender::new(loaded).subscribe(),
         };
         Self {
             store,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::cli::tables::{columns, items, section, table, text};
 use crate::printable::line;
 
 /// `marks list`.
@@ -168,60 +169,10 @@ pub fn resolved(answer: &Value) -> String {
     )
 }
 
-fn items<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn columns(row: &Value, names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| text(row, name)).collect()
-}
-
-fn text(value: &Value, name: &str) -> String {
-    match &value[name] {
-        Value::String(text) if !text.is_empty() => line(text).into_owned(),
-        Value::Number(number) => number.to_string(),
-        _ => "-".to_owned(),
-    }
-}
-
 fn spent(mark: &Value) -> String {
     if mark["spent"] == true {
         "spent".to_owned()
     } else {
         String::new()
     }
-}
-
-fn section(
-    out: &mut String,
-    title: &str,
-    headings: &[&str],
-    rows: impl Iterator<Item = Vec<String>>,
-) {
-    let rows: Vec<_> = rows.collect();
-    if !rows.is_empty() {
-        let _ = write!(out, "\n{title}\n{}", table(headings, rows));
-    }
-}
-
-/// Columns as wide as their widest entry.
-fn table(headings: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut lines: Vec<Vec<String>> = vec![headings.iter().map(ToString::to_string).collect()];
-    lines.extend(rows);
-    let widths: Vec<usize> = (0..headings.len())
-        .map(|column| {
-            let widths = lines.iter().map(|cells| cells[column].chars().count());
-            widths.max().unwrap_or(0)
-        })
-        .collect();
-    let mut out = String::new();
-    for cells in lines {
-        let padded: Vec<_> = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        let _ = writeln!(out, "{}", padded.join("  ").trim_end());
-    }
-    out
 }

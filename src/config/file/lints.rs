@@ -7,9 +7,9 @@ use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
 pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
-    let patterns = routes.iter().map(|(_, route)| route.pattern.clone());
+    let all = routes.iter().map(|(_, route)| route.pattern.clone());
     // Conflicts have been reported.
-    let Ok(router) = Router::new(patterns.collect()) else {
+    let Ok(paths) = Router::new(all.collect()) else {
         return;
     };
     let enforced = || {
@@ -22,7 +22,7 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
             around(
                 at,
                 wide,
-                |path| found(&router, path) == Some(index),
+                |path| found(&paths, path) == Some(index),
                 enforced(),
                 report,
             );
@@ -34,9 +34,9 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
     }
 }
 
-fn found(router: &Router, path: &str) -> Option<usize> {
+fn found(paths: &Router, path: &str) -> Option<usize> {
     let path = CheckedPath::parse(path).ok()?;
-    router.find(&path).map(|(index, _)| index)
+    paths.find(&path).map(|(index, _)| index)
 }
 
 /// Warns of a route that lets requests through, and gets spellings of an enforced route's paths.

@@ -48,8 +48,8 @@ use self::upstream::UpstreamFile;
 use self::values::taken;
 use super::addresses;
 use super::settings::{
-    AdminSettings, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses, Unmatched,
-    UpstreamSettings, UpstreamUrl,
+    AdminSettings, ConfigDocument, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses,
+    Unmatched, UpstreamSettings, UpstreamUrl,
 };
 use super::yaml::Report;
 
@@ -201,6 +201,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         disclose: file.disclose,
         claim,
         routes: routes?,
+        document: ConfigDocument::default(),
         sources: report.sources(),
     })
 }

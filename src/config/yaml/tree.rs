@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::problems::{ConfigPlace, Report, masked};
@@ -149,6 +150,21 @@ impl YamlNode {
         }
     }
 
+    /// The tree as JSON for operators. Of a URL with a user or a query, which may hold a password,
+    /// only the scheme is shown. Numbers are texts, as the file has them.
+    pub fn document(&self) -> Value {
+        match &self.kind {
+            NodeKind::Null | NodeKind::Broken => Value::Null,
+            NodeKind::Text(text) => Value::from(without_secrets(text)),
+            NodeKind::List(list) => list.iter().map(Self::document).collect(),
+            NodeKind::Map(entries) => {
+                let fields = entries.iter();
+                let fields = fields.map(|entry| (entry.key.clone(), entry.value.document()));
+                Value::Object(fields.collect())
+            }
+        }
+    }
+
     /// The place of everything in it, by path. A map's value is placed at its key.
     pub fn places(&self) -> BTreeMap<String, ConfigPlace> {
         let mut places = BTreeMap::new();
@@ -198,6 +214,13 @@ impl YamlNode {
             }),
             NodeKind::Null | NodeKind::Text(_) | NodeKind::Broken => false,
         }
+    }
+}
+
+fn without_secrets(text: &str) -> String {
+    match text.split_once("://") {
+        Some((scheme, rest)) if rest.contains(['@', '?']) => format!("{scheme}://…"),
+        _ => text.to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::verdicts::Drained;
+use super::verdicts::{Drained, ResourceActivity, UnknownOutcome};
 use crate::routing::{Decision, Token, judge, stale_by};
 use crate::store::{EpochRow, Era, InstanceId, Opening};
 
@@ -66,6 +66,24 @@ pub(super) struct EpochEntry {
 }
 
 impl EpochEntry {
+    /// For operators.
+    pub(super) fn activity(&self) -> ResourceActivity {
+        let now = Instant::now();
+        let unknown = self.epochs.iter().flat_map(|epoch| {
+            epoch.unknown.iter().map(|unknown| UnknownOutcome {
+                number: unknown.number,
+                token: epoch.row.token,
+                instance: epoch.row.instance.clone(),
+                settles_in: unknown.until.saturating_duration_since(now),
+            })
+        });
+        ResourceActivity {
+            in_flight: self.epochs.iter().map(|epoch| epoch.permits).sum(),
+            waiting: self.waiting,
+            unknown: unknown.collect(),
+        }
+    }
+
     pub(super) fn idle(&self) -> bool {
         self.epochs.is_empty() && self.waiting == 0 && self.quarantine.is_none()
     }

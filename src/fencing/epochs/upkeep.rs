@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::entry::{EpochEntry, OwnEpoch, Quarantine};
-use super::{CROWDED_IDLE, EpochTable, ResourceActivity, SHARDS, UnknownOutcome};
+use super::{CROWDED_IDLE, EpochTable, ResourceActivity, SHARDS};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, InstanceId, Opening};
 
@@ -257,27 +257,28 @@ impl EpochTable {
     /// The activity at one resource here.
     #[must_use]
     pub fn activity(&self, key: &ResourceKey) -> ResourceActivity {
-        let shard = self.shard(key);
-        let Some(entry) = shard.active.get(key) else {
-            return ResourceActivity::default();
-        };
-        let now = Instant::now();
-        ResourceActivity {
-            in_flight: entry.epochs.iter().map(|epoch| epoch.permits).sum(),
-            waiting: entry.waiting,
-            unknown: entry
-                .epochs
-                .iter()
-                .flat_map(|epoch| {
-                    epoch.unknown.iter().map(|unknown| UnknownOutcome {
-                        number: unknown.number,
-                        token: epoch.row.token,
-                        instance: epoch.row.instance.clone(),
-                        settles_in: unknown.until.saturating_duration_since(now),
-                    })
-                })
-                .collect(),
+        let entry = self.shard(key);
+        let entry = entry.active.get(key);
+        entry.map_or_else(ResourceActivity::default, EpochEntry::activity)
+    }
+
+    /// The activity at each resource where `wanted` holds. Goes through all open epochs, one shard
+    /// after the other.
+    pub fn activities(
+        &self,
+        mut wanted: impl FnMut(&ResourceActivity) -> bool,
+    ) -> Vec<(ResourceKey, ResourceActivity)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, entry) in &shard.active {
+                let activity = entry.activity();
+                if wanted(&activity) {
+                    all.push((key.clone(), activity));
+                }
+            }
         }
+        all
     }
 
     /// How many resources have an epoch, a waiter or a quarantine.

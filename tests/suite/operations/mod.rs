@@ -10,3 +10,4 @@ pub mod logs;
 pub mod metrics;
 pub mod operator;
 pub mod reads;
+mod status;

@@ -334,6 +334,8 @@ fn the_file_stands_above_the_image_and_marks_are_read_inside() {
                 "/v1/marks/order:7",
                 "/v1/rejections",
                 "/v1/unknown",
+                "/v1/status",
+                "/v1/config",
             ] {
                 let answer = container.ask(closed).await;
                 assert_eq!(answer.status(), 403, "{closed}: {}", answer.text());

@@ -12,7 +12,12 @@ use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::wire::{Io, Wire};
 use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, post, put, soon};
 
-const READS: [&str; 4] = [
+const READS: [&str; 9] = [
+    "/v1/config",
+    "/v1/instances",
+    "/v1/log-level",
+    "/v1/status",
+    "/v1/waiting",
     "/v1/marks",
     "/v1/marks/order:7",
     "/v1/rejections",

@@ -1,0 +1,173 @@
+//! What waits, what is unknown, and with whom: the lists that the person on call reads, and
+//! `fencepost status`, which prints them.
+
+use serde_json::Value;
+
+use crate::support::process::Process;
+use crate::support::proxy::fencepost;
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+};
+
+/// What `fencepost status` prints about this proxy.
+async fn status(proxy: &Proxy, arguments: &[&str]) -> String {
+    let mut command = fencepost();
+    command
+        .arg("status")
+        .args(["--admin", &format!("http://{}", proxy.admin())]);
+    let mut process = Process::start(command.args(arguments));
+    assert!(process.exit().await.success(), "{}", process.output());
+    process.output()
+}
+
+over_both_stores! {
+    async fn what_is_stuck_is_listed(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store).with("barrier: { wait: 60s, grace: 60s, settle: 300s }");
+        let proxy = Proxy::start(&config).await;
+        for list in ["/v1/waiting", "/v1/unknown"] {
+            let empty = proxy.ask(list).await.json();
+            let lists = empty.as_object().expect("an object");
+            assert!(lists.values().all(|list| list.is_null() || list == &Value::Array(vec![])), "{empty}");
+        }
+        // 41 of order:7 is at the upstream, and 42 waits for it. The answer of order:8 never came.
+        let gate = Gate::shut();
+        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+        let older = proxy.start_request(put("/orders/7").token(41));
+        upstream.reached(1).await;
+        let newer = proxy.start_request(put("/orders/7").token(42));
+        proxy.waiting("order:7", 1).await;
+        upstream.on_token(5, [Step::Close]);
+        let lost = proxy.send(put("/orders/8").token(5)).await;
+        lost.assert_problem(502, "outcome-unknown");
+
+        let waiting = proxy.ask("/v1/waiting").await.json();
+        assert_eq!(waiting["waiting"].as_array().map(Vec::len), Some(1), "{waiting}");
+        let busy = &waiting["waiting"][0];
+        assert_eq!(
+            (&busy["resource"], &busy["waiting"], &busy["in_flight"]),
+            (&"order:7".into(), &1.into(), &1.into())
+        );
+        let unknown = proxy.ask("/v1/unknown").await.json();
+        let open = &unknown["open"][0];
+        assert_eq!((&open["resource"], &open["unknown"][0]["token"]), (&"order:8".into(), &"5".into()));
+        assert_eq!(unknown["unknown"][0]["resource"], "order:8");
+        let about = proxy.ask("/v1/status").await.json();
+        assert_eq!(
+            (&about["in_flight"], &about["waiting"], &about["unknown"], &about["ready"]),
+            (&1.into(), &1.into(), &1.into(), &true.into())
+        );
+        assert_eq!(about["routes"][0]["mode"], "enforce");
+        assert_eq!(about["instance"], proxy.ask("/readyz").await.json()["instance"]);
+        let kind = if store.is_shared() { "postgres" } else { "sqlite" };
+        assert_eq!(about["store_kind"], kind);
+
+        let said = status(&proxy, &[]).await;
+        for part in ["Waiting for older requests", "order:7", "Unknown outcomes", "order:8", "enforce"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let json: Value = serde_json::from_str(&status(&proxy, &["--json"]).await).expect("JSON");
+        assert_eq!(json["waiting"], waiting);
+
+        gate.open();
+        soon("41", older).await.expect("no panic").assert_forwarded();
+        soon("42", newer).await.expect("no panic").assert_forwarded();
+        let resolved = open["unknown"][0]["id"].as_str().expect("a name").to_owned();
+        let mut resolve = fencepost();
+        resolve.args(["marks", "resolve", "order:8", &resolved, "--reason", "seen"]);
+        resolve.args(["--admin", &format!("http://{}", proxy.admin())]);
+        let mut resolve = Process::start(resolve.arg("--token-file").arg(proxy.token_file()));
+        assert!(resolve.exit().await.success(), "{}", resolve.output());
+        eventually("nothing is stuck", || async {
+            let about = proxy.ask("/v1/status").await.json();
+            (about["waiting"] == 0 && about["unknown"] == 0).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn long_lists_come_in_pages() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with("barrier: { settle: 300s }");
+    let proxy = Proxy::start(&config).await;
+    for order in 1..=3 {
+        upstream.next([Step::Close]);
+        let lost = proxy.send(put(&format!("/orders/{order}")).token(1)).await;
+        lost.assert_problem(502, "outcome-unknown");
+    }
+    let page = async |query: &str| {
+        let list = proxy.ask(&format!("/v1/unknown?{query}")).await.json();
+        let open = list["open"].as_array().expect("a list").iter();
+        let resources: Vec<_> = open.map(|busy| busy["resource"].clone()).collect();
+        (Value::from(resources), list["next"].clone())
+    };
+    let (first, next) = page("limit=2").await;
+    assert_eq!(
+        (first, next),
+        (["order:1", "order:2"].into(), "order:2".into())
+    );
+    assert_eq!(
+        page("limit=2&after=order:2").await,
+        (["order:3"].into(), Value::Null)
+    );
+    for wrong in ["/v1/waiting?limit=0", "/v1/waiting?afterr=x"] {
+        let answer = proxy.ask(wrong).await;
+        let problem = answer.json()["type"].clone();
+        let malformed = "urn:fencepost:problem:malformed-request";
+        assert_eq!(
+            (answer.status(), problem),
+            (400, malformed.into()),
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_instances_of_a_namespace_see_each_other() {
+    let Some(store) = Store::postgres("the_instances_of_a_namespace_see_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store);
+    let (one, mut other) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let name = other.ask("/readyz").await.json()["instance"].clone();
+    let seen = async |state: &str| {
+        let list = one.ask("/v1/instances").await.json();
+        let all = list["instances"].as_array().expect("a list").clone();
+        assert_eq!(all[0]["state"], "this", "{list}");
+        all.into_iter()
+            .find(|instance| instance["id"] == name && instance["state"] == state)
+    };
+    eventually("the other is alive", || async { seen("alive").await }).await;
+    other.kill9();
+    let dead = eventually("the other is dead", || async { seen("dead").await }).await;
+    assert!(dead["settles_in_seconds"].is_number(), "{dead}");
+}
+
+#[tokio::test]
+async fn the_configuration_is_shown_without_its_secrets() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite())
+        .with("routes: [{ path: '/orders/{id}', resource: 'order:{id}' }]");
+    let proxy = Proxy::start(&config).await;
+    let shown = proxy.ask("/v1/config").await.json();
+    assert_eq!(
+        shown["config"]["routes"][0]["path"], "/orders/{id}",
+        "{shown}"
+    );
+    assert_eq!(shown["config"]["upstream"]["url"], upstream.url());
+    assert_eq!(shown["kept"], Value::Array(Vec::new()));
+
+    // A store that cannot be reached delays no answer, and its password is not shown.
+    let hidden =
+        "store: { url: 'postgres://u:pass%3Fw@127.0.0.1:9/d?connect_timeout=1', namespace: a }";
+    let proxy =
+        Proxy::start_unready(&Config::to(upstream.url(), &Store::sqlite()).with(hidden)).await;
+    let shown = proxy.ask("/v1/config").await.text();
+    assert!(
+        shown.contains("postgres://…") && !shown.contains("pass%3Fw"),
+        "{shown}"
+    );
+    assert_eq!(proxy.ask("/v1/status").await.json()["ready"], false);
+}
