@@ -45,6 +45,11 @@ impl AddressRange {
         Ok(range)
     }
 
+    /// Whether these are all addresses of their version.
+    pub(super) fn is_everything(self) -> bool {
+        self.prefix == 0
+    }
+
     /// How many bits are free.
     fn rest(self) -> u32 {
         (if self.network.is_ipv4() { 32 } else { 128 }) - self.prefix

@@ -28,7 +28,12 @@ pub fn describe(settings: &Settings) -> Vec<String> {
                 Some(ClientAuth::Optional) => " over TLS, client certificates optional",
                 Some(ClientAuth::Required) => " over TLS, client certificates required",
             });
-    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
+    let named = if settings.listen_proxy_protocol {
+        ", with the PROXY protocol"
+    } else {
+        ""
+    };
+    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}{named}")];
     let keyed = |mode: Mode| {
         let routes = settings
             .routes

@@ -30,7 +30,11 @@ impl Proxy {
         request: Request<Received>,
         client: &Client,
     ) -> Response<ClientBody> {
-        let context = Context::of(&request, self.snapshot(), client);
+        let snapshot = self.snapshot();
+        let trusted = &snapshot.table.settings.trusted_proxies;
+        let behind = client.behind(trusted, request.headers());
+        let client = behind.as_ref().unwrap_or(client);
+        let context = Context::of(&request, snapshot, client);
         let (mut head, body) = request.into_parts();
         if client.mutual || context.table().settings.asks_clients() {
             identity::strip(&mut head.headers);

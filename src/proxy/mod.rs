@@ -30,6 +30,7 @@ pub mod reach;
 mod refusal;
 mod routing_table;
 mod setup;
+mod trusted_proxies;
 mod tunnel;
 mod unfenced;
 mod upstream;

@@ -1,5 +1,6 @@
 //! The parts of the request path that all phases share, and how they are set up and reloaded.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +17,7 @@ use super::limits::network::Network;
 use super::limits::slow_clients::SlowClients;
 use super::refusal::throttles::RefusalThrottles;
 use super::routing_table::{RoutingTable, Snapshot};
+use super::trusted_proxies;
 use super::upstream::{Upstream, UpstreamError};
 use crate::config::{BodySettings, Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -145,6 +147,23 @@ impl Proxy {
     /// The TLS settings for new connections of the data port.
     pub(crate) fn tls(&self) -> Option<TlsSettings> {
         self.snapshot().table.settings.tls.clone()
+    }
+
+    /// Whether a PROXY header names the client of each connection of the data port.
+    pub(crate) fn names_clients(&self) -> bool {
+        self.snapshot().table.settings.listen_proxy_protocol
+    }
+
+    /// Whether this is the address of a proxy that may name its clients.
+    pub(crate) fn trusts(&self, ip: IpAddr) -> bool {
+        trusted_proxies::have(&self.snapshot().table.settings.trusted_proxies, ip)
+    }
+
+    /// Whether a connection of this address may begin with a PROXY header. Who may connect to a
+    /// Unix socket is up to its mode.
+    pub(crate) fn takes_header_of(&self, ip: Option<IpAddr>) -> bool {
+        let trusted = &self.snapshot().table.settings.trusted_proxies;
+        trusted.is_empty() || ip.is_none_or(|ip| trusted_proxies::have(trusted, ip))
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {

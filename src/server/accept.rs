@@ -15,7 +15,7 @@ use tokio_util::either::Either;
 use super::connection_limit::{ConnectionLimit, ConnectionPermit, FreePermit};
 use super::idle_connections::IdleConnections;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::Network;
+use crate::proxy::{Network, Proxy};
 use crate::socket::Socket;
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
@@ -50,8 +50,9 @@ pub(super) struct AcceptedSocket {
 /// The listener with its limits.
 pub(super) struct Acceptor {
     listener: DataListener,
-    limit: ConnectionLimit,
+    limit: Arc<ConnectionLimit>,
     idle: Arc<IdleConnections>,
+    proxy: Arc<Proxy>,
     /// A socket that was accepted and has no permit yet.
     waiting: Option<AcceptedSocket>,
     metrics: Arc<Metrics>,
@@ -63,14 +64,16 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn new(
         listener: DataListener,
-        limit: ConnectionLimit,
+        limit: Arc<ConnectionLimit>,
         idle: Arc<IdleConnections>,
+        proxy: Arc<Proxy>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             listener,
             limit,
             idle,
+            proxy,
             waiting: None,
             metrics,
             out_of_descriptors: false,
@@ -89,12 +92,11 @@ impl Acceptor {
             match accepted {
                 Ok(stream) => {
                     self.out_of_descriptors = false;
-                    let ip = stream.ip;
-                    let now = Instant::now();
-                    let permit = self.limit.assign(free, ip, |network, take| {
-                        self.idle.close_longest_of(network, now, take).flatten()
-                    });
-                    if let Some(permit) = permit {
+                    let ip = self.counted(&stream);
+                    let permit = self
+                        .limit
+                        .assign(free, ip, |network, take| self.idle.give_way(network, take));
+                    if let Ok(permit) = permit {
                         return (stream, permit);
                     }
                     tracing::debug!(
@@ -145,7 +147,7 @@ impl Acceptor {
             };
             match accepted {
                 Ok(stream) => {
-                    let of = self.limit.over_share(stream.ip);
+                    let of = self.limit.over_share(self.counted(&stream));
                     if self.make_room(of) || of.is_none() {
                         self.waiting = Some(stream);
                         return Ok(of);
@@ -167,6 +169,13 @@ impl Acceptor {
             Some(network) => self.idle.close_longest_of(network, now, || ()).is_some(),
             None => self.idle.close_longest(now),
         }
+    }
+
+    /// The address that a connection counts for. `None`: its client is not known yet, or it carries
+    /// those of a trusted proxy.
+    fn counted(&self, accepted: &AcceptedSocket) -> Option<IpAddr> {
+        let ip = accepted.ip.filter(|_| !self.proxy.names_clients());
+        ip.filter(|ip| !self.proxy.trusts(*ip))
     }
 
     async fn accept(&self) -> io::Result<AcceptedSocket> {

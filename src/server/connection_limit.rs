@@ -6,13 +6,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use crate::config::{ClientShare, LimitSettings};
 use crate::counts::{CountGuard, Counts};
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Network;
+use prometheus::IntGauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The limits of the data port.
 pub(super) struct ConnectionLimit {
@@ -32,6 +31,10 @@ pub(super) type ClientPermit = Arc<CountGuard<Network>>;
 
 /// A permit of a client, if its network has not had its share.
 pub(super) type TakenShare = Option<CountGuard<Network>>;
+
+/// A client's network has its share of the connections.
+#[derive(Debug)]
+pub(super) struct ShareTaken;
 
 /// The permit of an open connection.
 #[must_use = "dropping it frees the permit"]
@@ -80,37 +83,58 @@ impl ConnectionLimit {
         self.metrics.limit(Limit::ConnectionsPerClient);
     }
 
-    /// Makes the permit of a connection from `ip`. If its network has its share, `make_room` has
-    /// one of its connections closed, and takes its place. `None`: that is not possible.
+    /// Makes the permit of a connection that counts for `ip`; see [`Self::share`].
     pub(super) fn assign(
         &self,
         permit: FreePermit,
         ip: Option<IpAddr>,
         make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
-    ) -> Option<ConnectionPermit> {
-        let of_client = match (&self.per_client, ip) {
-            (Some((share, peers)), Some(ip)) if share.counts(ip) => {
-                let network = Network::of(ip);
-                let take = || {
-                    // With the permit that is taken already.
-                    let free = self.all.available_permits() + 1;
-                    peers.take(network, |held| share.gives(held, free))
-                };
-                let taken = take().or_else(|| {
-                    self.metrics.limit(Limit::ConnectionsPerClient);
-                    make_room(network, &take)
-                });
-                Some(Arc::new(taken?))
-            }
-            _ => None,
-        };
+    ) -> Result<ConnectionPermit, ShareTaken> {
+        let of_client = self.share(ip, make_room)?;
         let gauge = self.metrics.connections();
         gauge.inc();
-        Some(ConnectionPermit {
+        Ok(ConnectionPermit {
             _of_all: permit.0,
             of_client,
             gauge,
         })
+    }
+
+    /// Has an open connection count for `ip`, now that its client is known.
+    pub(super) fn assign_client(
+        &self,
+        permit: &mut ConnectionPermit,
+        ip: Option<IpAddr>,
+        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
+    ) -> Result<(), ShareTaken> {
+        permit.of_client = self.share(ip, make_room)?;
+        Ok(())
+    }
+
+    /// Takes a permit of a client. If its network has its share, `make_room` has one of its
+    /// connections closed, and takes its place.
+    fn share(
+        &self,
+        ip: Option<IpAddr>,
+        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
+    ) -> Result<Option<ClientPermit>, ShareTaken> {
+        let (Some((share, peers)), Some(ip)) = (&self.per_client, ip) else {
+            return Ok(None);
+        };
+        if !share.counts(ip) {
+            return Ok(None);
+        }
+        let network = Network::of(ip);
+        let take = || {
+            // With the permit that is taken already.
+            let free = self.all.available_permits() + 1;
+            peers.take(network, |held| share.gives(held, free))
+        };
+        let taken = take().or_else(|| {
+            self.metrics.limit(Limit::ConnectionsPerClient);
+            make_room(network, &take)
+        });
+        taken.map(Arc::new).map(Some).ok_or(ShareTaken)
     }
 }
 

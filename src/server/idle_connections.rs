@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection_limit::ClientPermit;
+use super::connection_limit::{ClientPermit, TakenShare};
 use super::connection_state::ConnectionState;
 use super::signals::Signal;
 use crate::proxy::Network;
@@ -126,6 +126,13 @@ impl IdleConnections {
             }
             members.candidates = idle.into();
         }
+    }
+
+    /// As [`Self::close_longest_of`], for a connection of a network that has its share. `take`
+    /// takes its place.
+    pub(super) fn give_way(&self, network: Network, take: &dyn Fn() -> TakenShare) -> TakenShare {
+        self.close_longest_of(network, Instant::now(), take)
+            .flatten()
     }
 
     /// Whether a connection without a request was asked to make room and is still open.

@@ -10,6 +10,7 @@ pub(crate) mod descriptors;
 mod http1;
 mod http2;
 mod idle_connections;
+mod proxy_protocol;
 mod signals;
 mod stalled_streams;
 mod timed_socket;
@@ -44,13 +45,18 @@ pub(crate) async fn serve(
     drain: DrainPhases,
     workers: Arc<Workers>,
 ) {
-    let limit = ConnectionLimit::new(&limits, Arc::clone(&metrics));
+    let limit = Arc::new(ConnectionLimit::new(&limits, Arc::clone(&metrics)));
     let idle: Arc<IdleConnections> = Arc::default();
     let signals = tokio::spawn(broadcast(drain.clone(), Arc::clone(&idle)));
     let _signals = AbortOnDropHandle::new(signals);
-    let mut acceptor = Acceptor::new(listener, limit, Arc::clone(&idle), Arc::clone(&metrics));
-    let connections =
-        DataConnections::new(proxy, limits, Arc::clone(&metrics), drain.clone(), idle);
+    let mut acceptor = Acceptor::new(
+        listener,
+        Arc::clone(&limit),
+        Arc::clone(&idle),
+        Arc::clone(&proxy),
+        Arc::clone(&metrics),
+    );
+    let connections = DataConnections::new(proxy, limits, metrics, drain.clone(), limit, idle);
     let connections = Arc::new(connections);
     loop {
         let (stream, permit) = tokio::select! {

@@ -8,6 +8,8 @@
 //!
 //! HTTP/2 has its own framing, and one reader, which is the library. The library accepts malformed
 //! trailers, so only trailers are checked here ([`frames`]).
+//!
+//! Before all that, a load balancer may name the client of a connection ([`proxy_header`]).
 
 pub mod chunked;
 pub mod client_framing;
@@ -16,6 +18,7 @@ pub mod frames;
 pub mod head;
 pub mod hpack;
 mod huffman;
+pub mod proxy_header;
 pub mod request;
 pub mod response;
 pub mod spelling;

@@ -10,7 +10,7 @@ use super::units::OffOr;
 use super::values::entries;
 use crate::config::address_range::AddressRange;
 use crate::config::bearer_tokens::BearerTokens;
-use crate::config::settings::{ClaimSettings, Listen, Mode, RouteSettings};
+use crate::config::settings::{ClaimSettings, Mode, RouteSettings};
 use crate::config::yaml::{Report, shown};
 use crate::routing::Pattern;
 
@@ -27,8 +27,8 @@ pub struct ClaimFile {
     #[schemars(with = "Option<Vec<String>>")]
     pub require_client: Option<Vec<Option<String>>>,
     /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
-    /// get a 403. Only the connection's address counts, no header: behind a load balancer, all
-    /// clients have its address.
+    /// get a 403. The connection's address counts: behind a load balancer, all clients have its
+    /// address, unless `listen_proxy_protocol` or `trusted_proxies` says how it names them.
     #[schemars(with = "Option<Vec<String>>")]
     pub addresses: Option<Vec<Option<String>>>,
     /// A file with the bearer token for claims, at least 16 characters; without the token a claim
@@ -48,18 +48,20 @@ impl Default for ClaimFile {
     }
 }
 
-/// The checks of the block. `None`: claims are off, or wrong. `asked`: clients are asked for
-/// certificates.
+/// The checks of the block. `None`: claims are off, or wrong. `has_addresses`: clients have
+/// addresses. `asked`: they are asked for certificates.
 pub(super) fn settings(
     block: OffOr<ClaimFile>,
-    listen: Option<&Listen>,
+    has_addresses: bool,
     asked: bool,
     report: &mut Report,
 ) -> Option<ClaimSettings> {
     let block = block.on()?;
     let require_client =
         require_client::settings("claim.require_client", block.require_client, asked, report);
-    let addresses = block.addresses.map(|list| addresses(list, listen, report));
+    let addresses = block
+        .addresses
+        .map(|list| addresses(list, has_addresses, report));
     let tokens = block.token_file.map(|file| tokens(&file, report));
     let path = path(block.path, report)?;
     Some(ClaimSettings {
@@ -123,14 +125,14 @@ fn path(path: String, report: &mut Report) -> Option<String> {
 
 fn addresses(
     list: Vec<Option<String>>,
-    listen: Option<&Listen>,
+    has_addresses: bool,
     report: &mut Report,
 ) -> Vec<AddressRange> {
     let at = "claim.addresses";
     if list.is_empty() {
         report.error(at, "no address may claim", "name some, or say `claim: off`");
     }
-    if matches!(listen, Some(Listen::Unix(_))) {
+    if !has_addresses {
         report.error(
             at,
             "clients of a Unix socket have no address",

@@ -35,7 +35,8 @@ pub struct LimitsFile {
     pub in_flight_per_connection: Option<u64>,
     /// How many of them may come from one address: an IPv4 address, or an IPv6 /64. The default is
     /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
-    /// clients come from one address, such as a single load balancer.
+    /// clients come from one address, such as a single load balancer that is not among
+    /// `trusted_proxies`.
     pub in_flight_per_client: Option<CountOrNone>,
     /// How many of them may be of one resource, waiting or in flight. The default is three quarters
     /// of `in_flight`. Use `none` if there is only one resource.
@@ -45,13 +46,14 @@ pub struct LimitsFile {
     pub connections: u64,
     /// How many connections one address may have open. For another one, its connection that has
     /// been idle longest is closed; if none is idle, the new one is. The default is three quarters
-    /// of `connections`, and no limit for loopback addresses. Use `none` if all clients come from
-    /// one address.
+    /// of `connections`, and no limit for loopback addresses. Connections of `trusted_proxies` do
+    /// not count. Use `none` if all clients come from one address.
     pub connections_per_client: Option<CountOrNone>,
     /// How many requests one HTTP/2 connection may have in progress; its client is told, and waits.
     #[schemars(extend("default" = HTTP2_STREAMS))]
     pub http2_streams: Option<u64>,
-    /// How long a client may take for the head of a request, and for its TLS handshake.
+    /// How long a client may take for the head of a request, for its TLS handshake, and for its
+    /// PROXY header.
     pub head_timeout: Time,
     /// How long a connection may stay open without a request.
     pub idle_timeout: Time,

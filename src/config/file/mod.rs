@@ -45,7 +45,8 @@ use self::store::StoreFile;
 use self::tls::TlsFile;
 use self::units::{FileMode, OffOr};
 use self::upstream::UpstreamFile;
-use self::values::taken;
+use self::values::{entries, taken};
+use super::address_range::AddressRange;
 use super::addresses;
 use super::settings::{
     AdminSettings, ConfigDocument, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses,
@@ -64,6 +65,18 @@ pub struct File {
     /// Mode of the listener's Unix socket, in octal digits: users who may write to it may connect.
     /// The default follows the umask, which usually leaves only the owner.
     pub listen_mode: Option<FileMode>,
+    /// Each connection begins with a header of the PROXY protocol, version 1 or 2, in front of TLS
+    /// too. The address in it is the client's. A connection without a valid header is closed. With
+    /// `trusted_proxies`, only these may send one; without, everybody who reaches the port can.
+    pub listen_proxy_protocol: bool,
+    /// The addresses of load balancers and proxies in front, single or with a prefix length:
+    /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
+    /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
+    /// `claim.addresses`. Each of these proxies must append the address of its own client. Their
+    /// connections do not count for `limits.connections_per_client`. Without this list,
+    /// `X-Forwarded-For` decides nothing.
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<Option<String>>,
     /// TLS for clients. Without it they speak plain HTTP.
     pub tls: Option<TlsFile>,
     /// The protected upstream. `url` is required, here or by `--upstream`.
@@ -108,6 +121,8 @@ impl Default for File {
         Self {
             listen: "127.0.0.1:7080".to_owned(),
             listen_mode: None,
+            listen_proxy_protocol: false,
+            trusted_proxies: Vec::new(),
             tls: None,
             upstream: UpstreamFile::default(),
             store: StoreFile::default(),
@@ -132,6 +147,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = taken("listen", addresses::listen(&file.listen), report);
     let barrier = barrier::settings(&file.barrier, report);
     let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
+    let named = file.listen_proxy_protocol;
+    let trusted_proxies = trusted_proxies(file.trusted_proxies, listen.as_ref(), named, report);
     let client_ca = file
         .tls
         .as_ref()
@@ -151,7 +168,12 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let shutdown = shutdown::settings(&file.shutdown, barrier.grace, report);
     let admin = admin::settings(file.admin, report);
     let log = log::settings(&file.log, report);
-    let claim = claim::settings(file.claim, listen.as_ref(), client_ca, report);
+    let claim = claim::settings(
+        file.claim,
+        has_addresses(listen.as_ref(), named),
+        client_ca,
+        report,
+    );
     if !matches!(file.stale_status, 412 | 409) {
         report.error(
             "stale_status",
@@ -187,6 +209,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     Some(Settings {
         listen: listen?,
         listen_mode,
+        listen_proxy_protocol: named,
+        trusted_proxies,
         tls: tls?,
         upstream: upstream?,
         store: store?,
@@ -246,6 +270,36 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
             "unmatched: refuse",
         );
     }
+}
+
+/// Whether the clients of the port have addresses. `named`: a PROXY header names them.
+fn has_addresses(listen: Option<&Listen>, named: bool) -> bool {
+    named || !matches!(listen, Some(Listen::Unix(_)))
+}
+
+fn trusted_proxies(
+    list: Vec<Option<String>>,
+    listen: Option<&Listen>,
+    named: bool,
+    report: &mut Report,
+) -> Vec<AddressRange> {
+    let at = "trusted_proxies";
+    if !list.is_empty() && !has_addresses(listen, named) {
+        report.error(
+            at,
+            "clients of a Unix socket have no address",
+            "remove it, or set listen_proxy_protocol",
+        );
+    }
+    let ranges = entries(at, list, AddressRange::parse, report);
+    if ranges.iter().any(|range| range.is_everything()) {
+        report.warn(
+            at,
+            "every client is trusted, and can name any address as its own",
+            "name the proxies in front, such as 10.1.0.0/16",
+        );
+    }
+    ranges
 }
 
 fn listen_mode(

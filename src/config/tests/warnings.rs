@@ -11,6 +11,7 @@ barrier.wait: 0s | requests never wait
 shutdown.deadline: 9s | shorter than `barrier.grace`
 admin.token_file: /t; admin.listen: '0.0.0.0:1' | can be read on their way
 store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than `store.lease`
+trusted_proxies: [10.0.0.0/8, '::/0'] | can name any address
 store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
 store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
 store.lease: 2m | when an instance dies

@@ -11,6 +11,7 @@ pub mod http2;
 pub mod limits;
 pub mod load;
 pub mod loops;
+pub mod named_clients;
 pub mod overload;
 pub mod responses;
 pub mod strict_http1;
