@@ -140,10 +140,11 @@ def senses(cases, work, **_):
 # What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for
 # the second.
 RELOADED = [{"limits": {"new_resources": 64, "key_bytes": 99}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
-            {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}}]
+            {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}},
+            {"trusted_proxies": ["10.0.0.0/8"]}, {"listen_proxy_protocol": False}]
 RESTARTED = [{"barrier": {"settle": "40s"}}, {"upstream": {"undelivered": "9s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},
              {"limits": {"in_flight": 64}}, {"barrier": {"queue": 9}},
-             {"tls": {"cert_file": "/a", "key_file": "/b"}},
+             {"tls": {"cert_file": "/a", "key_file": "/b"}}, {"listen_proxy_protocol": True},
              {"routes": [{"path": "/orders/{id}/{*rest}", "resource": "other:{id}"}, {"path": "/health", "mode": "bypass"}]}]
 
 

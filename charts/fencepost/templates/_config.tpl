@@ -36,7 +36,11 @@ Everything else is reloaded from the mounted ConfigMap, without a restart. */ -}
 {{- $_ := set $keys .path (.resource | default "") -}}
 {{- end -}}
 {{- $limits := omit (get $config "limits" | default dict) "key_bytes" "new_resources" "new_resources_per_client" -}}
-{{- dict "limits" $limits "queue" (dig "barrier" "queue" "" $config) "store" (omit $config.store "create") "settle" (dig "barrier" "settle" "" $config) "undelivered" (dig "upstream" "undelivered" "" $config) "tls" (hasKey $config "tls") "keys" $keys | toJson | sha256sum -}}
+{{- $fixed := dict "limits" $limits "queue" (dig "barrier" "queue" "" $config) "store" (omit $config.store "create") "settle" (dig "barrier" "settle" "" $config) "undelivered" (dig "upstream" "undelivered" "" $config) "tls" (hasKey $config "tls") "keys" $keys -}}
+{{- if get $config "listen_proxy_protocol" -}}
+{{- $_ := set $fixed "listen_proxy_protocol" true -}}
+{{- end -}}
+{{- $fixed | toJson | sha256sum -}}
 {{- end -}}
 
 {{- /* A duration (`1m 30s`, `250ms`) in milliseconds. */ -}}
