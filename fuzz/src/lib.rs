@@ -27,6 +27,7 @@ pub mod key;
 pub mod message;
 pub mod mutate;
 pub mod path;
+pub mod proxy_header;
 pub mod query;
 pub mod request;
 pub mod resource;
@@ -74,6 +75,7 @@ pub const TARGETS: &[Target] = &[
     stream::TARGET,
     hpack::TARGET,
     frames::TARGET,
+    proxy_header::TARGET,
 ];
 
 /// For the binaries of cargo-fuzz: panics if a promise is broken.

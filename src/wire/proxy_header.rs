@@ -19,6 +19,7 @@ const BINARY_START: usize = 16;
 const SHORTEST: usize = 15;
 /// The most bytes of version 1.
 const LONGEST_TEXT: usize = 107;
+const LONG: &str = "the line is longer than 107 bytes";
 /// The bytes of two Unix sockets' addresses.
 const UNIX_ADDRESSES: usize = 216;
 
@@ -77,10 +78,13 @@ fn text(bytes: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
         };
         let more = shortest.saturating_sub(bytes.len()).max(2);
         if bytes.len() + more > LONGEST_TEXT {
-            return wrong("the line is longer than 107 bytes");
+            return wrong(LONG);
         }
         return Ok(ProxyHeader::More(more));
     };
+    if end + 2 > LONGEST_TEXT {
+        return wrong(LONG);
+    }
     match &bytes[end..] {
         b"\r" => return Ok(ProxyHeader::More(1)),
         b"\r\n" => {}
@@ -260,10 +264,24 @@ mod tests {
             // What comes behind it does not help.
             assert!(read(format!("{line}xx").as_bytes()).is_err(), "{line:?}");
         }
-        let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(92));
-        assert!(read(long.as_bytes()).is_err());
-        let longest = format!("PROXY UNKNOWN {}\r\n", "x".repeat(91));
-        assert_eq!(read(longest.as_bytes()), Ok(ProxyHeader::NoClient));
+    }
+
+    #[test]
+    fn a_line_has_at_most_107_bytes_however_it_comes() {
+        for length in 100..115 {
+            let header = format!("PROXY UNKNOWN {}\r\n", "x".repeat(length - 16));
+            assert_eq!(header.len(), length);
+            if length <= LONGEST_TEXT {
+                assert_eq!(read(header.as_bytes()), Ok(ProxyHeader::NoClient));
+            } else {
+                // By every size of the pieces.
+                for come in 0..=length {
+                    let read = ProxyHeader::read(&header.as_bytes()[..come]);
+                    let ends = matches!(read, Ok(ProxyHeader::NoClient));
+                    assert!(!ends, "{come} of {length}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -191,3 +191,23 @@ fn frames_that_pass_with_malformed_trailers() {
         "are no flags",
     );
 }
+
+#[test]
+fn proxy_headers_whose_client_is_their_destination() {
+    use fencepost::wire::proxy_header::ProxyHeader;
+    let mutant: &proxy_header::Read = &|bytes| {
+        let found = ProxyHeader::read(bytes)?;
+        Ok(match found {
+            ProxyHeader::Client(_) => ProxyHeader::Client([10, 0, 0, 1].into()),
+            other => other,
+        })
+    };
+    let input = b"PROXY TCP4 192.0.2.7 10.0.0.1 56324 443\r\nGET";
+    notices(
+        proxy_header::check_of(mutant, input),
+        proxy_header::TARGET.check,
+        input,
+        "by another reader",
+    );
+    assert_eq!((proxy_header::TARGET.check)(input), Ok(Seen::Accepted));
+}
