@@ -15,10 +15,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::auth::MayWrite;
-use super::json::{
-    AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, Rejection, RejectionList,
-    ResolveBody, View,
-};
+use super::json::{AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, ResolveBody, View};
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
 use super::{AdminState, BODY_LIMIT};
@@ -74,28 +71,6 @@ pub async fn list(
         marks: rows.into_iter().map(MarkLine::from).collect(),
         next,
     }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitQuery {
-    limit: Option<u32>,
-}
-
-/// `GET /v1/rejections`.
-pub async fn rejections(
-    State(state): State<AdminState>,
-    query: Result<Query<LimitQuery>, QueryRejection>,
-) -> Result<Json<RejectionList>, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
-    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
-    let rejections = state
-        .rejections
-        .latest(None, limit)
-        .into_iter()
-        .map(Rejection::from)
-        .collect();
-    Ok(Json(RejectionList { rejections }))
 }
 
 /// The limit of a list, as it was asked for.

@@ -14,7 +14,7 @@
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
-//! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
+//! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
 //! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
 //! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
 //! | `GET /v1/status` | [`StatusView`](status::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
@@ -50,6 +50,7 @@ mod marks;
 mod peer;
 mod problem;
 mod readiness;
+mod rejections;
 mod room;
 mod status;
 mod stream;
@@ -119,7 +120,7 @@ pub fn router(state: AdminState) -> Router {
     let marks = Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
-        .route("/v1/rejections", get(marks::rejections))
+        .route("/v1/rejections", get(rejections::list))
         .route("/v1/unknown", get(status::unknown))
         .route("/v1/status", get(status::status))
         .route("/v1/instances", get(status::instances))

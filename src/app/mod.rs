@@ -414,10 +414,7 @@ impl App {
             tasks.wait().await;
         });
         if drained.await.is_err() {
-            tracing::warn!(
-                deadline = humantime::format_duration(settings.deadline).to_string(),
-                "the deadline has come: what is still in flight is cut and stays recorded as unknown"
-            );
+            shutdown::say_what_is_cut(&self.fencing, settings.deadline);
             self.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.

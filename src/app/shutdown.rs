@@ -1,11 +1,14 @@
 //! [`Shutdown`]: the signals that end a running proxy, or make it drain and stay.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::log_output::LogOutput;
+use crate::fencing::Fencing;
+use crate::fencing::overview::Busy;
 
 /// A request to stop. SIGUSR1 drains, as `HAProxy`'s soft stop does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,4 +139,20 @@ impl Shutdown {
             signals.log.flush();
         }
     }
+}
+
+/// The most resources in the line about what a deadline cuts.
+const NAMED: usize = 50;
+
+/// Says what the deadline of a stop is about to cut.
+pub(super) fn say_what_is_cut(fencing: &Fencing, deadline: Duration) {
+    let busy = fencing.busy(Busy::InFlight);
+    let named = busy.iter().take(NAMED);
+    let named: Vec<&str> = named.map(|one| one.resource.as_str()).collect();
+    tracing::warn!(
+        deadline = humantime::format_duration(deadline).to_string(),
+        resources = named.join(", "),
+        not_named = (busy.len() > NAMED).then(|| busy.len() - NAMED),
+        "the deadline has come: what is still in flight is cut and stays recorded as unknown"
+    );
 }

@@ -24,6 +24,8 @@ pub enum Busy {
     Waiting,
     /// An outcome is unknown there.
     Unknown,
+    /// A request is at the upstream.
+    InFlight,
 }
 
 /// How many there are, at all resources of this instance.
@@ -41,6 +43,7 @@ impl Fencing {
         let all = self.epoch_table.activities(|activity| match kind {
             Busy::Waiting => activity.waiting > 0,
             Busy::Unknown => !activity.unknown.is_empty(),
+            Busy::InFlight => activity.in_flight > 0,
         });
         let mut busy: Vec<_> = all
             .into_iter()

@@ -153,6 +153,8 @@ over_both_stores! {
         upstream.reached(2).await;
         proxy.process().signal(Signal::TERM);
         assert!(proxy.process().exit().await.success());
+        let cut = proxy.logged("what is cut", |line| line["resources"] == "order:7").await;
+        assert_eq!(cut["deadline"], "500ms");
         // The caller learns the truth: the outcome is unknown.
         if let Ok(answer) = at_work.answer().await {
             answer.assert_problem(502, "outcome-unknown");

@@ -124,6 +124,40 @@ async fn long_lists_come_in_pages() {
 }
 
 #[tokio::test]
+async fn refusals_are_counted_by_resource() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    for (order, stale) in [(1, 1), (2, 3)] {
+        let path = format!("/orders/{order}");
+        proxy.send(put(&path).token(9)).await.assert_forwarded();
+        for _ in 0..stale {
+            proxy
+                .send(put(&path).token(8))
+                .await
+                .assert_problem(412, "stale-token");
+        }
+    }
+    proxy
+        .send(put("/orders/3"))
+        .await
+        .assert_problem(428, "token-required");
+    let told = proxy.ask("/v1/rejections?group=resource").await.json();
+    assert_eq!(told["of"], 5, "{told}");
+    let groups: Vec<_> = told["groups"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|group| (group["resource"].clone(), group["refused"].clone()))
+        .collect();
+    assert_eq!(
+        groups,
+        [("order:2".into(), 3.into()), ("order:1".into(), 1.into())]
+    );
+    assert_eq!(told["groups"][0]["outcomes"]["stale-token"], 3);
+    assert_eq!(told["groups"][0]["latest"]["token"], "8");
+}
+
+#[tokio::test]
 async fn the_instances_of_a_namespace_see_each_other() {
     let Some(store) = Store::postgres("the_instances_of_a_namespace_see_…").await else {
         return;

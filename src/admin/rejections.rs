@@ -1,0 +1,100 @@
+//! `/v1/rejections`: the latest refusals, one by one or by resource.
+
+use std::collections::BTreeMap;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::AdminState;
+use super::json::{Json, Rejection, RejectionList};
+use super::marks::limit;
+use super::problem::AdminProblem;
+use crate::rejections::{KEPT, RecentRejection};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RejectionQuery {
+    limit: Option<u32>,
+    group: Option<RejectionGroup>,
+}
+
+/// How the refusals are put together.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RejectionGroup {
+    Resource,
+}
+
+/// `GET /v1/rejections?group=resource`: who fights over what. Of the latest refusals that are kept.
+#[derive(Serialize)]
+struct RejectionGroups {
+    /// How many refusals they are made of.
+    of: usize,
+    /// The most refused first.
+    groups: Vec<RefusedResource>,
+}
+
+#[derive(Serialize)]
+struct RefusedResource {
+    resource: String,
+    refused: usize,
+    /// How often, by outcome.
+    outcomes: BTreeMap<&'static str, usize>,
+    /// The different clients.
+    clients: usize,
+    latest: Rejection,
+}
+
+/// `GET /v1/rejections`.
+pub async fn list(
+    State(state): State<AdminState>,
+    query: Result<Query<RejectionQuery>, QueryRejection>,
+) -> Result<Response, AdminProblem> {
+    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
+    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+    if let Some(RejectionGroup::Resource) = query.group {
+        let mut groups = by_resource(state.rejections.latest(None, KEPT));
+        groups.groups.truncate(limit);
+        return Ok(Json(groups).into_response());
+    }
+    let rejections = state.rejections.latest(None, limit);
+    let rejections = rejections.into_iter().map(Rejection::from).collect();
+    Ok(Json(RejectionList { rejections }).into_response())
+}
+
+/// `latest`: the newest first.
+fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
+    let of = latest.len();
+    let mut found: BTreeMap<String, Vec<RecentRejection>> = BTreeMap::new();
+    for rejection in latest {
+        if let Some(resource) = &rejection.resource {
+            found
+                .entry(resource.to_string())
+                .or_default()
+                .push(rejection);
+        }
+    }
+    let mut groups: Vec<_> = found
+        .into_iter()
+        .filter_map(|(resource, all)| {
+            let mut outcomes = BTreeMap::new();
+            let mut clients: Vec<&str> = all.iter().map(|one| one.peer.as_str()).collect();
+            clients.sort_unstable();
+            clients.dedup();
+            for one in &all {
+                *outcomes.entry(one.outcome.as_str()).or_default() += 1;
+            }
+            Some(RefusedResource {
+                resource,
+                refused: all.len(),
+                outcomes,
+                clients: clients.len(),
+                latest: all.first()?.clone().into(),
+            })
+        })
+        .collect();
+    groups.sort_by(|one, two| two.refused.cmp(&one.refused));
+    RejectionGroups { of, groups }
+}
