@@ -2,8 +2,9 @@
 //! process do not share numbers.
 //!
 //! No label has a resource key, a token or a raw path: label values are routes from the
-//! configuration and the words of [`labels`]. Every series exists at 0 from the start, so that a
-//! rate over the first event is right and an alert on it can be written before it happens.
+//! configuration and the words of [`labels`]. Every series that can count exists at 0 from the start,
+//! so that a rate over the first event is right and an alert on it can be written before it happens.
+//! A series that can never count is not made: a claim, for one, is never forwarded.
 //!
 //! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
 //! that touches atomics only.
@@ -13,6 +14,7 @@ mod families;
 mod labels;
 mod process;
 mod route;
+mod route_kind;
 mod store;
 
 use std::collections::HashMap;
@@ -27,6 +29,7 @@ pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
+use self::route_kind::RouteKind;
 pub use self::store::StoreMetrics;
 use crate::config::settings::Mode;
 use crate::routing::ResourceKey;
@@ -53,7 +56,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Every series of these routes, and of the labels [`CLAIM`] and [`UNMATCHED`], at 0.
+    /// The series of these routes, and of the labels [`CLAIM`] and [`UNMATCHED`], at 0.
     #[must_use]
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
@@ -87,8 +90,12 @@ impl Metrics {
             .iter()
             .map(|limit| families.limit_reached.with_label_values(&[limit.as_str()]))
             .collect();
-        let unmatched = Arc::new(RouteMetrics::new(&families, UNMATCHED));
-        let claim = Arc::new(RouteMetrics::new(&families, CLAIM));
+        let unmatched = Arc::new(RouteMetrics::new(
+            &families,
+            UNMATCHED,
+            RouteKind::Unmatched,
+        ));
+        let claim = Arc::new(RouteMetrics::new(&families, CLAIM, RouteKind::Claim));
         let by_label = HashMap::from([
             (UNMATCHED.to_owned(), Arc::clone(&unmatched)),
             (CLAIM.to_owned(), claim),
@@ -121,9 +128,11 @@ impl Metrics {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         self.families.route_mode.reset();
         for (label, mode) in routes {
+            let kind = RouteKind::Route(*mode);
             by_label
                 .entry(label.clone())
-                .or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, label)));
+                .and_modify(|made| made.make(kind))
+                .or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, label, kind)));
             for other in Mode::ALL {
                 self.families
                     .route_mode

@@ -1,104 +1,185 @@
 //! One route's series, looked up once, so that counting a request hashes no label.
 
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntGauge};
+use prometheus::core::{MetricVec, MetricVecBuilder};
+use prometheus::{Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
 use tokio::time::Instant;
 
 use super::families::Families;
 use super::labels::{CodeClass, DecidedBy, Outcome};
+use super::route_kind::RouteKind;
+
+/// A family of series, told apart by labels.
+trait Family: Clone {
+    type Series;
+
+    /// The series with these values of the labels; made if there is none.
+    fn series(&self, values: &[&str]) -> Self::Series;
+}
+
+impl<F: MetricVecBuilder> Family for MetricVec<F> {
+    type Series = F::M;
+
+    fn series(&self, values: &[&str]) -> F::M {
+        self.with_label_values(values)
+    }
+}
+
+/// One series. It is made at the start if it can count under its label, and otherwise not at all:
+/// should [`RouteKind`] be wrong about it, its first count makes it.
+struct LazySeries<F: Family> {
+    family: F,
+    route: Arc<str>,
+    /// The value of the second label.
+    word: Option<&'static str>,
+    made: OnceLock<F::Series>,
+}
+
+impl<F: Family> LazySeries<F> {
+    fn of(family: &F, route: &Arc<str>, word: Option<&'static str>) -> Self {
+        Self {
+            family: family.clone(),
+            route: Arc::clone(route),
+            word,
+            made: OnceLock::new(),
+        }
+    }
+
+    fn get(&self) -> &F::Series {
+        self.made.get_or_init(|| match self.word {
+            Some(word) => self.family.series(&[&*self.route, word]),
+            None => self.family.series(&[&*self.route]),
+        })
+    }
+
+    fn make_if(&self, can_count: bool) {
+        if can_count {
+            self.get();
+        }
+    }
+}
+
+impl<F: Family> fmt::Debug for LazySeries<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = (&self.route, self.word);
+        f.debug_tuple("LazySeries").field(&words).finish()
+    }
+}
+
+type LazyCounter = LazySeries<IntCounterVec>;
+type LazyGauge = LazySeries<IntGaugeVec>;
+type LazyHistogram = LazySeries<HistogramVec>;
 
 /// The handles of one route.
 #[derive(Debug)]
 pub struct RouteMetrics {
     /// In the order of [`Outcome::ALL`].
-    requests: Vec<IntCounter>,
+    requests: Vec<LazyCounter>,
     /// In the order of [`DecidedBy::ALL`].
-    stale: Vec<IntCounter>,
-    gap: Histogram,
-    barrier_wait: Histogram,
-    in_flight: IntGauge,
+    stale: Vec<LazyCounter>,
+    gap: LazyHistogram,
+    barrier_wait: LazyHistogram,
+    in_flight: LazyGauge,
     /// In the order of [`CodeClass::ALL`].
-    upstream_header: Vec<Histogram>,
+    upstream_header: Vec<LazyHistogram>,
     /// In the order of [`CodeClass::ALL`].
-    upstream_response: Vec<Histogram>,
-    keyless: IntCounter,
+    upstream_response: Vec<LazyHistogram>,
+    keyless: LazyCounter,
 }
 
 impl RouteMetrics {
-    /// Makes every series of a route, at 0.
-    pub(super) fn new(families: &Families, label: &str) -> Self {
-        Self {
-            requests: Outcome::ALL
-                .iter()
-                .map(|outcome| {
-                    families
-                        .requests
-                        .with_label_values(&[label, outcome.as_str()])
-                })
+    /// Makes every series of a route that can count, at 0.
+    pub(super) fn new(families: &Families, label: &str, kind: RouteKind) -> Self {
+        let label = &Arc::from(label);
+        let outcomes = Outcome::ALL.iter().map(|outcome| outcome.as_str());
+        let deciders = DecidedBy::ALL.iter().map(|by| by.as_str());
+        let metrics = Self {
+            requests: outcomes
+                .map(|word| LazySeries::of(&families.requests, label, Some(word)))
                 .collect(),
-            stale: DecidedBy::ALL
-                .iter()
-                .map(|by| {
-                    families
-                        .stale_rejections
-                        .with_label_values(&[label, by.as_str()])
-                })
+            stale: deciders
+                .map(|word| LazySeries::of(&families.stale_rejections, label, Some(word)))
                 .collect(),
-            gap: families.stale_gap.with_label_values(&[label]),
-            barrier_wait: families.barrier_wait_seconds.with_label_values(&[label]),
-            in_flight: families.in_flight.with_label_values(&[label]),
+            gap: LazySeries::of(&families.stale_gap, label, None),
+            barrier_wait: LazySeries::of(&families.barrier_wait_seconds, label, None),
+            in_flight: LazySeries::of(&families.in_flight, label, None),
             upstream_header: by_code(&families.upstream_header_seconds, label),
             upstream_response: by_code(&families.upstream_response_seconds, label),
-            keyless: families.idempotency_keyless.with_label_values(&[label]),
+            keyless: LazySeries::of(&families.idempotency_keyless, label, None),
+        };
+        metrics.make(kind);
+        metrics
+    }
+
+    /// Makes the series that can count under this kind, at 0. Those of another kind stay: routes can
+    /// share a label, and a reload can change a mode.
+    pub(super) fn make(&self, kind: RouteKind) {
+        for (series, outcome) in self.requests.iter().zip(Outcome::ALL) {
+            series.make_if(kind.can_end(*outcome));
         }
+        for (series, by) in self.stale.iter().zip(DecidedBy::ALL) {
+            series.make_if(kind.can_be_stale(*by));
+        }
+        self.gap.make_if(kind.is_fenced());
+        self.barrier_wait.make_if(kind.is_fenced());
+        self.in_flight.make_if(kind.holds_permits());
+        for series in self.upstream_header.iter().chain(&self.upstream_response) {
+            series.make_if(kind.is_forwarded());
+        }
+        self.keyless.make_if(kind.holds_permits());
     }
 
     /// A request has ended. Called once per request, with its last outcome.
     pub fn request(&self, outcome: Outcome) {
-        self.requests[outcome as usize].inc();
+        self.requests[outcome as usize].get().inc();
     }
 
     /// A stale request was refused (beside [`Self::request`]); `gap` is mark minus token.
     pub fn stale(&self, decided_by: DecidedBy, gap: u64) {
-        self.stale[decided_by as usize].inc();
+        self.stale[decided_by as usize].get().inc();
         #[expect(clippy::cast_precision_loss, reason = "the buckets are decades wide")]
-        self.gap.observe(gap as f64);
+        self.gap.get().observe(gap as f64);
     }
 
     /// A request waited this long for older ones, whether or not they ended.
     pub fn barrier_wait(&self, waited: Duration) {
-        self.barrier_wait.observe(waited.as_secs_f64());
+        self.barrier_wait.get().observe(waited.as_secs_f64());
     }
 
     /// Counts an exchange with the upstream for as long as the guard lives.
     pub fn in_flight(&self) -> InFlightGuard {
-        self.in_flight.inc();
-        InFlightGuard(self.in_flight.clone())
+        let in_flight = self.in_flight.get();
+        in_flight.inc();
+        InFlightGuard(in_flight.clone())
     }
 
     /// The head of the upstream's response has arrived, for a request that was sent at `sent`. Drop
     /// the timer at the end of the response.
     pub fn upstream(&self, sent: Instant, status: u16) -> ResponseTimer {
         let class = CodeClass::of(status) as usize;
-        self.upstream_header[class].observe(sent.elapsed().as_secs_f64());
+        self.upstream_header[class]
+            .get()
+            .observe(sent.elapsed().as_secs_f64());
         ResponseTimer {
             sent,
-            seconds: self.upstream_response[class].clone(),
+            seconds: self.upstream_response[class].get().clone(),
         }
     }
 
     /// A request went upstream without an idempotency key because none could be made for it.
     pub fn keyless(&self) {
-        self.keyless.inc();
+        self.keyless.get().inc();
     }
 }
 
 /// The histograms of one route, in the order of [`CodeClass::ALL`].
-fn by_code(family: &HistogramVec, label: &str) -> Vec<Histogram> {
-    let codes = CodeClass::ALL.iter();
-    codes
-        .map(|class| family.with_label_values(&[label, class.as_str()]))
+fn by_code(family: &HistogramVec, label: &Arc<str>) -> Vec<LazyHistogram> {
+    let words = CodeClass::ALL.iter().map(|class| class.as_str());
+    words
+        .map(|word| LazySeries::of(family, label, Some(word)))
         .collect()
 }
 

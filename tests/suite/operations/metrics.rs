@@ -51,7 +51,12 @@ const OUTCOMES: &[&str] = &[
 over_both_stores! {
     async fn every_series_exists_from_the_start(store: Store) {
         let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        // Only a route that observes can have observed outcomes.
+        let routes = "routes: [
+            { path: '/orders/{id}', resource: 'order:{id}' },
+            { path: '/trial/{id}', resource: 'trial:{id}', mode: observe },
+        ]";
+        let proxy = Proxy::start(&Config::new(&upstream, &store).with(routes)).await;
         let metrics = proxy.metrics().await;
         for (kind, families) in [("counter", COUNTERS), ("gauge", GAUGES), ("histogram", HISTOGRAMS)] {
             for (name, labels) in families {

@@ -57,7 +57,15 @@ fn label_values(expr: &str) -> Vec<(&'static str, String)> {
 #[tokio::test]
 async fn what_alerts_and_panels_name_is_there_from_the_start() {
     let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    // A route of each mode: a series that can never count in its mode is not made.
+    let config = Config::new(&upstream, &Store::sqlite()).with(
+        "routes: [
+           { path: '/orders/{id}', resource: 'order:{id}' },
+           { path: '/trial/{id}', resource: 'trial:{id}', mode: observe },
+           { path: /health, mode: bypass },
+         ]",
+    );
+    let proxy = Proxy::start(&config).await;
     let metrics = proxy.metrics().await;
     let names: BTreeSet<&str> = metrics.series.keys().map(|series| &*series.name).collect();
     let mut expressions = questions();
