@@ -229,7 +229,8 @@ impl Fencing {
         for _ in 0..MAX_ROUNDS {
             advanced |= self.check(caller, key, token).await?;
             let began = Instant::now();
-            let entered = self.barrier.enter(key, token, deadline).await;
+            let entered = self.barrier.enter(key, token, deadline);
+            let entered = route.waiting(entered).await;
             route.barrier_wait(began.elapsed());
             // `None`: closed in between.
             if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {

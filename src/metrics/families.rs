@@ -73,6 +73,8 @@ families! {
     /// Seconds that requests waited for older ones of their resource.
     barrier_wait_seconds: HistogramVec =
         histograms("fencepost_barrier_wait_seconds", COARSE_SECONDS, &["route"]);
+    /// Requests that wait at the barrier for older ones of their resource.
+    waiting: IntGaugeVec = gauges("fencepost_waiting", &["route"]);
     /// Requests that hold a permit and whose exchange with the upstream is running.
     in_flight: IntGaugeVec = gauges("fencepost_upstream_in_flight", &["route"]);
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle

@@ -1,6 +1,8 @@
 //! One route's series, looked up once, so that counting a request hashes no label.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -82,6 +84,7 @@ pub struct RouteMetrics {
     stale: Vec<LazyCounter>,
     gap: LazyHistogram,
     barrier_wait: LazyHistogram,
+    waiting: LazyGauge,
     in_flight: LazyGauge,
     /// In the order of [`CodeClass::ALL`].
     upstream_header: Vec<LazyHistogram>,
@@ -105,6 +108,7 @@ impl RouteMetrics {
                 .collect(),
             gap: LazySeries::of(&families.stale_gap, label, None),
             barrier_wait: LazySeries::of(&families.barrier_wait_seconds, label, None),
+            waiting: LazySeries::of(&families.waiting, label, None),
             in_flight: LazySeries::of(&families.in_flight, label, None),
             upstream_header: by_code(&families.upstream_header_seconds, label),
             upstream_response: by_code(&families.upstream_response_seconds, label),
@@ -125,6 +129,7 @@ impl RouteMetrics {
         }
         self.gap.make_if(kind.is_fenced());
         self.barrier_wait.make_if(kind.is_fenced());
+        self.waiting.make_if(kind.is_fenced());
         self.in_flight.make_if(kind.holds_permits());
         for series in self.upstream_header.iter().chain(&self.upstream_response) {
             series.make_if(kind.is_forwarded());
@@ -149,11 +154,24 @@ impl RouteMetrics {
         self.barrier_wait.get().observe(waited.as_secs_f64());
     }
 
+    /// Waits at the barrier, and counts the request as waiting from the first time that it is not
+    /// let through at once. So a request that need not wait touches no shared gauge.
+    pub async fn waiting<F: Future>(&self, entry: F) -> F::Output {
+        let mut entry = pin!(entry);
+        let mut counted = None;
+        poll_fn(|context| {
+            let polled = entry.as_mut().poll(context);
+            if polled.is_pending() && counted.is_none() {
+                counted = Some(InFlightGuard::over(self.waiting.get()));
+            }
+            polled
+        })
+        .await
+    }
+
     /// Counts an exchange with the upstream for as long as the guard lives.
     pub fn in_flight(&self) -> InFlightGuard {
-        let in_flight = self.in_flight.get();
-        in_flight.inc();
-        InFlightGuard(in_flight.clone())
+        InFlightGuard::over(self.in_flight.get())
     }
 
     /// The head of the upstream's response has arrived, for a request that was sent at `sent`. Drop
@@ -197,10 +215,17 @@ impl Drop for ResponseTimer {
     }
 }
 
-/// One exchange in flight; it ends when this is dropped.
-#[must_use = "the exchange counts as in flight for as long as this lives"]
+/// One request that a gauge counts; it counts until this is dropped.
+#[must_use = "the request counts for as long as this lives"]
 #[derive(Debug)]
 pub struct InFlightGuard(IntGauge);
+
+impl InFlightGuard {
+    fn over(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {

@@ -86,6 +86,7 @@ fn the_series_of_a_route_that_can_count_exist_at_zero_and_no_others() {
         for (name, exists) in [
             ("fencepost_stale_gap_count", fenced),
             ("fencepost_barrier_wait_seconds_count", fenced),
+            ("fencepost_waiting", fenced),
             ("fencepost_upstream_in_flight", fenced && forwarded),
             ("fencepost_idempotency_keyless_total", fenced && forwarded),
         ] {

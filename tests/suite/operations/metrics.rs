@@ -14,6 +14,7 @@ const COUNTERS: &[(&str, &[&str])] = &[
 
 const GAUGES: &[(&str, &[&str])] = &[
     ("fencepost_upstream_in_flight", &["route"]),
+    ("fencepost_waiting", &["route"]),
     ("fencepost_unknown_outcomes", &[]),
     ("fencepost_route_mode", &["route", "mode"]),
     ("fencepost_store_up", &[]),
@@ -121,6 +122,8 @@ over_both_stores! {
         upstream.reached(1).await;
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
+        let waiting = proxy.metrics().await.sum("fencepost_waiting", &[("route", "/orders/{id}")]);
+        assert!((waiting - 1.0).abs() < f64::EPSILON, "{waiting}");
         proxy.send(put("/orders/7").token(40)).await.assert_problem(412, "stale-token");
         assert!(decided(&proxy, "memory").await >= 1.0);
         let newest = proxy.start_request(put("/orders/7").token(43));
@@ -129,6 +132,8 @@ over_both_stores! {
         gate.open();
         soon("41", older).await.expect("no panic").assert_forwarded();
         soon("43", newest).await.expect("no panic").assert_forwarded();
+        let waiting = proxy.metrics().await.sum("fencepost_waiting", &[]);
+        assert!(waiting.abs() < f64::EPSILON, "{waiting}");
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.
         let proxy = Proxy::start(&config).await;

@@ -83,6 +83,7 @@ fn the_dashboard_is_as_grafana_exports_one() {
                 "stale_rejections",
                 "stale_gap",
                 "barrier_wait",
+                "waiting",
                 "upstream_in_flight",
                 "upstream_header_seconds",
                 "upstream_response_seconds",
