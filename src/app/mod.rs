@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
 use self::readiness_mirror::mirror;
-use self::settings_metrics::{route_labels, set_certificates};
+use self::settings_metrics::{route_labels, set_loaded};
 use self::store_start::{StoreJoin, join};
 use crate::admin::{self, AdminState, LoadedConfig, Readiness};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
@@ -253,7 +253,7 @@ impl App {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
         metrics.set_instance(instance.name());
-        set_certificates(&metrics, &settings);
+        set_loaded(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let readiness = Arc::new(Readiness::new(
             instance.name(),

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::keys;
-use super::settings_metrics::{route_labels, set_certificates};
+use super::settings_metrics::{route_labels, set_loaded};
 use crate::admin::LoadedConfig;
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
 use crate::fencing::Fencing;
@@ -166,7 +166,7 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    set_certificates(&parts.metrics, &new);
+    set_loaded(&parts.metrics, &new);
     parts.fencing.reload(&new);
     parts.admin.send_replace(new.admin.clone());
     let kept = kept.into_iter().map(str::to_owned).collect();

@@ -1,5 +1,7 @@
-//! The metrics that show the configuration: the labels of the routes, and when the certificates
-//! expire.
+//! The metrics that show the configuration: the labels of the routes, when it was taken over, and
+//! when the certificates expire.
+
+use std::time::SystemTime;
 
 use crate::config::{Mode, Settings};
 use crate::metrics::{Certificate, Metrics};
@@ -12,8 +14,13 @@ pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
         .collect()
 }
 
-/// Sets when the certificates expire.
-pub(super) fn set_certificates(metrics: &Metrics, settings: &Settings) {
+/// Shows that these settings are served from now on, and when their certificates expire.
+pub(super) fn set_loaded(metrics: &Metrics, settings: &Settings) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "for people to read; nothing rests on it"
+    )]
+    metrics.set_config_loaded(SystemTime::now());
     let listener = settings.tls.as_ref().map(|tls| tls.expires);
     metrics.set_certificate_expiry(Certificate::Listener, listener);
     let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);

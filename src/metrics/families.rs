@@ -110,6 +110,9 @@ families! {
     /// Whether the last reading of the configuration succeeded: 1 or 0. A bad file changes nothing
     /// else.
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
+    /// When this instance took over the configuration that it serves, in seconds since 1970: at its
+    /// start, or at its last successful reload.
+    config_loaded: Gauge = float_gauge("fencepost_config_loaded_timestamp_seconds");
     /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a
     /// drain.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");

@@ -19,7 +19,7 @@ mod store;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
@@ -229,6 +229,12 @@ impl Metrics {
     /// The configuration was read again, with success or not.
     pub fn set_config_reload_ok(&self, ok: bool) {
         self.families.config_reload_ok.set(i64::from(ok));
+    }
+
+    /// When the configuration that is served was taken over.
+    pub fn set_config_loaded(&self, now: SystemTime) {
+        let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.families.config_loaded.set(since_1970.as_secs_f64());
     }
 
     /// How many lines of the log were dropped since the start.

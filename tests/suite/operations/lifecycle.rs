@@ -105,8 +105,14 @@ async fn a_changed_file_is_read_again() {
         .await
         .assert_forwarded();
     stale_is(&proxy, 412).await;
+    let loaded = "fencepost_config_loaded_timestamp_seconds";
+    let at_start = proxy.metrics().await.sum(loaded, &[]);
+    assert!(at_start > 1.7e9, "a time of today: {at_start}");
     proxy.rewrite(&config.clone().with("stale_status: 409"));
     stale_is(&proxy, 409).await;
+    proxy
+        .until_metric(loaded, &[], |value| value > at_start)
+        .await;
     proxy.rewrite(&config);
     proxy.hang_up();
     stale_is(&proxy, 412).await;
@@ -151,11 +157,15 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
             .route("mode: enforced")
             .text(),
     ] {
+        let loaded = "fencepost_config_loaded_timestamp_seconds";
+        let before = proxy.metrics().await.sum(loaded, &[]);
         proxy.rewrite_text(bad);
         proxy.hang_up();
         proxy
             .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
             .await;
+        let after = proxy.metrics().await.sum(loaded, &[]);
+        assert!((after - before).abs() < f64::EPSILON, "no reload: {after}");
         stale_is(&proxy, 412).await;
         proxy.rewrite(&config);
         proxy.hang_up();

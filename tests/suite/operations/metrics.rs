@@ -19,6 +19,7 @@ const GAUGES: &[(&str, &[&str])] = &[
     ("fencepost_route_mode", &["route", "mode"]),
     ("fencepost_store_up", &[]),
     ("fencepost_config_reload_ok", &[]),
+    ("fencepost_config_loaded_timestamp_seconds", &[]),
     ("fencepost_lease_remaining_seconds", &[]),
     ("fencepost_stale_resources", &[]),
     ("fencepost_build_info", &["version"]),
