@@ -121,12 +121,12 @@ fn every_alert_says_how_bad_it_is_and_what_to_do() {
         // Summed over instances, by what a PodMonitor and a plain scrape both have.
         let expr = text(alert, "expr");
         assert!(
-            expr.contains("by (namespace, job"),
+            expr.contains("by (cluster, namespace, job"),
             "{name} pages once per pod"
         );
         for label in ["pod", "instance", "container"] {
             assert!(
-                !expr.contains(&format!("by (namespace, job, {label}")),
+                !expr.contains(&format!("by (cluster, namespace, job, {label}")),
                 "{name}: {label}"
             );
         }
