@@ -95,6 +95,6 @@ fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
             })
         })
         .collect();
-    groups.sort_by(|one, two| two.refused.cmp(&one.refused));
+    groups.sort_by_key(|group| std::cmp::Reverse(group.refused));
     RejectionGroups { of, groups }
 }
