@@ -73,6 +73,7 @@ const MODULES: &[&str] = &[
     "fencepost::fencing::writer::upkeep",
     "fencepost::log_filter",
     "fencepost::proxy",
+    "fencepost::proxy::access_log",
     "fencepost::proxy::answer",
     "fencepost::proxy::exchange",
     "fencepost::proxy::exchange::open",

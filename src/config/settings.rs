@@ -382,6 +382,24 @@ pub struct LogSettings {
     pub level: LogLevel,
     /// Paths are logged with their queries.
     pub query: bool,
+    pub access: AccessLog,
+    /// One in so many answered requests is logged.
+    pub access_one_in: u64,
+}
+
+/// Which requests get a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessLog {
+    /// None.
+    Off,
+    /// Those that are refused, and those whose outcome is unknown.
+    #[default]
+    Refusals,
+    /// These, and those that are fenced, observed or claim.
+    Fenced,
+    /// Every one.
+    All,
 }
 
 /// How log lines are written.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use http::{Response, StatusCode};
 
+use super::access_log::AccessRecord;
 use super::body::ClientBody;
 use super::classify::Class;
 use super::context::{Context, RequestFacts};
@@ -14,6 +15,7 @@ use super::logged_head;
 use super::refusal::{DetailReader, Refusal, Why};
 use super::routing_table::{Route, RoutingTable};
 use super::setup::Proxy;
+use crate::config::AccessLog;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, RequestText};
 use crate::routing::ResourceKey;
@@ -82,10 +84,16 @@ impl Proxy {
         let (metrics, label) = scope.series(context.table());
         let facts = &context.facts;
         let refusal = match done {
-            Ok(Forwarded { response, counted }) => {
+            Ok(Forwarded {
+                mut response,
+                counted,
+            }) => {
                 match counted {
-                    CountAs::Outcome(outcome) => metrics.request(outcome),
-                    CountAs::Beside => {}
+                    CountAs::Outcome(outcome) => {
+                        metrics.request(outcome);
+                        log_answered(context, label, Some(outcome), &mut response);
+                    }
+                    CountAs::Beside => log_answered(context, label, None, &mut response),
                     CountAs::InDoubt(doubt) => {
                         // The client gets the upstream's answer. The log says why the outcome is
                         // unknown.
@@ -128,13 +136,19 @@ impl Proxy {
     fn note(&self, context: &Context<'_>, label: &str, refusal: &Refusal, status: StatusCode) {
         let facts = &context.facts;
         let outcome = refusal.outcome();
-        let request = facts.text(context.table().settings.log.query);
+        let settings = &context.table().settings.log;
+        let request = facts.text(settings.query);
+        let throttle = || self.throttles.say(outcome);
+        let said = match settings.access {
+            AccessLog::Off => None,
+            _ => throttle(),
+        };
         // A request with an unknown outcome was sent: it was not refused.
         let message = match outcome {
             Outcome::OutcomeUnknown => "the outcome is unknown",
             _ => "refused",
         };
-        if let Some(left_out) = self.throttles.say(outcome) {
+        if let Some(left_out) = said {
             let line = RefusalLine {
                 label,
                 facts,
@@ -162,6 +176,38 @@ impl Proxy {
             peer: facts.client.to_string(),
             status: status.as_u16(),
             request,
+        });
+    }
+}
+
+/// Has an answered request logged, if `log.access` names it and it is drawn.
+fn log_answered(
+    context: &Context<'_>,
+    label: &str,
+    outcome: Option<Outcome>,
+    response: &mut Response<ClientBody>,
+) {
+    let facts = &context.facts;
+    let Some(clock) = &facts.clock else {
+        return;
+    };
+    let settings = &context.table().settings.log;
+    let judged = !matches!(outcome, Some(Outcome::Unfenced | Outcome::Answered));
+    let wanted = settings.access == AccessLog::All || judged;
+    let drawn = settings.access_one_in == 1 || rand::random_range(0..settings.access_one_in) == 0;
+    if wanted && drawn {
+        let subject = facts.subject.get();
+        let status = response.status();
+        response.body_mut().log(AccessRecord {
+            clock: clock.clone(),
+            label: label.to_owned(),
+            outcome,
+            status,
+            client: Arc::clone(&facts.client),
+            subject: subject.map(|(key, token)| (key.to_string(), token.to_string())),
+            request: facts.text(settings.query),
+            bytes: 0,
+            whole: false,
         });
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, Request, Version};
 
+use super::access_log::AccessClock;
 use super::body::Received;
 use super::client::{Client, ClientNames};
 use super::headers;
@@ -30,6 +31,8 @@ pub(super) struct RequestFacts {
     pub client_name: Option<Arc<str>>,
     /// `None`: the head could not be read.
     pub head: Option<LoggedHead>,
+    /// `None`: no answered request is logged.
+    pub clock: Option<AccessClock>,
     /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
     pub grpc: bool,
     /// Set once the key is derived, so that any refusal of the request can be found by it.
@@ -51,6 +54,7 @@ impl<'a> Context<'a> {
             client: Arc::clone(&client.text),
             client_name: client.names().and_then(ClientNames::text),
             head: None,
+            clock: None,
             grpc: false,
             subject: OnceLock::new(),
         };
@@ -68,6 +72,7 @@ impl<'a> Context<'a> {
     ) -> Self {
         let mut context = Self::unread(snapshot, client);
         context.facts.head = Some(LoggedHead::of(request));
+        context.facts.clock = AccessClock::of(context.table().settings.log.access);
         context.facts.grpc = reads_grpc(request);
         context
     }

@@ -8,6 +8,7 @@
 //! 4. [`exchange`]: forward, in a future of its own that owns the permit and outlives the client.
 //! 5. [`answer`]: count, log and remember the outcome. [`refusal`] maps every refusal to HTTP.
 
+mod access_log;
 mod answer;
 mod body;
 pub(crate) mod buffer_pool;

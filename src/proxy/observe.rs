@@ -16,6 +16,7 @@ use super::refusal::{Refusal, Subject};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel;
+use crate::config::AccessLog;
 use crate::config::BodySettings;
 use crate::fencing::Fencing;
 use crate::fencing::growth::Origin;
@@ -72,8 +73,9 @@ impl Proxy {
         };
         let in_flight = Arc::clone(&permit);
         let (failed, exchange) = oneshot::channel();
-        let query = context.table().settings.log.query;
-        self.check_beside(check, (context.facts.clone(), query), in_flight, exchange);
+        let settings = &context.table().settings.log;
+        let shown = (settings.access != AccessLog::Off).then_some(settings.query);
+        self.check_beside(check, (context.facts.clone(), shown), in_flight, exchange);
         let upgrade = tunnel::wanted(&head.headers);
         let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
         match passed.await {
@@ -94,7 +96,7 @@ impl Proxy {
     fn check_beside(
         &self,
         check: ObservedCheck,
-        (facts, query): (RequestFacts, bool),
+        (facts, shown): (RequestFacts, Option<bool>),
         held: impl Send + 'static,
         exchange: oneshot::Receiver<()>,
     ) {
@@ -103,7 +105,9 @@ impl Proxy {
             let _held = held;
             let outcome = check.run().await.unwrap_or_else(|refusal| {
                 let outcome = refusal.outcome().observed();
-                if let Some(left_out) = throttles.say(outcome) {
+                if let Some(query) = shown
+                    && let Some(left_out) = throttles.say(outcome)
+                {
                     let label = &check.route.settings.label;
                     let line = RefusalLine {
                         label,

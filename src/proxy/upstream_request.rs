@@ -126,6 +126,9 @@ impl Proxy {
         // upstream's.
         *request.extensions_mut() = head.extensions;
         request.extensions_mut().remove::<UpgradeSlot>();
+        if let Some(clock) = &context.facts.clock {
+            request.extensions_mut().insert(clock.clone());
+        }
         request
     }
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::log_level::LogLevel;
-use crate::config::settings::{LogFormat, LogSettings};
+use crate::config::settings::{AccessLog, LogFormat, LogSettings};
 use crate::config::yaml::Report;
 
 /// The log on standard error.
@@ -19,6 +19,12 @@ pub struct LogFile {
     pub level: String,
     /// Paths are logged with their queries, which may hold secrets.
     pub query: bool,
+    /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these, and
+    /// each fenced, observed or claiming request), or `all`. The lines of answered requests are at
+    /// `info`.
+    pub access: AccessLog,
+    /// Of the answered requests that `access` names, one in so many is logged. Refusals all are.
+    pub access_one_in: u64,
 }
 
 impl Default for LogFile {
@@ -27,6 +33,8 @@ impl Default for LogFile {
             format: None,
             level: "info".to_owned(),
             query: false,
+            access: AccessLog::default(),
+            access_one_in: 1,
         }
     }
 }
@@ -36,10 +44,19 @@ pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSetting
     let level = LogLevel::parse(&file.level)
         .map_err(|error| report.error("log.level", error.message, &error.hint))
         .ok()?;
+    if file.access_one_in == 0 {
+        report.error(
+            "log.access_one_in",
+            "one in 0 is none",
+            "1 logs all; see log.access",
+        );
+    }
     Some(LogSettings {
         // On a terminal, the command line puts text below the file.
         format: file.format.unwrap_or(LogFormat::Json),
         level,
         query: file.query,
+        access: file.access,
+        access_one_in: file.access_one_in.max(1),
     })
 }

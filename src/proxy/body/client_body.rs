@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::BoxError;
 use super::deadlines::Answering;
 use crate::metrics::ResponseTimer;
+use crate::proxy::access_log::AccessRecord;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::upstream::ResponseBody;
@@ -20,6 +21,8 @@ pub(crate) struct ClientBody {
     framing: AnswerFraming,
     /// Held until the body has been taken or dropped.
     kept: Option<(InFlightPermit, Option<Answering>)>,
+    /// The line about the request, if it gets one.
+    logged: Option<Box<AccessRecord>>,
 }
 
 /// The framing of a body.
@@ -78,6 +81,7 @@ impl ClientBody {
             source,
             framing,
             kept: None,
+            logged: None,
         }
     }
 
@@ -96,6 +100,21 @@ impl ClientBody {
         let framing = AnswerFraming::of(&body);
         let timer = (!framing.over).then_some(timer);
         Self::new(ReplySource::Passed(body, rules, timer), framing)
+    }
+
+    /// Has the request logged when this has been taken or dropped.
+    pub(crate) fn log(&mut self, record: AccessRecord) {
+        self.logged = Some(Box::new(record));
+        self.note(None);
+    }
+
+    /// Notes what the client has taken.
+    fn note(&mut self, frame: Option<&Frame<Bytes>>) {
+        if let Some(record) = &mut self.logged {
+            let data = frame.and_then(Frame::data_ref);
+            record.bytes += data.map_or(0, |data| data.len() as u64);
+            record.whole = self.framing.over;
+        }
     }
 
     /// Keeps a request's permit until this has been taken or dropped.
@@ -145,6 +164,10 @@ impl Body for ClientBody {
             }
         };
         framing.over = over;
+        let whole = frame.as_ref().is_none_or(Result::is_ok);
+        if whole {
+            self.note(frame.as_ref().and_then(|frame| frame.as_ref().ok()));
+        }
         Poll::Ready(frame)
     }
 

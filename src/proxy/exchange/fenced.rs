@@ -33,6 +33,7 @@ use super::task::SpawnOnDrop;
 use super::{Answered, Exchange, FenceTerms, HeadTx};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
+use crate::proxy::access_log::{self, AccessClock};
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::tunnel::TunnelOpening;
 
@@ -96,6 +97,7 @@ async fn follow<G>(
     // However this ends, an upload that still runs ends before the settling starts: the upload is
     // declared after the permit, and so dropped before it.
     let upload = terms.cut.drop_guard();
+    let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
     let (pending, hold) = reserved.send(request);
     let open = OpenExchange {
@@ -123,6 +125,7 @@ async fn follow<G>(
             return;
         }
     };
+    access_log::answered(clock.as_ref(), began);
     let timer = terms.metrics.upstream(began, response.status().as_u16());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         match TunnelOpening::switch(opening, response, &via) {

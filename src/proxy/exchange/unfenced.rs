@@ -8,6 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use super::Exchange;
 use crate::metrics::RouteMetrics;
+use crate::proxy::access_log::{self, AccessClock};
 use crate::proxy::body::{ClientBody, UploadProgress};
 use crate::proxy::headers;
 use crate::proxy::limits::in_flight::InFlightPermit;
@@ -30,6 +31,7 @@ pub(crate) async fn forward(
         via,
         held,
     } = exchange;
+    let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
     let reserved = upstream.reserve_plain(timeout).await?;
     let (pending, hold) = reserved.send(request);
@@ -40,6 +42,7 @@ pub(crate) async fn forward(
         answered = pending.response() => answered?,
         () = progress.silent(timeout) => return Err(Refusal::TooSlow(timeout)),
     };
+    access_log::answered(clock.as_ref(), began);
     let timer = metrics.upstream(began, response.status().as_u16());
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let (answer, tunnel) = TunnelOpening::switch(opening, response, &via)?;

@@ -101,3 +101,72 @@ async fn a_request_id_is_passed_on_or_made() {
     })
     .await;
 }
+
+/// The lines about answered requests, once there are so many.
+async fn answered(proxy: &Proxy, count: usize) -> Vec<Value> {
+    eventually("the lines", || async {
+        let logs = proxy.logs().into_iter();
+        let lines: Vec<_> = logs.filter(|line| line["message"] == "answered").collect();
+        (lines.len() >= count).then_some(lines)
+    })
+    .await
+}
+
+const TWO_ROUTES: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
+    { path: '/open', mode: bypass }]\n";
+
+#[tokio::test]
+async fn answered_requests_are_logged_where_it_is_wanted() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with(TWO_ROUTES);
+    for (access, paths) in [
+        ("all", &["/orders/7", "/open"][..]),
+        ("fenced", &["/orders/7"]),
+        ("refusals", &[]),
+        ("off", &[]),
+    ] {
+        let proxy = Proxy::start(&config.clone().with(&format!("log: {{ access: {access} }}"))).await;
+        upstream.when(|_| true, [Step::answer("201 Created", "", "done")]);
+        proxy.send(put("/orders/7").token(1).header("X-Request-Id", "r-1")).await.assert_forwarded();
+        proxy.send(put("/open")).await.assert_forwarded();
+        proxy.send(put("/orders/7")).await.assert_problem(428, "token-required");
+        let lines = answered(&proxy, paths.len()).await;
+        let told: Vec<_> = lines.iter().map(|line| line["path"].clone()).collect();
+        assert_eq!(Value::from(told), json!(paths), "{access}");
+        if let Some(line) = lines.first() {
+            for (field, value) in [
+                ("status", json!(201)),
+                ("bytes", json!(4)),
+                ("whole", json!(true)),
+                ("outcome", json!("advanced")),
+                ("resource", json!("order:7")),
+                ("request_id", json!("r-1")),
+            ] {
+                assert_eq!(line[field], value, "{field} in {line}");
+            }
+            let (all, there) = (&line["duration_ms"], &line["upstream_ms"]);
+            assert!(all.as_f64() >= there.as_f64() && there.as_f64() > Some(0.0), "{line}");
+        }
+        // `/v1/rejections` has it in any case.
+        assert_eq!(proxy.ask("/v1/rejections").await.json()["rejections"][0]["status"], 428);
+        let refused = proxy.logs().iter().filter(|line| line["message"] == "refused").count();
+        assert_eq!(refused, usize::from(access != "off"), "{access}");
+    }
+}
+
+/// A client that leaves in the middle of its answer has not taken all of it.
+#[tokio::test]
+async fn an_answer_that_was_cut_short_is_logged_as_such() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).with(TWO_ROUTES);
+    let proxy = Proxy::start(&config.with("log: { access: all }")).await;
+    let gate = crate::support::Gate::shut();
+    let head = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    upstream.next([head, Step::Wait(gate.clone())]);
+    let mut exchange = proxy.begin(&get("/open"), b"").await;
+    exchange.any_head().await;
+    drop(exchange);
+    let line = answered(&proxy, 1).await.remove(0);
+    assert_eq!(line["whole"], false, "{line}");
+    gate.open();
+}
