@@ -29,8 +29,8 @@ pub(super) struct RequestFacts {
     pub client: Arc<str>,
     /// The names in the client's certificate.
     pub client_name: Option<Arc<str>>,
-    /// `None`: the head could not be read.
-    pub head: Option<LoggedHead>,
+    /// `None`: the head could not be read. Boxed, since a connection's future holds it all the time.
+    pub head: Option<Box<LoggedHead>>,
     /// `None`: no answered request is logged.
     pub clock: Option<AccessClock>,
     /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
         client: &'a Client,
     ) -> Self {
         let mut context = Self::unread(snapshot, client);
-        context.facts.head = Some(LoggedHead::of(request));
+        context.facts.head = Some(Box::new(LoggedHead::of(request)));
         context.facts.clock = AccessClock::of(context.table().settings.log.access);
         context.facts.grpc = reads_grpc(request);
         context
