@@ -11,7 +11,6 @@ use super::body::ClientBody;
 use super::classify::Class;
 use super::context::{Context, RequestFacts};
 use super::exchange::conclusion::Doubt;
-use super::logged_head;
 use super::refusal::{DetailReader, Refusal, Why};
 use super::routing_table::{Route, RoutingTable};
 use super::setup::Proxy;
@@ -126,7 +125,7 @@ impl Proxy {
         self.note(context, label, &refusal, response.status());
         if let Some(head) = &facts.head {
             // What the caller quotes is what the log says.
-            logged_head::identify(response.headers_mut(), head.request_id());
+            head.identify(response.headers_mut());
         }
         response
     }

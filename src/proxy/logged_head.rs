@@ -1,5 +1,7 @@
 //! [`LoggedHead`]: the parts of a request's head that its log line names, and `X-Request-Id`.
 
+use std::cell::Cell;
+
 use http::header::{AsHeaderName, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
@@ -21,7 +23,7 @@ const PATH_SHOWN: usize = 2048;
 pub(super) struct LoggedHead {
     method: Method,
     target: Option<PathAndQuery>,
-    request_id: HeaderValue,
+    request_id: RequestId,
     forwarded_for: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
     trace_id: Option<String>,
@@ -34,15 +36,25 @@ impl LoggedHead {
         Self {
             method: request.method().clone(),
             target: request.uri().path_and_query().cloned(),
-            request_id: first(headers, REQUEST_ID).unwrap_or_else(new_id),
+            request_id: first(headers, REQUEST_ID).map_or_else(RequestId::new, RequestId::Given),
             forwarded_for: first(headers, FORWARDED_FOR),
             user_agent: first(headers, USER_AGENT),
             trace_id: trace::trace_id(headers).map(str::to_owned),
         }
     }
 
-    pub(super) fn request_id(&self) -> &HeaderValue {
-        &self.request_id
+    /// Adds the request id where there is none.
+    pub(super) fn identify(&self, headers: &mut HeaderMap) {
+        match &self.request_id {
+            RequestId::Made(id) => {
+                let value = HeaderValue::from_bytes(id);
+                let value = value.unwrap_or_else(|_| unreachable!("hex digits are visible ASCII"));
+                headers.entry(REQUEST_ID).or_insert(value);
+            }
+            RequestId::Given(id) => {
+                headers.entry(REQUEST_ID).or_insert_with(|| id.clone());
+            }
+        }
     }
 
     /// In words. `query`: with the query.
@@ -62,7 +74,10 @@ impl LoggedHead {
         RequestText {
             method: Some(self.method.to_string()),
             path: path.map(|path| cut(path, PATH_SHOWN)),
-            request_id: Some(field(&self.request_id)),
+            request_id: Some(match &self.request_id {
+                RequestId::Made(id) => String::from_utf8_lossy(id).into_owned(),
+                RequestId::Given(id) => field(id),
+            }),
             forwarded_for: self.forwarded_for.as_ref().map(field),
             user_agent: self.user_agent.as_ref().map(field),
             trace_id: self.trace_id.clone(),
@@ -70,19 +85,39 @@ impl LoggedHead {
     }
 }
 
-/// Adds the request id where the request has none.
-pub(super) fn identify(headers: &mut HeaderMap, id: &HeaderValue) {
-    headers.entry(REQUEST_ID).or_insert_with(|| id.clone());
-}
-
 fn first(headers: &HeaderMap, name: impl AsHeaderName) -> Option<HeaderValue> {
     headers.get(name).cloned()
 }
 
-/// 128 random bits in hex, as nginx makes its `$request_id`.
-fn new_id() -> HeaderValue {
-    let id = format!("{:032x}", rand::random::<u128>());
-    HeaderValue::try_from(id).unwrap_or_else(|_| unreachable!("hex digits are visible ASCII"))
+/// The name of one request.
+#[derive(Clone, Debug)]
+enum RequestId {
+    /// The client's own.
+    Given(HeaderValue),
+    /// 32 hex digits, as nginx makes its `$request_id`.
+    Made([u8; 32]),
+}
+
+thread_local! {
+    /// Where the made ids of a thread stand. They need to differ, not to be secret, so a random
+    /// beginning is enough.
+    static NEXT_ID: Cell<u128> = Cell::new(rand::random());
+}
+
+impl RequestId {
+    fn new() -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        // An odd step visits every number once (Weyl); this one spreads its bits, so that ids which
+        // follow each other do not look alike.
+        const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let bits = NEXT_ID.get();
+        NEXT_ID.set(bits.wrapping_add(STEP));
+        let mut digits = [0; 32];
+        for (digit, at) in digits.iter_mut().zip((0..32).rev()) {
+            *digit = DIGITS[(bits >> (4 * at)) as usize & 15];
+        }
+        Self::Made(digits)
+    }
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -94,6 +129,8 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn request(fields: &[(&str, &str)]) -> Request<()> {
@@ -106,16 +143,28 @@ mod tests {
 
     #[test]
     fn a_request_keeps_its_id_and_gets_one_otherwise() {
+        let id = |head: &LoggedHead| {
+            let mut headers = HeaderMap::new();
+            head.identify(&mut headers);
+            headers[REQUEST_ID].to_str().expect("text").to_owned()
+        };
         let given = LoggedHead::of(&request(&[("X-Request-Id", "a-1")]));
-        assert_eq!(given.request_id(), "a-1");
-        let (one, other) = (request(&[]), request(&[]));
-        let (one, other) = (LoggedHead::of(&one), LoggedHead::of(&other));
-        assert_eq!(one.request_id().len(), 32);
-        assert_ne!(one.request_id(), other.request_id());
+        assert_eq!(id(&given), "a-1");
+        assert_eq!(given.text(false).request_id.as_deref(), Some("a-1"));
+        let heads: Vec<_> = (0..100).map(|_| LoggedHead::of(&request(&[]))).collect();
+        let made: BTreeSet<String> = heads.iter().map(id).collect();
+        assert_eq!(made.len(), 100, "each is another one");
+        for (one, head) in made.iter().zip(&heads) {
+            assert!(
+                one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{one}"
+            );
+            assert_eq!(head.text(false).request_id, Some(id(head)));
+        }
         let mut headers = HeaderMap::new();
-        identify(&mut headers, one.request_id());
-        identify(&mut headers, other.request_id());
-        assert_eq!(headers.get(REQUEST_ID), Some(one.request_id()));
+        given.identify(&mut headers);
+        heads[0].identify(&mut headers);
+        assert_eq!(headers[REQUEST_ID], "a-1", "it has one already");
     }
 
     #[test]

@@ -18,7 +18,6 @@ use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
-use super::logged_head;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -76,9 +75,6 @@ impl Proxy {
         if head.method == Method::OPTIONS {
             headers::hops::count(&mut head.headers);
         }
-        if let Some(logged) = &context.facts.head {
-            logged_head::identify(&mut head.headers, logged.request_id());
-        }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
         let idempotency = additions.idempotency.as_ref();
@@ -101,6 +97,10 @@ impl Proxy {
                 trailers: body.trailers(),
             },
         );
+        // Behind the edits, which look at every field.
+        if let Some(logged) = &context.facts.head {
+            logged.identify(&mut head.headers);
+        }
         if upstream.h2 {
             head.headers.remove(HOST);
         } else {

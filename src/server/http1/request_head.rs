@@ -9,7 +9,7 @@ use crate::proxy::buffer_pool;
 use crate::wire::request::{RequestError, RequestReader};
 
 /// Room for the fields that are added on the way upstream.
-const OURS: usize = 8;
+const OURS: usize = 9;
 
 /// The parts of the request with this `head`, which the reader has read.
 pub(super) fn parts(reader: &RequestReader, head: &Bytes) -> Result<Parts, RequestError> {
